@@ -1,0 +1,33 @@
+"""Write X.csv from each X.duckdb.sql of this folder: the batch answers over the flights of January.
+
+Give it the folder of the prepared flights (examples/flights/prepare.py writes .demo/data/flights).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import duckdb
+
+HERE = Path(__file__).resolve().parent
+
+
+def make(flights: Path, out: Path = HERE) -> list[Path]:
+    """Run every query over the files of January, each result a CSV file in `out`, and return their paths."""
+    written = []
+    with duckdb.connect() as connection:
+        january = str(flights / "2013-01-*.parquet")
+        connection.read_parquet(january).create_view("flights")
+        for query in sorted(HERE.glob("*.duckdb.sql")):
+            path = out / query.name.replace(".duckdb.sql", ".csv")
+            connection.sql(query.read_text()).write_csv(str(path))
+            written.append(path)
+    return written
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: make.py .demo/data/flights")
+    for path in make(Path(sys.argv[1])):
+        print(path.name, file=sys.stderr)

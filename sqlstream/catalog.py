@@ -1,0 +1,129 @@
+"""Tables, views and functions by name: what a statement can refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlstream.errors import Span, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
+
+    `expression` is DuckDB SQL over the physical columns of the same table.
+    """
+
+    name: str
+    type: str
+    expression: str | None = None
+    not_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """`WATERMARK FOR column AS expression`; the expression is DuckDB SQL over the table's columns."""
+
+    column: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A declared table. Without a `connector` option it is a warehouse table, written and read by sqlstream itself."""
+
+    name: str
+    columns: tuple[Column, ...]
+    watermark: Watermark | None = None
+    primary_key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    temporary: bool = False
+    span: Span | None = None
+
+    @property
+    def connector(self) -> str | None:
+        return self.options.get("connector")
+
+    @property
+    def physical(self) -> tuple[Column, ...]:
+        """The columns that a reader must deliver."""
+        return tuple(c for c in self.columns if c.expression is None)
+
+    @property
+    def definition(self) -> tuple[object, ...]:
+        """What two declarations of one table must agree on to be the same declaration."""
+        return self.columns, self.watermark, self.primary_key, tuple(sorted(self.options.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A named query. `query` is the parsed statement; it is bound again wherever the view is used."""
+
+    name: str
+    columns: tuple[str, ...]
+    query: Any
+    temporary: bool = False
+    span: Span | None = None
+
+    @property
+    def definition(self) -> tuple[object, ...]:
+        return self.columns, repr(self.query)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A user's scalar function, by SQL name, with DuckDB types of its parameters and of its result.
+
+    `pickled` is the function itself by value (cloudpickle), so that a worker process needs none of the user's files.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    returns: str
+    nullable: tuple[bool, ...]
+    pickled: bytes
+    deterministic: bool = True
+    location: str = ""
+
+
+class Catalog:
+    """Names to definitions; names are matched without regard to case, as in DuckDB."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Table] = {}
+        self.views: dict[str, View] = {}
+        self.functions: dict[str, Function] = {}
+
+    def relation(self, name: str) -> Table | View | None:
+        """Return the table or view of this name."""
+        key = name.lower()
+        return self.tables.get(key) or self.views.get(key)
+
+    def function(self, name: str) -> Function | None:
+        return self.functions.get(name.lower())
+
+    def add(self, entry: Table | View | Function) -> None:
+        """Put an entry under its name, replacing one of the same kind."""
+        match entry:
+            case Table():
+                self.tables[entry.name.lower()] = entry
+            case View():
+                self.views[entry.name.lower()] = entry
+            case Function():
+                self.functions[entry.name.lower()] = entry
+
+    def drop(self, name: str) -> None:
+        self.tables.pop(name.lower(), None)
+        self.views.pop(name.lower(), None)
+
+    def relation_names(self) -> Iterable[str]:
+        return [e.name for e in (*self.tables.values(), *self.views.values())]
+
+    def relation_hint(self, name: str) -> str:
+        return missing("table", name, self.relation_names())
+
+    def __iter__(self) -> Iterator[Table | View]:
+        yield from self.tables.values()
+        yield from self.views.values()

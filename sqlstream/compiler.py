@@ -1,0 +1,200 @@
+"""From SQL text to jobs: keeps the catalog and the options of a session, and plans every INSERT and SELECT.
+
+Nothing here starts anything: a script is compiled whole before its first job runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+import duckdb
+
+from sqlstream.catalog import Catalog, Function, Table, View
+from sqlstream.errors import BindError, Source, Span
+from sqlstream.functions.duck import register
+from sqlstream.logical.binder import Binder
+from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
+from sqlstream.logical.explain import logical_text
+from sqlstream.logical.judge import Judge
+from sqlstream.logical.nodes import Scan, Sink, walk
+from sqlstream.logical.rules import optimize
+from sqlstream.options import Options
+from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.physical.planner import plan
+from sqlstream.sql.nodes import CreateTable, CreateView, Drop, Insert, Select, SetOption, Statement
+from sqlstream.sql.statements import parse_script
+from sqlstream.storage.connectors import check_source, validate
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job as its statement asks for it: plans at every stage, the options in force, and its identity."""
+
+    name: str
+    statement: Insert | Select
+    logical: Sink
+    optimized: Sink
+    rules: tuple[str, ...]
+    physical: PhysicalPlan
+    options: Options
+
+    @property
+    def sql(self) -> str:
+        return self.statement.span.text
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it is a bare SELECT, of which nothing stays."""
+        return isinstance(self.statement, Select)
+
+    @property
+    def bounded(self) -> bool:
+        return all("source.monitor-interval" not in s.table.options for s in self.physical.scans)
+
+    @property
+    def plan_text(self) -> str:
+        """The plan in words: jobs of one name and equal text are the same job."""
+        return logical_text(self.optimized)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.plan_text.encode()).hexdigest()
+
+
+class Compiler:
+    """The state of a session before anything runs: tables, views, functions, options."""
+
+    def __init__(self, options: Options | None = None):
+        self.catalog = Catalog()
+        self.options = options or Options()
+        self._con = duckdb.connect(config={"threads": 1})
+        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+        self._binder: Binder | None = None
+        self._jobs: dict[str, Insert | Select] = {}
+        self._explicit: dict[str, Span] = {}
+
+    def close(self) -> None:
+        self._con.close()
+
+    def add_functions(self, functions: Iterable[Function]) -> None:
+        """Make functions known to every statement compiled after this."""
+        for function in functions:
+            register(self._con, [function])
+            self.catalog.add(function)
+        self._binder = None
+
+    @property
+    def binder(self) -> Binder:
+        if self._binder is None:
+            self._binder = Binder(self.catalog, Judge(self._con))
+        return self._binder
+
+    def script(self, source: Source) -> list[PlannedJob]:
+        """Compile a script: definitions take effect, each INSERT or SELECT is returned as a job."""
+        self._jobs.clear()
+        self._explicit.clear()
+        found = [self.statement(statement) for statement in parse_script(source)]
+        return [job for job in found if job is not None]
+
+    def definitions(self, source: Source) -> None:
+        """Compile a catalog file, which holds nothing but CREATE TABLE and CREATE VIEW."""
+        for statement in parse_script(source):
+            if not isinstance(statement, CreateTable | CreateView):
+                raise BindError(
+                    "a catalog file holds CREATE TABLE and CREATE VIEW only",
+                    statement.span,
+                    hint="Put it into a script, and run that.",
+                )
+            existing = self.catalog.relation(statement.name.text)
+            if existing is not None and existing.span is not None:
+                raise BindError(
+                    f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
+                    statement.name.span,
+                )
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> PlannedJob | None:
+        """Compile one statement."""
+        match statement:
+            case CreateTable():
+                table = bind_table(statement, self.catalog, self.binder.judge)
+                validate(table)
+                self._define(table, statement)
+            case CreateView():
+                self._define(bind_view(statement, self.binder), statement)
+            case Drop():
+                self._drop(statement)
+            case SetOption():
+                self.options.set(statement.key.text, statement.value.value, statement.span)
+                if statement.key.text.lower() == "table.local-time-zone":
+                    self._con.execute(f"SET TimeZone = '{statement.value.value}'")
+            case Insert():
+                return self._job(statement, bind_insert(statement, self.binder))
+            case Select():
+                return self._job(statement, bind_select(statement, self.binder, "result"))
+            case _:
+                assert_never(statement)
+        return None
+
+    def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
+        existing = self.catalog.relation(entry.name)
+        if existing is None:
+            self.catalog.add(entry)
+        elif not statement.if_not_exists and existing.definition != entry.definition:
+            where = f" at {existing.span}" if existing.span else ""
+            raise BindError(
+                f'"{entry.name}" exists already with another definition{where}',
+                statement.name.span,
+                hint=f"Give it another name, or write DROP {'TABLE' if isinstance(existing, Table) else 'VIEW'} first.",
+            )
+
+    def _drop(self, statement: Drop) -> None:
+        existing = self.catalog.relation(statement.name.text)
+        kind = Table if statement.kind == "TABLE" else View
+        if isinstance(existing, kind):
+            self.catalog.drop(statement.name.text)
+        elif existing is not None:
+            raise BindError(f'"{statement.name.text}" is not a {statement.kind.lower()}', statement.name.span)
+        elif not statement.if_exists:
+            name = statement.name.text
+            hint = self.catalog.relation_hint(name)
+            raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
+
+    def _job(self, statement: Insert | Select, logical: Sink) -> PlannedJob:
+        for node in walk(logical):
+            if isinstance(node, Scan):
+                check_source(node.table, node.span)
+        optimized, rules = optimize(logical)
+        assert isinstance(optimized, Sink)
+        return PlannedJob(
+            name=self._name(statement, logical),
+            statement=statement,
+            logical=logical,
+            optimized=optimized,
+            rules=rules,
+            physical=plan(optimized),
+            options=self.options.copy(),
+        )
+
+    def _name(self, statement: Insert | Select, logical: Sink) -> str:
+        explicit = self.options.text("pipeline.name")
+        if isinstance(statement, Insert) and explicit:
+            if (before := self._explicit.get(explicit.lower())) is not None:
+                raise BindError(
+                    f'a second INSERT runs under the name "{explicit}"',
+                    statement.span,
+                    detail=f"The first one is at {before}.",
+                    hint="SET 'pipeline.name' to another name before it.",
+                )
+            self._explicit[explicit.lower()] = statement.span
+            self._jobs[explicit.lower()] = statement
+            return explicit
+        name, number = logical.table.name, 1
+        while name.lower() in self._jobs:
+            number += 1
+            name = f"{logical.table.name}_{number}"
+        self._jobs[name.lower()] = statement
+        return name

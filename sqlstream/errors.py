@@ -1,0 +1,162 @@
+"""Errors for people: a kind, a place in the text, carets under it, a hint.
+
+Every error that a user can cause is a `SqlStreamError`. Its message is a short lower-case phrase; detail and hint are
+full sentences.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named text: a file, or SQL given on the command line or from Python."""
+
+    name: str
+    text: str
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return the 1-based line and column of a character offset."""
+        before = self.text[:offset]
+        return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+    def line(self, number: int) -> str:
+        """Return the text of the 1-based line, or nothing past the end."""
+        lines = self.text.split("\n")
+        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters start..end (end exclusive) of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    def to(self, other: Span) -> Span:
+        """Return the smallest span that covers both."""
+        return Span(self.source, min(self.start, other.start), max(self.end, other.end))
+
+    def __str__(self) -> str:
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"
+
+
+class SqlStreamError(Exception):
+    """An error caused by what the user gave us: text, data, options, or the state of the warehouse."""
+
+    kind = "error"
+    exit_code = 2
+
+    def __init__(self, message: str, span: Span | None = None, *, detail: str | None = None, hint: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.detail = detail
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.span, self.detail, self.hint)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self) -> str:
+        """Return the error as a person reads it, with the source line and carets when the place is known."""
+        lines = [f"{self.kind}: {self.message}"]
+        if self.span is not None:
+            lines += caret_lines(self.span)
+        if self.detail:
+            lines.append(self.detail)
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def _rebuild(
+    cls: type[SqlStreamError], message: str, span: Span | None, detail: str | None, hint: str | None
+) -> SqlStreamError:
+    return cls(message, span, detail=detail, hint=hint)
+
+
+class ParseError(SqlStreamError):
+    """The text is not a statement."""
+
+    kind = "syntax error"
+
+
+class BindError(SqlStreamError):
+    """A name, type or option does not fit what is declared."""
+
+
+class UnsupportedError(SqlStreamError):
+    """Valid SQL that sqlstream does not run; the hint says what to write instead."""
+
+    kind = "unsupported"
+
+
+class UsageError(SqlStreamError):
+    """The arguments, options or environment are wrong."""
+
+
+class JobError(SqlStreamError):
+    """A job failed while running."""
+
+    kind = "job failed"
+    exit_code = 1
+
+
+class DataError(JobError):
+    """A row or a file cannot be read or written as declared."""
+
+
+class QueryError(SqlStreamError):
+    """A state query was refused or failed."""
+
+
+def caret_lines(span: Span) -> list[str]:
+    """Render the place of a span: a pointer, the source line, carets (on the first line of a longer span)."""
+    line, column = span.source.position(span.start)
+    text = span.source.line(line)
+    width = max(1, min(span.end, span.start + len(text) - column + 1) - span.start)
+    gutter = " " * len(str(line))
+    # A tab moves the caret as far as it moves the text.
+    pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
+    return [
+        f"{gutter} --> {span}",
+        f"{gutter}  |",
+        f"{line}  | {text}",
+        f"{gutter}  | {pad}{'^' * width}",
+    ]
+
+
+def nearest(name: str, existing: Iterable[str]) -> str | None:
+    """Return the existing name that was probably meant.
+
+    >>> nearest("auctoin", ["auction", "bidder"])
+    'auction'
+    """
+    candidates = {e.lower(): e for e in existing}
+    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
+    return candidates[found[0]] if found else None
+
+
+def missing(what: str, name: str, existing: Iterable[str], plural: str | None = None) -> str:
+    """Return the hint for a name that does not exist: the near miss, else what exists.
+
+    >>> missing("column", "x", ["price", "bidder"])
+    'existing columns: price, bidder'
+    """
+    existing = list(existing)
+    if match := nearest(name, existing):
+        return f'did you mean "{match}"?'
+    plural = plural or f"{what}s"
+    return f"existing {plural}: {', '.join(existing)}" if existing else f"there are no {plural} yet"

@@ -1,0 +1,302 @@
+"""Values between Arrow and Python, per DuckDB type: what a function receives, and a strict check of what it returns.
+
+A codec is plain data, because it travels with its function to worker processes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+
+# Enough digits that quantizing any DECIMAL or HUGEINT is exact.
+_DIGITS = Context(prec=80, rounding=ROUND_HALF_UP)
+
+
+class Codec(Protocol):
+    """How one DuckDB type is represented: `arrow` in DuckDB's chunks, Python objects in the user's function.
+
+    `plain` says that what Arrow hands out is what the user gets, `exact` that none of these values needs `encode`, which
+    raises TypeError, ValueError or OverflowError for a value that is not of the type.
+    """
+
+    @property
+    def arrow(self) -> pa.DataType: ...
+    @property
+    def plain(self) -> bool: ...
+    def exact(self, values: list[Any]) -> bool: ...
+    def decode(self, value: Any) -> Any: ...
+    def encode(self, value: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A type without parts. `kind` names its checks, see `_ENCODE` and `_DECODE`."""
+
+    kind: str
+    arrow: pa.DataType
+
+    @property
+    def plain(self) -> bool:
+        return self.kind not in _DECODE
+
+    def exact(self, values: list[Any]) -> bool:
+        classes = _EXACT.get(self.kind)
+        if classes is None or not classes.issuperset(map(type, values)):
+            return False
+        return self.kind != "timestamp" or {v.tzinfo for v in values if v is not None} <= {None}
+
+    def decode(self, value: Any) -> Any:
+        return value if value is None or self.plain else _DECODE[self.kind](value)
+
+    def encode(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value).__module__ == "numpy":
+            value = value.item()
+        return _ENCODE[self.kind](value, self.arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """Members of an Enum, stored as their values."""
+
+    leaf: Leaf
+    members: type[enum.Enum]
+
+    plain = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return self.leaf.arrow
+
+    def exact(self, values: list[Any]) -> bool:
+        return False
+
+    def decode(self, value: Any) -> Any:
+        return None if value is None else self.members(value)
+
+    def encode(self, value: Any) -> Any:
+        return None if value is None else self.leaf.encode(_of(value, self.members).value)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list, or an array when `size` is given."""
+
+    item: Codec
+    size: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.item.plain
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.list_(self.item.arrow, -1 if self.size is None else self.size)
+
+    def exact(self, values: list[Any]) -> bool:
+        return False
+
+    def decode(self, value: Any) -> Any:
+        return value if value is None or self.plain else [self.item.decode(v) for v in value]
+
+    def encode(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if type(value).__module__ == "numpy":
+            value = value.tolist()
+        return [self.item.encode(v) for v in _of(value, list, tuple)]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A dict. Arrow hands out a MAP as a list of pairs."""
+
+    key: Codec
+    value: Codec
+
+    plain = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.map_(self.key.arrow, self.value.arrow)
+
+    def exact(self, values: list[Any]) -> bool:
+        return False
+
+    def decode(self, value: Any) -> Any:
+        return None if value is None else {self.key.decode(k): self.value.decode(v) for k, v in value}
+
+    def encode(self, value: Any) -> Any:
+        if value is None:
+            return None
+        return [(self.key.encode(k), self.value.encode(v)) for k, v in _of(value, Mapping).items()]
+
+
+@dataclass(frozen=True, slots=True)
+class StructOf:
+    """Instances of a dataclass, or dicts when there is none."""
+
+    fields: tuple[tuple[str, Codec], ...]
+    made: Callable[..., Any] | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.made is None and all(codec.plain for _, codec in self.fields)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.struct([pa.field(name, codec.arrow) for name, codec in self.fields])
+
+    def exact(self, values: list[Any]) -> bool:
+        return False
+
+    def decode(self, value: Any) -> Any:
+        if value is None or self.plain:
+            return value
+        values = {name: codec.decode(value[name]) for name, codec in self.fields}
+        return values if self.made is None else self.made(**values)
+
+    def encode(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(self.made, type):
+            instance = _of(value, self.made)
+            return {name: codec.encode(getattr(instance, name)) for name, codec in self.fields}
+        given = _of(value, Mapping)
+        if extra := given.keys() - {name for name, _ in self.fields}:
+            raise ValueError(f"unexpected fields: {', '.join(map(str, extra))}")
+        return {name: codec.encode(given.get(name)) for name, codec in self.fields}
+
+
+def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as the Python objects that Arrow hands out; raises OverflowError for times beyond Python's."""
+    # NumPy makes dates and times thirty times as fast as Arrow, but turns those beyond the year 9999 into integers.
+    if not (isinstance(codec, Leaf) and codec.kind in ("date", "timestamp", "instant")):
+        values: list[Any] = column.to_pylist()
+        return values
+    naive = column.cast(pa.timestamp("us")) if codec.kind == "instant" else column
+    values = naive.to_numpy(zero_copy_only=False).tolist()
+    if int in set(map(type, values)):
+        raise OverflowError("date value out of range")
+    return values
+
+
+def column(codec: Codec, values: list[Any]) -> pa.Array:
+    """Return the values of one column as Arrow; raises what `encode` raises, or ArrowInvalid."""
+    if not codec.exact(values):
+        values = [codec.encode(v) for v in values]
+    return pa.array(values, codec.arrow)
+
+
+def decimal_leaf(precision: int, scale: int) -> Leaf:
+    return Leaf("decimal", pa.decimal128(precision, scale))
+
+
+def _of(value: Any, *classes: type) -> Any:
+    if isinstance(value, classes):
+        return value
+    raise TypeError(f"{type(value).__qualname__} instead of {classes[0].__qualname__}")
+
+
+def _date(value: Any, _: pa.DataType) -> dt.date:
+    # A datetime is a date to Python; storing it would cut off its time.
+    if isinstance(value, dt.datetime):
+        raise TypeError("datetime instead of date")
+    day: dt.date = _of(value, dt.date)
+    return day
+
+
+def _naive(value: Any, _: pa.DataType) -> Any:
+    if _of(value, dt.datetime, dt.time).tzinfo is not None:
+        raise TypeError("a value with a time zone where the type has none")
+    return value
+
+
+def _aware(value: Any, _: pa.DataType) -> dt.datetime:
+    instant: dt.datetime = _of(value, dt.datetime)
+    if instant.tzinfo is None:
+        raise TypeError("a datetime without a time zone where the type has one")
+    return instant.astimezone(dt.UTC)
+
+
+def _decimal(value: Any, arrow: pa.DataType) -> Decimal:
+    number = _of(value, Decimal, int, float)
+    number = Decimal(repr(float(number))) if isinstance(number, float) else Decimal(number)
+    # InvalidOperation (infinite, or too many digits) is an ArithmeticError, no ValueError.
+    if not number.is_finite() or number.adjusted() >= 40:
+        raise ValueError("out of range")
+    return number.quantize(Decimal(1).scaleb(-arrow.scale), context=_DIGITS)
+
+
+def _interval(value: Any) -> dt.timedelta:
+    return dt.timedelta(days=value.days + 30 * value.months, microseconds=value.nanoseconds // 1000)
+
+
+def _utc(value: dt.datetime) -> dt.datetime:
+    # Arrow hands out instants in the session's zone when they are inside another value, else `objects` took them as UTC.
+    return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
+
+
+_ENCODE: dict[str, Callable[[Any, pa.DataType], Any]] = {
+    "int": lambda v, _: int(_of(v, int)),
+    "float": lambda v, _: float(_of(v, float, int)),
+    "str": lambda v, _: str.__str__(_of(v, str)),
+    "bool": lambda v, _: _of(v, bool),
+    "bytes": lambda v, _: bytes(_of(v, bytes, bytearray, memoryview)),
+    "date": _date,
+    "time": lambda v, arrow: _naive(_of(v, dt.time), arrow),
+    "timestamp": lambda v, arrow: _naive(_of(v, dt.datetime), arrow),
+    "instant": _aware,
+    "interval": lambda v, _: _of(v, dt.timedelta),
+    "decimal": _decimal,
+    "hugeint": lambda v, _: Decimal(_of(v, int)),
+    "uuid": lambda v, _: str(_of(v, UUID)),
+}
+_DECODE: dict[str, Callable[[Any], Any]] = {"interval": _interval, "hugeint": int, "uuid": UUID, "instant": _utc}
+_EXACT = {
+    kind: frozenset({python, type(None)})
+    for kind, python in {
+        "int": int,
+        "float": float,
+        "str": str,
+        "bool": bool,
+        "bytes": bytes,
+        "date": dt.date,
+        "timestamp": dt.datetime,
+    }.items()
+}
+
+# By DuckDB's type id. Nanoseconds, BIT, BIGNUM, UNION and the like have no Python value that keeps them whole.
+LEAVES: dict[str, Leaf] = {
+    "tinyint": Leaf("int", pa.int8()),
+    "smallint": Leaf("int", pa.int16()),
+    "integer": Leaf("int", pa.int32()),
+    "bigint": Leaf("int", pa.int64()),
+    "utinyint": Leaf("int", pa.uint8()),
+    "usmallint": Leaf("int", pa.uint16()),
+    "uinteger": Leaf("int", pa.uint32()),
+    "ubigint": Leaf("int", pa.uint64()),
+    "hugeint": Leaf("hugeint", pa.decimal128(38, 0)),
+    "float": Leaf("float", pa.float32()),
+    "double": Leaf("float", pa.float64()),
+    "varchar": Leaf("str", pa.string()),
+    "json": Leaf("str", pa.json_(pa.string())),
+    "boolean": Leaf("bool", pa.bool_()),
+    "blob": Leaf("bytes", pa.binary()),
+    "date": Leaf("date", pa.date32()),
+    "time": Leaf("time", pa.time64("us")),
+    "timestamp": Leaf("timestamp", pa.timestamp("us")),
+    "timestamp_s": Leaf("timestamp", pa.timestamp("s")),
+    "timestamp_ms": Leaf("timestamp", pa.timestamp("ms")),
+    "timestamp with time zone": Leaf("instant", pa.timestamp("us", "UTC")),
+    "interval": Leaf("interval", pa.month_day_nano_interval()),
+    "uuid": Leaf("uuid", pa.string()),
+}

@@ -1,0 +1,139 @@
+"""The functions of a project: every `udfs/**/*.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from sqlstream.catalog import Function
+from sqlstream.errors import BindError, Source, Span, SqlStreamError
+from sqlstream.functions import places
+from sqlstream.functions.declare import declare, marked
+
+
+def load(directory: str) -> list[Function]:
+    """Import every Python file below a directory, in path order, and return the `@udf` functions that they define.
+
+    Files import each other by name, or relatively; an installed module of the same name comes first. Files are
+    shown relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that
+    does not import, BindError for a function that SQL cannot call and for two functions of one name.
+    """
+    folder = Path(directory).resolve()
+    root = str(folder.parent)
+    found: dict[str, Function] = {}
+    with _package(folder) as package:
+        for path in _files(folder):
+            module = _imported(path, folder, package)
+            own = {id(v): v for v in vars(module).values() if marked(v) and v.__module__ == module.__name__}
+            for value in own.values():
+                function = declare(value, root=root)
+                if (other := found.get(function.name.lower())) is not None:
+                    raise BindError(
+                        f'function "{function.name}" is defined twice',
+                        detail=f" --> {other.location}\n --> {function.location}",
+                        hint="Rename one of them, or give it another name in SQL: @udf(name='...').",
+                    )
+                found[function.name.lower()] = function
+    return list(found.values())
+
+
+def _files(folder: Path) -> list[Path]:
+    below = ((p, p.relative_to(folder).parts) for p in folder.rglob("*.py"))
+    return [p for p, parts in sorted(below) if not any(part.startswith(".") for part in parts)]
+
+
+def _imported(path: Path, folder: Path, package: str) -> ModuleType:
+    parts = path.relative_to(folder).with_suffix("").parts
+    if any("." in part for part in parts):
+        raise BindError(f'{places.display(str(path), str(folder.parent))} has a "." in its name', hint="Rename it.")
+    name = ".".join((package, *parts)).removesuffix(".__init__")
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise _import_error(error, path, str(folder.parent)) from error
+
+
+def _import_error(error: BaseException, path: Path, root: str) -> SqlStreamError:
+    shown = places.display(str(path), root)
+    if isinstance(error, SyntaxError) and error.filename is not None and error.lineno is not None:
+        return SqlStreamError(f"{shown} cannot be imported: {error.msg}", _line(error.filename, error.lineno, root))
+    span, traceback = None, error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file.startswith(os.path.join(root, "")) and places.is_user_file(file):
+            span = _line(file, traceback.tb_lineno, root)
+        traceback = traceback.tb_next
+    reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
+    return SqlStreamError(f"{shown} cannot be imported: {reason}", span or Span(Source(shown, ""), 0, 0))
+
+
+def _line(path: str, number: int, root: str) -> Span | None:
+    linecache.checkcache(path)
+    return places.line_span(path, number, root)
+
+
+@contextmanager
+def _package(folder: Path) -> Iterator[str]:
+    """Make the directory a package under a name of its own, so that a file may be called like an installed module."""
+    package = f"udfs_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+        del sys.modules[name]
+    module = ModuleType(package)
+    module.__path__ = [str(folder)]
+    sys.modules[package] = module
+    importlib.invalidate_caches()
+    linecache.checkcache()
+    siblings = _Siblings(package, folder)
+    sys.meta_path.insert(0, siblings)
+    try:
+        yield package
+    finally:
+        sys.meta_path.remove(siblings)
+        for name in siblings.imported:
+            sys.modules.pop(name, None)
+
+
+class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers `import geo` in a file of the directory with the module of its file geo.py, which so runs only once."""
+
+    def __init__(self, package: str, folder: Path):
+        self.package = package
+        self.folder = folder
+        self.imported: list[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        top, *inner = fullname.split(".")
+        place = self.folder.joinpath(top, *inner)
+        if not (place.is_dir() or place.with_name(f"{place.name}.py").is_file()):
+            return None
+        if (top not in self.imported) if inner else self._installed(fullname):
+            return None
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def _installed(self, name: str) -> bool:
+        others = (f.find_spec(name, None) for f in sys.meta_path if f is not self)
+        # A loader of None is a folder without __init__.py that happens to lie on the import path.
+        return any(spec is not None and spec.loader is not None for spec in others)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(f"{self.package}.{spec.name}")
+        self.imported.append(spec.name)
+        # The import system overwrites it with the spec of the sibling's other name.
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state

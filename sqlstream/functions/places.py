@@ -1,0 +1,127 @@
+"""Where things are in the user's own files: definitions, parameters, the statement that raised."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import os
+import site
+import sysconfig
+from collections.abc import Iterator
+from types import FunctionType, TracebackType
+
+from sqlstream.errors import Source, Span
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def is_user_file(path: str) -> bool:
+    """Return whether a file is neither Python's, nor an installed package's, nor ours."""
+    # Compiled modules (pyarrow) report paths of their build.
+    generated = path.startswith(("<frozen ", "<string>")) or path.endswith((".pyx", ".pxi", ".pxd"))
+    return not generated and not path.startswith(_library_folders())
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple(os.path.join(folder, "") for folder in {*installed, site.getusersitepackages(), _PACKAGE})
+
+
+def display(path: str, root: str) -> str:
+    """Return a path as people write it: relative to the root when it lies below it."""
+    below = os.path.join(root, "")
+    return path[len(below) :] if path.startswith(below) else path
+
+
+def raised_at(traceback: TracebackType | None, root: str) -> str | None:
+    """Return `file:line` of the innermost frame in the user's own files."""
+    found = None
+    while traceback is not None:
+        path = traceback.tb_frame.f_code.co_filename
+        if is_user_file(path):
+            found = f"{display(path, root)}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found
+
+
+def location(function: FunctionType, root: str) -> str:
+    """Return `file:line` of a function's `def`."""
+    span = definition(function, root)
+    line = span.source.position(span.start)[0] if span else function.__code__.co_firstlineno
+    return f"{display(function.__code__.co_filename, root)}:{line}"
+
+
+def definition(function: FunctionType, root: str) -> Span | None:
+    """Return the place of `def name`, or None when the text is not to be had."""
+    if (found := _parsed(function, root)) is None:
+        return None
+    source, node = found
+    start = _offset(source, node.lineno, node.col_offset)
+    keyword = source.text.index("def ", start)
+    return Span(source, start, source.text.index(node.name, keyword + len("def ")) + len(node.name))
+
+
+def parameter(function: FunctionType, name: str, root: str) -> Span | None:
+    """Return the place of a parameter with its hint, or of the function when the parameter is not found."""
+    if (found := _parsed(function, root)) is not None:
+        source, node = found
+        for argument in _arguments(node):
+            if argument.arg == name and argument.end_lineno is not None and argument.end_col_offset is not None:
+                start = _offset(source, argument.lineno, argument.col_offset)
+                return Span(source, start, _offset(source, argument.end_lineno, argument.end_col_offset))
+    return definition(function, root)
+
+
+def line_span(path: str, line: int, root: str) -> Span | None:
+    """Return the text of a line as a place, without its indentation."""
+    lines = linecache.getlines(path)
+    if not 0 < line <= len(lines):
+        return None
+    source = Source(display(path, root), "".join(lines))
+    text = lines[line - 1]
+    start = sum(map(len, lines[: line - 1])) + len(text) - len(text.lstrip())
+    return Span(source, start, start + len(text.strip()))
+
+
+def _parsed(function: FunctionType, root: str) -> tuple[Source, ast.FunctionDef | ast.AsyncFunctionDef] | None:
+    # linecache also knows the cells of a notebook.
+    path = function.__code__.co_filename
+    text = "".join(linecache.getlines(path))
+    node = _definitions(text).get((function.__name__, function.__code__.co_firstlineno))
+    return None if node is None else (Source(display(path, root), text), node)
+
+
+@functools.lru_cache(maxsize=4)
+def _definitions(text: str) -> dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the functions of a file by name and first line, which is the line of the first decorator."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError):
+        return {}
+    return {
+        (node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)])): node
+        for node in nodes
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+
+
+def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.arg]:
+    arguments = node.args
+    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    yield from (a for a in (arguments.vararg, arguments.kwarg) if a is not None)
+
+
+def _offset(source: Source, line: int, column: int) -> int:
+    """Return the character offset of ast's position: a 1-based line and a column in UTF-8 bytes."""
+    lines = source.text.split("\n")
+    before = sum(len(text) + 1 for text in lines[: line - 1])
+    return before + len(lines[line - 1].encode()[:column].decode())
+
+
+def unwrapped(function: object) -> FunctionType | None:
+    """Return the Python function inside decorators that keep it (`functools.wraps`, `functools.cache`)."""
+    inner = inspect.unwrap(function) if callable(function) else None
+    return inner if isinstance(inner, FunctionType) else None

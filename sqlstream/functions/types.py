@@ -1,0 +1,207 @@
+"""Type hints to DuckDB types, and values between Arrow and the Python objects that the hints promise.
+
+| hint | DuckDB | | hint | DuckDB |
+|---|---|---|---|---|
+| `int` | BIGINT | | `datetime.time` | TIME |
+| `float` | DOUBLE | | `datetime.timedelta` | INTERVAL (a month counts as 30 days) |
+| `str` | VARCHAR | | `decimal.Decimal` | DECIMAL(38,10) |
+| `bool` | BOOLEAN | | `uuid.UUID` | UUID |
+| `bytes` | BLOB | | `list[T]`, `dict[K, V]` | T[], MAP(K, V) |
+| `datetime.date` | DATE | | dataclass, TypedDict | STRUCT |
+| `datetime.datetime` | TIMESTAMP | | Enum, Literal | the type of its values |
+
+DECIMAL(38,10) holds 28 digits before the point; results are rounded half up, as CAST does. An instant (a datetime
+in UTC) is asked for by its SQL type: `@udf(parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. A hint that is a class of
+the user's is honoured under such a type too: a dataclass with `returns="STRUCT(...)"`.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import datetime as dt
+import enum
+import types
+import typing
+from decimal import Decimal
+from typing import Any, Literal, Union
+from uuid import UUID
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from sqlstream.functions.codecs import LEAVES, Codec, Enumeration, ListOf, MapOf, StructOf, decimal_leaf
+
+SCALARS: dict[Any, str] = {
+    int: "BIGINT",
+    float: "DOUBLE",
+    str: "VARCHAR",
+    bool: "BOOLEAN",
+    bytes: "BLOB",
+    dt.date: "DATE",
+    dt.datetime: "TIMESTAMP",
+    dt.time: "TIME",
+    dt.timedelta: "INTERVAL",
+    Decimal: "DECIMAL(38,10)",
+    UUID: "UUID",
+}
+USABLE = (
+    "Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], dict[K, V], "
+    "dataclasses, TypedDicts, Enums and Literals, each also as T | None"
+)
+
+
+class UnusableType(Exception):
+    """A hint without a SQL type, or a SQL type without Python values; the text says which part and why."""
+
+
+def optional(hint: Any) -> tuple[Any, bool]:
+    """Return a hint without its `| None`, and whether it had one.
+
+    >>> optional(int | None)
+    (<class 'int'>, True)
+    """
+    hint = _bare(hint)
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        rest = [a for a in typing.get_args(hint) if a is not type(None)]
+        if len(rest) == 1 and len(rest) < len(typing.get_args(hint)):
+            return _bare(rest[0]), True
+    return hint, False
+
+
+def sql_type(hint: Any, within: tuple[Any, ...] = ()) -> str:
+    """Return the DuckDB type of a hint; raises UnusableType.
+
+    >>> sql_type(dict[str, list[int] | None])
+    'MAP(VARCHAR, BIGINT[])'
+    """
+    hint, _ = optional(hint)
+    arguments = typing.get_args(hint)
+    match typing.get_origin(hint), len(arguments):
+        case (origin, 1) if origin in (list, collections.abc.Sequence):
+            return f"{sql_type(arguments[0], within)}[]"
+        case (origin, 2) if origin in (dict, collections.abc.Mapping):
+            return f"MAP({sql_type(arguments[0], within)}, {sql_type(arguments[1], within)})"
+        case (origin, _) if origin is Literal:
+            return _common_type(hint, arguments)
+        case (None, _) if isinstance(hint, type):
+            return _class_type(hint, within)
+    raise UnusableType(f"{describe(hint)} has no SQL type")
+
+
+def canonical(text: str) -> str:
+    """Return a DuckDB type as DuckDB spells it; raises UnusableType with DuckDB's reason."""
+    return str(_parse(text))
+
+
+def codec(text: str, hint: Any = None) -> Codec:
+    """Return how values of a DuckDB type become Python objects and back.
+
+    The hint matters only where it names a class of the user's (dataclass, Enum); without one a STRUCT is a dict.
+    """
+    return _codec(_parse(text), hint)
+
+
+def describe(hint: Any) -> str:
+    """Return a hint as its author wrote it, more or less.
+
+    >>> describe(tuple[int, ...]), describe(set)
+    ('tuple[int, ...]', 'set')
+    """
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else repr(hint)
+
+
+def _bare(hint: Any) -> Any:
+    while True:
+        if typing.get_origin(hint) is typing.Annotated:
+            hint = typing.get_args(hint)[0]
+        elif isinstance(hint, typing.NewType):
+            hint = hint.__supertype__
+        else:
+            return hint
+
+
+def _class_type(hint: type, within: tuple[Any, ...]) -> str:
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if issubclass(hint, enum.Enum):
+        return _common_type(hint, [member.value for member in hint])
+    if (fields := _fields(hint)) is None:
+        raise UnusableType(f"{describe(hint)} has no SQL type")
+    if hint in within:
+        raise UnusableType(f"{describe(hint)} contains itself, which a STRUCT cannot")
+    if not fields:
+        raise UnusableType(f"{describe(hint)} has no fields")
+    inner = ", ".join(f"{_quoted(name)} {sql_type(field, (*within, hint))}" for name, field in fields.items())
+    return f"STRUCT({inner})"
+
+
+def _common_type(hint: Any, values: collections.abc.Sequence[Any]) -> str:
+    kinds = {type(v) for v in values}
+    if len(kinds) != 1 or not kinds <= {int, str}:
+        raise UnusableType(f"the values of {describe(hint)} are not all str or all int")
+    return SCALARS[kinds.pop()]
+
+
+def _fields(hint: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass or TypedDict with their hints, or None for any other hint."""
+    if not isinstance(hint, type):
+        return None
+    if dataclasses.is_dataclass(hint):
+        names = [f.name for f in dataclasses.fields(hint) if f.init]
+    elif typing.is_typeddict(hint):
+        names = list(hint.__annotations__)
+    else:
+        return None
+    try:
+        hints = typing.get_type_hints(hint)
+    except Exception as error:
+        raise UnusableType(f"a type hint of {describe(hint)} cannot be evaluated: {error}") from error
+    return {name: hints[name] for name in names}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _parse(text: str) -> DuckDBPyType:
+    try:
+        return DuckDBPyType(text)
+    except duckdb.Error as error:
+        raise UnusableType(f'"{text}" is not a DuckDB type') from error
+
+
+def _codec(duck: DuckDBPyType, hint: Any) -> Codec:
+    hint, _ = optional(hint)
+    arguments: tuple[Any, ...] = typing.get_args(hint)
+    match duck.id:
+        case "list" | "array":
+            item = _codec(_child(duck, "child"), arguments[0] if len(arguments) == 1 else None)
+            return ListOf(item, dict(duck.children).get("size"))  # type: ignore[arg-type]
+        case "map":
+            key, value = arguments if len(arguments) == 2 else (None, None)
+            return MapOf(_codec(_child(duck, "key"), key), _codec(_child(duck, "value"), value))
+        case "struct":
+            return _struct(duck, hint)
+        case "decimal":
+            sizes: dict[str, Any] = dict(duck.children)
+            return decimal_leaf(sizes["precision"], sizes["scale"])
+    leaf = LEAVES.get("json" if str(duck) == "JSON" else duck.id)
+    if leaf is None:
+        raise UnusableType(f"values of type {duck} cannot be given to Python functions")
+    return Enumeration(leaf, hint) if isinstance(hint, type) and issubclass(hint, enum.Enum) else leaf
+
+
+def _struct(duck: DuckDBPyType, hint: Any) -> StructOf:
+    hints = _fields(hint) or {}
+    members = {name: _codec(child, hints.get(name)) for name, child in duck.children if isinstance(child, DuckDBPyType)}
+    made: type | None = hint if dataclasses.is_dataclass(hint) and isinstance(hint, type) else None
+    if made is not None and members.keys() != hints.keys():
+        raise UnusableType(f"{duck} does not have the fields of {describe(hint)}: {', '.join(hints)}")
+    return StructOf(tuple(members.items()), made)
+
+
+def _child(duck: DuckDBPyType, name: str) -> DuckDBPyType:
+    child = dict(duck.children)[name]
+    assert isinstance(child, DuckDBPyType)
+    return child

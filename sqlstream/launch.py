@@ -1,0 +1,82 @@
+"""From a planned job to one that can start: what its workers must know, and what the warehouse records about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+
+import duckdb
+
+from sqlstream.catalog import Function
+from sqlstream.compiler import PlannedJob
+from sqlstream.runtime.worker import Job
+from sqlstream.storage.jobs import JobRecord, OperatorRecord, ScanRecord, SinkRecord
+
+# Buckets are picked by DuckDB's hash(); state that was spread by another hash must not be continued.
+_HASHED = "SELECT hash('sqlstream', 42::BIGINT, TIMESTAMP '2013-01-01')"
+
+
+def hash_probe() -> str:
+    """Return what tells DuckDB's hash function from another version's."""
+    with duckdb.connect() as con:
+        [(value,)] = con.execute(_HASHED).fetchall()
+    return str(value)
+
+
+def worker_job(
+    planned: PlannedJob,
+    warehouse: str,
+    labels: Sequence[int],
+    functions: Iterable[Function],
+    *,
+    name: str | None = None,
+) -> Job:
+    """Return the job as workers know it, under its own name or another one."""
+    options = planned.options
+    return Job(
+        name=name or planned.name,
+        plan=planned.physical,
+        warehouse=warehouse,
+        labels=tuple(labels),
+        functions=tuple(functions),
+        memory=options.memory,
+        zone=options.text("table.local-time-zone"),
+        retention_ms=options.milliseconds("sqlstream.state.retention"),
+        fingerprint=planned.fingerprint,
+    )
+
+
+def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
+    """Return what the warehouse keeps about a job as long as it lives."""
+    plan = planned.physical
+    return JobRecord(
+        job=job.name,
+        sql=planned.sql,
+        plan_fingerprint=planned.fingerprint,
+        plan_text=planned.plan_text,
+        created_at=int(time.time() * 1000),
+        versions={
+            **{package: version(package) for package in ("sqlstream", "pyspark", "duckdb")},
+            "hash": hash_probe(),
+        },
+        bucket_labels=job.labels,
+        partitions=partitions,
+        scans=tuple(
+            ScanRecord(name=s.name, table=s.table.name, time_column=s.time_column, watermark_expression=s.watermark)
+            for s in plan.scans
+        ),
+        operators=tuple(
+            OperatorRecord(
+                name=s.name,
+                kind=s.operator.kind,
+                key_columns=s.key_columns,
+                tables=s.operator.tables,
+                view_sql=s.view_sql,
+                view_columns=s.view_columns,
+                bound=s.bound,
+            )
+            for s in plan.stages
+        ),
+        sink=SinkRecord(kind=plan.sink.kind, table=plan.sink.table.name, columns=plan.sink.columns),
+    )

@@ -1,0 +1,1 @@
+"""What to compute: names and types resolved, every query a tree of relational nodes."""

@@ -1,0 +1,261 @@
+"""Binding of grouped queries: which expressions are keys, which columns the window, which calls the aggregates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder
+from sqlstream.logical.judge import NULL_TYPE
+from sqlstream.logical.nodes import (
+    AggregateItem,
+    Expression,
+    Filter,
+    Item,
+    Node,
+    Project,
+    WindowAggregate,
+    WindowColumns,
+    quote,
+    schema,
+    window_columns,
+)
+from sqlstream.logical.scope import Scope, unique
+from sqlstream.sql.dialect import to_duckdb
+
+Projections = list[tuple[str, exp.Expr]]
+_NEED_WINDOW = "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)."
+
+
+class Aggregation:
+    """One grouped query block: SELECT .. GROUP BY .. HAVING over `node`."""
+
+    def __init__(self, binder: ExpressionBinder, node: Node, projections: Projections):
+        self.binder, self.node, self.projections = binder, node, projections
+        self.aggregates: dict[str, AggregateItem] = {}
+        self.taken: set[str] = set()
+        # The output name of the select item being bound, where that is an aggregate call.
+        self.output: str | None = None
+
+    def bind(self, group: exp.Expr | None, having: exp.Expr | None, select: exp.Select) -> Node:
+        """Return the plan of the block: an aggregate, HAVING as a filter over it, the select list on top."""
+        keys, names = self._keys(group)
+        window = self._window(names, group or select)
+        bounds = {c for c in (window.start, window.end, window.time) if c is not None}
+        grouped = GroupedBinder(self.binder.scope, self.binder.catalog, self.binder.judge, names, self._aggregate)
+        self.taken |= {n.lower() for n in (*names.values(), *bounds)}
+        selected = [(name, node, grouped.rewrite(self._named(name, node))) for name, node in self.projections]
+        condition = grouped.rewrite(having.this) if having is not None else None
+        grouped_rows = WindowAggregate(
+            input=self.node,
+            name="",
+            keys=tuple(k for k in keys if k.name not in bounds),
+            window=window,
+            aggregates=tuple(self.aggregates.values()),
+            span=self.binder.span(select),
+        )
+        above = Scope("", schema(grouped_rows), self.binder.scope.source, "the grouped rows")
+        result = ExpressionBinder(above, self.binder.catalog, self.binder.judge)
+        items = self._items(result, selected)
+        plan: Node = replace(grouped_rows, shown=items)
+        if condition is not None and having is not None:
+            predicate = result.typed(condition, having.this)
+            if predicate.type not in ("BOOLEAN", NULL_TYPE):
+                raise BindError(f"HAVING needs a condition, not a value of type {predicate.type}", predicate.span)
+            plan = Filter(plan, predicate)
+        return Project(plan, items)
+
+    def _items(self, result: ExpressionBinder, selected: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
+        types = result.judge.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
+        names = unique([name for name, _, _ in selected])
+        return tuple(
+            Item(name, Expression(to_duckdb(b), type, result.span(node), result.is_volatile(b)))
+            for name, (_, node, b), type in zip(names, selected, types, strict=True)
+        )
+
+    # -- keys
+
+    def _keys(self, group: exp.Expr | None) -> tuple[list[Item], dict[str, str]]:
+        """Return the grouping keys, and their names by their SQL over the input."""
+        keys: list[Item] = []
+        names: dict[str, str] = {}
+        if group is None:
+            return keys, names
+        for clause in ("grouping_sets", "cube", "rollup", "totals"):
+            if found := group.args.get(clause):
+                at = found[0] if isinstance(found, list) else group
+                what = clause.replace("_", " ").upper()
+                raise self.binder.unsupported(what, at if isinstance(at, exp.Expr) else group, "Write one GROUP BY.")
+        for node in self._grouped(group):
+            bound = self.binder.bind(node)
+            if bound.sql in names:
+                continue
+            name = self._key_name(node, bound)
+            names[bound.sql] = name
+            # A key of no type, NULL, could not be stored.
+            typed = (
+                bound if bound.type != NULL_TYPE else Expression(f"CAST({bound.sql} AS INTEGER)", "INTEGER", bound.span)
+            )
+            keys.append(Item(name, typed))
+            self.taken.add(name.lower())
+        return keys, names
+
+    def _grouped(self, group: exp.Expr) -> list[exp.Expr]:
+        if group.args.get("all"):
+            return [e for _, e in self.projections if not any(self.binder.is_aggregate(n) for n in e.walk())]
+        found = []
+        for node in group.expressions:
+            if isinstance(node, exp.Literal) and not node.is_string:
+                place = int(node.name) if node.name.isdigit() else 0
+                if not 1 <= place <= len(self.projections):
+                    raise BindError(f"GROUP BY position {node.name} is not in the select list", self.binder.span(node))
+                node = self.projections[place - 1][1]
+            elif isinstance(node, exp.Column) and not node.table and self.binder.scope.find(node.name) is None:
+                node = self.binder.scope.select_aliases.get(node.name.lower(), node)
+            elif isinstance(node, exp.Tuple | exp.Paren) and not node.expressions and node.this is None:
+                continue
+            found.append(node)
+        return found
+
+    def _key_name(self, node: exp.Expr, bound: Expression) -> str:
+        alias = next((name for name, e in self.projections if e == node), None)
+        wanted = alias or (node.name if isinstance(node, exp.Column) else "") or readable(to_duckdb(node))
+        if bound.sql in self._bounds_below():
+            # A window's bounds keep their names: they say which window a row of the state is of.
+            wanted = bound.sql[1:-1].replace('""', '"')
+        return self._free(wanted)
+
+    def _bounds_below(self) -> set[str]:
+        below = window_columns(self.node)
+        return {quote(c) for c in (below.start, below.end, below.time) if c is not None} if below else set()
+
+    def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns:
+        """Return the bounds of the windows that rows are grouped by; without a window, state would never be dropped."""
+        below = window_columns(self.node)
+        found = below is not None and any(c is not None and quote(c) in names for c in (below.start, below.end))
+        if below is None or not found:
+            raise UnsupportedError("GROUP BY without a window does not run", self.binder.span(at), hint=_NEED_WINDOW)
+        return below
+
+    # -- aggregate calls
+
+    def _named(self, name: str, node: exp.Expr) -> exp.Expr:
+        """Remember the output name of a select item that is an aggregate call."""
+        self.output = name if self.binder.is_aggregate(node) else None
+        return node
+
+    def _aggregate(self, node: exp.Expr) -> str:
+        """Return the name of an aggregate call's result, binding the call when it is new."""
+        item = self._bind_call(node)
+        for known in self.aggregates.values():
+            if (known.function, known.arguments, known.distinct, known.order_by, known.filter) == (
+                item.function,
+                item.arguments,
+                item.distinct,
+                item.order_by,
+                item.filter,
+            ):
+                return known.name
+        name = self._free(self.output or readable(to_duckdb(node)))
+        self.output = None
+        self.aggregates[name] = replace(item, name=name)
+        return name
+
+    def _bind_call(self, node: exp.Expr) -> AggregateItem:
+        call, where, order = node, None, []
+        while not isinstance(call, exp.Anonymous):
+            match call:
+                case exp.Filter():
+                    where = call.expression.this
+                case exp.WithinGroup():
+                    return self._within_group(node, call, where)
+                case _:
+                    raise self.binder.unsupported("this aggregate", node, None)
+            call = call.this
+        arguments = list(call.expressions)
+        distinct = False
+        if arguments and isinstance(arguments[-1], exp.Order):
+            order = list(arguments[-1].expressions)
+            arguments[-1:] = [arguments[-1].this]
+        if arguments and isinstance(arguments[0], exp.Distinct):
+            distinct = True
+            arguments = list(arguments[0].expressions) + arguments[1:]
+        return self._typed_call(node, call.name.lower(), arguments, distinct, order, where)
+
+    def _within_group(self, node: exp.Expr, call: exp.WithinGroup, where: exp.Expr | None) -> AggregateItem:
+        """Bind `f(q) WITHIN GROUP (ORDER BY x)` as the call over x that it means."""
+        function, order = call.this.name.lower(), call.expression.expressions
+        plain = {"percentile_cont": "quantile_cont", "percentile_disc": "quantile_disc", "mode": "mode"}.get(function)
+        if plain is None or len(order) != 1:
+            raise self.binder.unsupported(f"{function} WITHIN GROUP", node, f"Write {function}(x ORDER BY y).")
+        arguments = [order[0].this, *call.this.expressions]
+        descending = order if order[0].args.get("desc") or plain == "mode" else []
+        return self._typed_call(node, plain, arguments, False, descending, where)
+
+    def _typed_call(
+        self,
+        node: exp.Expr,
+        function: str,
+        arguments: list[exp.Expr],
+        distinct: bool,
+        order: list[exp.Expr],
+        where: exp.Expr | None,
+    ) -> AggregateItem:
+        binder = self.binder
+        if len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+            arguments = []
+        bound = [binder.rewrite(a) for a in arguments]
+        types = binder.judge.types(binder.scope.schema, bound, binder.scope.source)
+        inputs = tuple(
+            Expression(to_duckdb(b), t, binder.span(a), binder.is_volatile(b))
+            for a, b, t in zip(arguments, bound, types, strict=True)
+        )
+        condition = binder.bind(where).sql if where is not None else None
+        ordered = tuple(to_duckdb(binder.rewrite(o)) for o in order)
+        keys = [binder.rewrite(o.this if isinstance(o, exp.Ordered) else o) for o in order]
+        for expression in (*bound, *([binder.rewrite(where)] if where is not None else [])):
+            for inner in expression.walk():
+                if binder.is_aggregate(inner):
+                    raise BindError("an aggregate cannot stand inside another one", binder.span(node))
+        whole = self._whole(node)
+        return AggregateItem(
+            name="",
+            function=function,
+            arguments=inputs,
+            distinct=distinct,
+            order_by=ordered,
+            order_types=tuple(binder.judge.types(binder.scope.schema, keys, binder.scope.source)),
+            filter=condition,
+            type=binder.judge.type(binder.scope.schema, whole, binder.scope.source),
+            span=binder.span(node),
+        )
+
+    def _whole(self, node: exp.Expr) -> exp.Expr:
+        """Return the bound call itself, for its type."""
+        copy = node.copy()
+        for column in list(copy.find_all(exp.Column)):
+            bound = self.binder.rewrite(column)
+            if column is copy:
+                return bound
+            column.replace(bound)
+        return copy
+
+    def _free(self, name: str) -> str:
+        candidate, number = name, 1
+        while candidate.lower() in self.taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        self.taken.add(candidate.lower())
+        return candidate
+
+
+def readable(sql: str) -> str:
+    """Return a name for an expression.
+
+    >>> readable("COUNT(*)"), readable('sum("dep_delay" * 2)')
+    ('count', 'sum_dep_delay_2')
+    """
+    return re.sub(r"\W+", "_", sql.lower()).strip("_") or "value"

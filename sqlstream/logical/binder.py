@@ -1,0 +1,366 @@
+"""From parsed queries to logical plans: relations, stars, aliases, and what a query block may contain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog, Table, View
+from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.logical.aggregation import Aggregation
+from sqlstream.logical.expressions import ExpressionBinder
+from sqlstream.logical.intervals import microseconds
+from sqlstream.logical.judge import NULL_TYPE, Judge
+from sqlstream.logical.nodes import (
+    Expression,
+    Field,
+    Filter,
+    Item,
+    Node,
+    Project,
+    Scan,
+    Tumble,
+    Union,
+    WindowAggregate,
+    quote,
+    schema,
+    time_attribute,
+)
+from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.sql.dialect import WindowTVF, to_duckdb
+from sqlstream.sql.spans import span_of
+
+_CLAUSES = {
+    "distinct": ("SELECT DISTINCT", "Group by the columns in a window."),
+    "qualify": ("QUALIFY", None),
+    "windows": ("a WINDOW clause", None),
+    "joins": ("a join", "Read one table per query block."),
+    "laterals": ("LATERAL", None),
+    "order": ("ORDER BY in a stream", "Sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'."),
+    "offset": ("OFFSET in a stream", None),
+    "sample": ("a sample", None),
+    "limit": ("LIMIT inside a job", "Use LIMIT on a SELECT at the prompt, or when you read the result."),
+    "fetch": ("FETCH in a stream", None),
+    "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
+    "pivots": ("PIVOT", None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a query can name beside the catalog: the CTEs around it, and the text that it stands in."""
+
+    source: Source
+    ctes: Mapping[str, tuple[exp.CTE, Environment]]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A bound item of FROM: its plan, the name by which columns qualify, and what errors call it."""
+
+    node: Node
+    alias: str
+    described: str
+
+
+class Binder:
+    """Binds queries against a catalog. One binder serves one session."""
+
+    def __init__(self, catalog: Catalog, judge: Judge):
+        self.catalog, self.judge = catalog, judge
+
+    def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
+        """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
+        rows = None
+        if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None:
+            query = query.copy()
+            rows = self._limit(query.args["limit"], source)
+            query.set("limit", None)
+        return self.query(query, Environment(source, {})), rows
+
+    def _limit(self, node: exp.Expr, source: Source) -> int:
+        value = node.expression
+        if not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
+            raise BindError("LIMIT takes a number of rows", span_of(node, source))
+        return int(value.name)
+
+    def query(self, query: exp.Expr, env: Environment) -> Node:
+        """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
+        env = self._with_ctes(query, env)
+        match query:
+            case exp.Select():
+                return self._select(query, env)
+            case exp.Subquery():
+                self._refuse(query, env)
+                return self.query(query.this, env)
+            case exp.Union() if query.args.get("distinct") is False:
+                return self._union(query, env)
+            case exp.SetOperation():
+                what = "UNION" if isinstance(query, exp.Union) else query.key.upper()
+                hint = "Write UNION ALL." if isinstance(query, exp.Union) else None
+                raise UnsupportedError(f"{what} does not run", span_of(query, env.source), hint=hint)
+            case _:
+                what = "VALUES" if isinstance(query, exp.Values) else f"{query.key.upper()} as a query"
+                raise UnsupportedError(f"{what} does not run", span_of(query, env.source))
+
+    def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
+        clause = query.args.get("with_")
+        if clause is None:
+            return env
+        if clause.args.get("recursive"):
+            raise UnsupportedError("WITH RECURSIVE does not run", span_of(clause, env.source))
+        for cte in clause.expressions:
+            name = cte.alias.lower()
+            env = Environment(env.source, {**env.ctes, name: (cte, env)})
+        return env
+
+    def _refuse(self, query: exp.Expr, env: Environment) -> None:
+        for key, (what, hint) in _CLAUSES.items():
+            found = query.args.get(key)
+            if found:
+                at = found[0] if isinstance(found, list) else found
+                span = span_of(at if isinstance(at, exp.Expr) else query, env.source)
+                raise UnsupportedError(f"{what} does not run", span, hint=hint)
+
+    # -- SELECT
+
+    def _select(self, select: exp.Select, env: Environment) -> Node:
+        self._refuse(select, env)
+        if select.args.get("from_") is None:
+            raise UnsupportedError(
+                "a query without FROM does not run", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
+            )
+        relation = self._relation(select.args["from_"].this, env)
+        node = relation.node
+        aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
+        scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
+        binder = ExpressionBinder(scope, self.catalog, self.judge)
+        if (where := select.args.get("where")) is not None:
+            node = Filter(node, self._predicate(binder, where.this, "WHERE"))
+        projections = self._expand(select, scope)
+        group, having = select.args.get("group"), select.args.get("having")
+        if group is not None or having is not None or any(_aggregates(binder, e) for _, e in projections):
+            return Aggregation(binder, node, projections).bind(group, having, select)
+        return Project(node, self.items(binder, projections))
+
+    def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
+        bound = binder.bind(node)
+        if bound.type not in ("BOOLEAN", NULL_TYPE):
+            raise BindError(f"{clause} needs a condition, not a value of type {bound.type}", bound.span)
+        return bound
+
+    def items(self, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]]) -> tuple[Item, ...]:
+        """Bind the select list; equal names get a number, as in DuckDB."""
+        bound = [(name, node, binder.rewrite(node)) for name, node in projections]
+        types = self.judge.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
+        names = unique([name for name, _, _ in bound])
+        return tuple(
+            Item(name, Expression(to_duckdb(b), type, binder.span(node), binder.is_volatile(b)))
+            for name, (_, node, b), type in zip(names, bound, types, strict=True)
+        )
+
+    def _expand(self, select: exp.Select, scope: Scope) -> list[tuple[str, exp.Expr]]:
+        """Return the select list as (name, expression) with stars replaced by columns."""
+        found: list[tuple[str, exp.Expr]] = []
+        for projection in select.expressions:
+            star = projection.this if isinstance(projection, exp.Column) else projection
+            if isinstance(star, exp.Star):
+                found += self._star(projection, star, scope)
+            elif isinstance(projection, exp.Alias):
+                found.append((projection.alias, projection.this))
+            else:
+                found.append((_name_of(projection), projection))
+        return found
+
+    def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
+        span = span_of(projection, scope.source)
+        if isinstance(projection, exp.Column) and projection.table.lower() != scope.alias.lower():
+            raise BindError(f'table "{projection.table}" is not in FROM', span)
+        if star.args.get("rename"):
+            raise UnsupportedError("* RENAME does not run", span, hint="Name the columns.")
+        excluded = {e.name.lower(): e for e in star.args.get("except_") or ()}
+        replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
+        for name in (*excluded, *replaced):
+            if scope.find(name) is None:
+                raise BindError(f'column "{name}" does not exist in {scope.described}', span)
+        columns = []
+        for column in scope.schema:
+            if column.name.lower() not in excluded:
+                reference = column_reference(column.name)
+                reference.meta.update(projection.meta)
+                columns.append((column.name, replaced.get(column.name.lower(), reference)))
+        return columns
+
+    # -- FROM
+
+    def _relation(self, node: exp.Expr, env: Environment) -> Relation:
+        match node:
+            case WindowTVF():
+                return self._window(node, env)
+            case exp.Subquery():
+                self._refuse(node, env)
+                alias = node.alias
+                bound = named(self.query(node.this, env), alias)
+                bound = self._renamed(bound, node.args.get("alias"), env.source)
+                return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
+            case exp.Table():
+                return self._table(node, env)
+            case _:
+                raise UnsupportedError(f"{node.key.upper()} in FROM does not run", span_of(node, env.source))
+
+    def _table(self, node: exp.Table, env: Environment) -> Relation:
+        self._refuse(node, env)
+        span = span_of(node, env.source)
+        if not isinstance(node.this, exp.Identifier):
+            raise UnsupportedError(
+                "a table function does not run here", span, hint="Declare a table with CREATE TABLE .. WITH (..)."
+            )
+        if node.args.get("db") is not None:
+            raise BindError("a table is named without a database or catalog", span, hint=f"Write {node.name}.")
+        name, alias = node.name, node.alias or node.name
+        columns = node.args.get("alias")
+        if (cte := env.ctes.get(name.lower())) is not None:
+            definition, outer = cte
+            bound = named(self.query(definition.this, outer), definition.alias)
+            bound = self._renamed(bound, definition.args.get("alias"), env.source)
+            return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
+        match self.catalog.relation(name):
+            case None:
+                existing = self.catalog.relation_hint(name)
+                raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
+            case Table() as table:
+                return Relation(
+                    self._renamed(Scan(table, alias, span), columns, env.source), alias, f'table "{table.name}"'
+                )
+            case View() as view:
+                bound = self.view(view)
+                return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
+
+    def view(self, view: View) -> Node:
+        """Return the plan of a view."""
+        assert view.span is not None
+        bound = named(self.query(view.query, Environment(view.span.source, {})), view.name)
+        if not view.columns:
+            return bound
+        return self._rename_to(bound, list(view.columns), view.span)
+
+    def _renamed(self, node: Node, alias: exp.Expr | None, source: Source) -> Node:
+        """Apply the column names of `AS t(a, b)`."""
+        names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
+        return self._rename_to(node, names, span_of(alias, source)) if names and alias is not None else node
+
+    def _rename_to(self, node: Node, names: list[str], span: Span) -> Node:
+        fields = schema(node)
+        if len(names) > len(fields):
+            raise BindError(f"{len(names)} names are given for {len(fields)} columns", span)
+        names = names + [f.name for f in fields[len(names) :]]
+        return Project(
+            node,
+            tuple(
+                Item(name, Expression(quote(f.name), f.type, span))
+                for name, f in zip(unique(names), fields, strict=True)
+            ),
+        )
+
+    def _window(self, node: WindowTVF, env: Environment) -> Relation:
+        kind = node.args["kind"]
+        span = span_of(node, env.source)
+        if kind != "TUMBLE":
+            raise UnsupportedError(f"{kind} windows do not run", span, hint="TUMBLE windows do.")
+        relation = self._relation(node.this, env)
+        below = relation.node
+        column = node.args["time_column"]
+        name = next((f.name for f in schema(below) if f.name.lower() == column.name.lower()), None)
+        at = span_of(column, env.source)
+        if name is None:
+            Scope(relation.alias, schema(below), env.source, relation.described).resolve(
+                column if isinstance(column, exp.Column) else exp.Column(this=column)
+            )
+            raise AssertionError("resolve() raises for a column that is not there")
+        if name != time_attribute(below):
+            raise BindError(
+                f'column "{name}" of {relation.described} is not a time attribute',
+                at,
+                hint=f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND.",
+            )
+        for added in ("window_start", "window_end", "window_time"):
+            if any(f.name.lower() == added for f in schema(below)):
+                raise BindError(
+                    f'{relation.described} already has a column "{added}"',
+                    span,
+                    hint="Rename or leave out that column first.",
+                )
+        size = microseconds(self.judge, node.args["intervals"][0], env.source)
+        if size <= 0:
+            raise BindError("a window's size must be positive", span_of(node.args["intervals"][0], env.source))
+        offset = node.args.get("offset")
+        shift = microseconds(self.judge, offset, env.source) % size if offset is not None else 0
+        tumble = Tumble(below, name, size, shift, span)
+        return Relation(tumble, node.alias or relation.alias, f"the windows of {relation.described}")
+
+    # -- UNION ALL
+
+    def _union(self, query: exp.Union, env: Environment) -> Node:
+        self._refuse(query, env)
+        inputs = [self.query(side, env) for side in _sides(query)]
+        first = schema(inputs[0])
+        for node in inputs[1:]:
+            if len(schema(node)) != len(first):
+                raise BindError(
+                    f"the inputs of UNION ALL have {len(first)} and {len(schema(node))} columns",
+                    span_of(query, env.source),
+                )
+        types = self.judge.union_types([schema(n) for n in inputs])
+        if types is None:
+            raise BindError("the columns of UNION ALL have types that do not fit", span_of(query, env.source))
+        wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
+        return Union(tuple(_cast_to(node, wanted) for node in inputs))
+
+
+def _sides(query: exp.Expr) -> list[exp.Expr]:
+    """Flatten a left-deep chain of UNION ALL; a chain of thousands must not recurse."""
+    sides: list[exp.Expr] = []
+    while isinstance(query, exp.Union) and query.args.get("distinct") is False and not _has_modifiers(query):
+        sides.append(query.expression)
+        query = query.this
+    return [query, *reversed(sides)]
+
+
+def _has_modifiers(query: exp.Union) -> bool:
+    return any(query.args.get(key) for key in ("order", "limit", "offset"))
+
+
+def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
+    own = schema(node)
+    if all(f.type == w.type for f, w in zip(own, wanted, strict=True)):
+        return node
+    items = []
+    for f, w in zip(own, wanted, strict=True):
+        sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
+        items.append(Item(f.name, Expression(sql, w.type)))
+    return Project(node, tuple(items))
+
+
+def named(node: Node, name: str) -> Node:
+    """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
+    match node:
+        case WindowAggregate() if name and not node.name:
+            return replace(node, name=name)
+        case Filter() | Project():
+            return replace(node, input=named(node.input, name))
+        case _:
+            return node
+
+
+def _name_of(node: exp.Expr) -> str:
+    match node:
+        case exp.Column() | exp.Dot():
+            return node.name or to_duckdb(node)
+        case _:
+            return to_duckdb(node).lower()
+
+
+def _aggregates(binder: ExpressionBinder, node: exp.Expr) -> bool:
+    return any(binder.is_aggregate(n) for n in node.walk())

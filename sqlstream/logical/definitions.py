@@ -1,0 +1,191 @@
+"""From parsed CREATE TABLE, CREATE VIEW and INSERT to what they mean."""
+
+from __future__ import annotations
+
+import duckdb
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog, Column, Table, View, Watermark
+from sqlstream.errors import BindError, UnsupportedError, missing
+from sqlstream.logical.assignment import assignable
+from sqlstream.logical.binder import Binder
+from sqlstream.logical.expressions import ExpressionBinder
+from sqlstream.logical.judge import Judge
+from sqlstream.logical.nodes import Expression, Field, Item, Node, Project, Sink, quote, schema
+from sqlstream.logical.scope import Scope
+from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
+
+TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+
+
+def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
+    """Return the declared table: types checked, computed columns and the watermark bound to the physical columns."""
+    source = statement.span.source
+    described = f'table "{statement.name.text}"'
+    types = {c.name.text: _type(c, judge) for c in statement.columns if c.type is not None}
+    physical = tuple(Field(name, type) for name, type in types.items())
+    scope = Scope(statement.name.text, physical, source, described)
+    columns = []
+    for column in statement.columns:
+        if column.expression is None:
+            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null))
+        else:
+            bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression)
+            columns.append(Column(column.name.text, bound.type, bound.sql))
+    names = [c.name for c in columns]
+    key = tuple(_existing(k, names, described) for k in statement.primary_key)
+    return Table(
+        name=statement.name.text,
+        columns=tuple(columns),
+        watermark=_watermark(statement, tuple(columns), catalog, judge),
+        primary_key=key,
+        options={k: v.value for k, v in statement.options.items()},
+        temporary=statement.temporary,
+        span=statement.name.span,
+    )
+
+
+def _type(column: ColumnDef, judge: Judge) -> str:
+    try:
+        return judge.canonical(column.type or "")
+    except duckdb.Error as e:
+        message = str(e).partition("\n")[0].partition(": ")[2]
+        at = column.type_span or column.span
+        raise BindError(f'type of column "{column.name.text}": {message[:1].lower()}{message[1:]}', at) from e
+
+
+def _stable(binder: ExpressionBinder, node: exp.Expr) -> Expression:
+    bound = binder.bind(node)
+    if bound.volatile:
+        raise UnsupportedError(
+            "a computed column cannot be random", bound.span, hint="A repeated batch must see the same."
+        )
+    return bound
+
+
+def _existing(name: Name, names: list[str], described: str) -> str:
+    found = next((n for n in names if n.lower() == name.text.lower()), None)
+    if found is None:
+        raise BindError(
+            f'column "{name.text}" does not exist in {described}', name.span, hint=missing("column", name.text, names)
+        )
+    return found
+
+
+def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Catalog, judge: Judge) -> Watermark | None:
+    mark = statement.watermark
+    if mark is None:
+        return None
+    described = f'table "{statement.name.text}"'
+    name = _existing(mark.column, [c.name for c in columns], described)
+    kind = next(c.type for c in columns if c.name == name)
+    hint = "A time attribute is a TIMESTAMP or a TIMESTAMP_LTZ column; compute one: ts AS to_timestamp(seconds)."
+    if kind not in TIMES:
+        raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
+    fields = tuple(Field(c.name, c.type) for c in columns)
+    scope = Scope(statement.name.text, fields, statement.span.source, described)
+    bound = _stable(ExpressionBinder(scope, catalog, judge), mark.expression)
+    if bound.type not in TIMES:
+        raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
+    return Watermark(name, bound.sql)
+
+
+def bind_view(statement: CreateView, binder: Binder) -> View:
+    """Return the view; its query is bound once here, so that what is wrong with it is said where it is declared."""
+    view = View(
+        name=statement.name.text,
+        columns=tuple(c.text for c in statement.columns),
+        query=statement.query,
+        temporary=statement.temporary,
+        span=statement.span,
+    )
+    binder.view(view)
+    return view
+
+
+def bind_insert(statement: Insert, binder: Binder) -> Sink:
+    """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
+    table = _target(statement, binder.catalog)
+    node, _ = binder.bind(statement.query, statement.span.source)
+    writable = [c for c in table.columns if c.expression is None]
+    targets = _targets(statement, table, writable)
+    found = schema(node)
+    if len(found) != len(targets):
+        raise BindError(
+            f'the query gives {len(found)} columns, but {len(targets)} of table "{table.name}" are to be written',
+            statement.span,
+            hint=f"columns of the query: {', '.join(f.name for f in found)}",
+        )
+    for own, target in zip(found, targets, strict=True):
+        if not assignable(own.type, target.type):
+            raise BindError(
+                f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
+                statement.span,
+                hint=f"Convert it in the query: CAST({own.name} AS {target.type}).",
+            )
+    return Sink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+
+
+def bind_select(statement: Select, binder: Binder, name: str) -> Sink:
+    """Return the plan of a bare SELECT, which prints its rows and ends after LIMIT of them."""
+    node, limit = binder.bind(statement.query, statement.span.source, limit=True)
+    columns = schema(node)
+    table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": "print"})
+    return Sink(node, table, columns, limit)
+
+
+def _target(statement: Insert, catalog: Catalog) -> Table:
+    name = statement.target
+    match catalog.relation(name.text):
+        case None:
+            hint = catalog.relation_hint(name.text)
+            raise BindError(f'table "{name.text}" does not exist', name.span, hint=hint)
+        case View():
+            raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
+        case Table() as table:
+            if table.connector == "filesystem":
+                raise UnsupportedError(
+                    f'writing to the filesystem table "{table.name}" does not run',
+                    name.span,
+                    hint="Insert into a table without a connector, and export it: sqlstream query --output FILE.",
+                )
+            if table.primary_key:
+                raise UnsupportedError(
+                    f'writing to table "{table.name}" with a PRIMARY KEY does not run',
+                    name.span,
+                    hint="Leave out PRIMARY KEY; rows are appended, each result once.",
+                )
+            return table
+
+
+def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Column]:
+    if statement.columns is None:
+        return writable
+    found: list[Column] = []
+    for name in statement.columns:
+        column = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
+        target = next((c for c in writable if c.name == column), None)
+        if target is None:
+            raise BindError(f'column "{column}" of table "{table.name}" is computed', name.span)
+        if target in found:
+            raise BindError(f'column "{column}" is named twice', name.span)
+        found.append(target)
+    for column in writable:
+        if column.not_null and column not in found:
+            raise BindError(
+                f'column "{column.name}" of table "{table.name}" is NOT NULL and not written', statement.span
+            )
+    return found
+
+
+def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node:
+    """Put the query's columns in the table's order; columns that are not written are NULL."""
+    if targets == writable:
+        return node
+    by_name = {target.name: own for target, own in zip(targets, schema(node), strict=True)}
+    items = []
+    for column in writable:
+        own = by_name.get(column.name)
+        sql, kind = (quote(own.name), own.type) if own else (f"CAST(NULL AS {column.type})", column.type)
+        items.append(Item(column.name, Expression(sql, kind)))
+    return Project(node, tuple(items))

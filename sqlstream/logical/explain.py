@@ -1,0 +1,86 @@
+"""Plans as text: what each node does, the columns it emits, its time attribute, the state it keeps."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from sqlstream.logical.nodes import (
+    Filter,
+    Node,
+    Project,
+    Scan,
+    Sink,
+    Tumble,
+    Union,
+    WindowAggregate,
+    children,
+    schema,
+    time_attribute,
+    window_size,
+)
+
+
+def logical_text(node: Node, *, schemas: bool = True) -> str:
+    """Return a plan as an indented tree, the sink first."""
+    return "\n".join(_lines(node, 0, schemas))
+
+
+def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
+    pad = "  " * depth
+    lines = [f"{pad}{describe(node)}"]
+    if schemas and not isinstance(node, Sink):
+        time = time_attribute(node)
+        columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
+        lines.append(f"{pad}    -> {columns}")
+    for child in children(node):
+        lines += _lines(child, depth + 1, schemas)
+    return lines
+
+
+def describe(node: Node) -> str:
+    """Return one line about a node."""
+    match node:
+        case Scan():
+            table = node.table
+            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()))
+            mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
+            computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
+            more = f" computed {', '.join(computed)}" if computed else ""
+            return f"Scan {table.name} ({options}){mark}{more}"
+        case Filter():
+            return f"Filter {node.predicate.sql}"
+        case Project():
+            return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
+        case Tumble():
+            offset = f" offset {_duration(node.offset)}" if node.offset else ""
+            return f"Tumble {node.time_column} size {_duration(node.size)}{offset}"
+        case WindowAggregate():
+            keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
+            calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
+            name = f' "{node.name}"' if node.name else ""
+            return f"WindowAggregate{name} by {keys} per {node.window.end}: {calls}"
+        case Union():
+            return f"Union of {len(node.inputs)}"
+        case Sink():
+            columns = ", ".join(map(str, node.columns))
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
+        case _:
+            assert_never(node)
+
+
+def state_lines(node: Node) -> list[str]:
+    """Return a line per stateful node: what it keeps, and what bounds it."""
+    lines = []
+    if isinstance(node, WindowAggregate):
+        size = window_size(node)
+        windows = f"windows of {_duration(size)}" if size else "windows"
+        lines.append(f"state of {node.name or 'window_aggregate'}: open {windows}, bounded by the watermark")
+    return [line for child in children(node) for line in state_lines(child)] + lines
+
+
+def _duration(micros: int) -> str:
+    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
+        if micros % length == 0:
+            return f"{micros // length} {unit}"
+    return f"{micros / 1000:g} ms"

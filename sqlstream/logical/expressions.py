@@ -1,0 +1,198 @@
+"""Binding of scalar expressions: names resolved, the clock made the batch's, what cannot run refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp, parse_one
+
+from sqlstream.catalog import Catalog
+from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.logical.judge import Judge
+from sqlstream.logical.nodes import Expression
+from sqlstream.logical.scope import Scope, column_reference
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+NOW = "CAST(getvariable('_now') AS TIMESTAMP WITH TIME ZONE)"
+# What tells the time: DuckDB would take its own clock, a repeated batch must see the same one.
+_CLOCKS = {
+    **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
+    **dict.fromkeys(("current_date", "today"), f"CAST({NOW} AS DATE)"),
+    **dict.fromkeys(("localtimestamp",), f"CAST({NOW} AS TIMESTAMP)"),
+    **dict.fromkeys(("current_time", "localtime", "get_current_time"), f"CAST({NOW} AS TIME)"),
+}
+_CLOCK_NODES: dict[type[exp.Expr], str] = {
+    exp.CurrentTimestamp: "current_timestamp",
+    exp.CurrentDate: "current_date",
+    exp.CurrentTime: "current_time",
+    exp.Localtimestamp: "localtimestamp",
+    exp.Localtime: "localtime",
+}
+_RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
+# They ask about a connection, or change it: a worker's connection is nobody's business.
+_OF_A_CONNECTION = {
+    *("current_database", "current_schema", "current_schemas", "current_setting", "getvariable", "in_search_path"),
+    *("txid_current", "current_connection_id", "current_query", "current_query_id", "current_transaction_id"),
+    *("currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log", "set_config"),
+}
+# Flink's functions that DuckDB does not have, and what to write.
+_INSTEAD = {
+    "proctime": "Use NOW(), the time of the batch; windows need an event time.",
+    "current_watermark": "Query sqlstream.watermarks instead.",
+    "date_format": "Write strftime(ts, '%Y-%m-%d').",
+    "split_index": "Write split_part(text, separator, index + 1).",
+    "to_timestamp_ltz": "Write make_timestamptz(micros), or to_timestamp(seconds).",
+    "unix_timestamp": "Write epoch(ts).",
+    "from_unixtime": "Write to_timestamp(seconds).",
+    "timestampdiff": "Write date_diff('hour', a, b).",
+    "timestampadd": "Write ts + INTERVAL '1' HOUR.",
+    "json_query": "Write json_extract(text, '$.path').",
+}
+
+
+class ExpressionBinder:
+    """Binds the expressions of one query block."""
+
+    def __init__(self, scope: Scope, catalog: Catalog, judge: Judge):
+        self.scope, self.catalog, self.judge = scope, catalog, judge
+
+    def bind(self, node: exp.Expr) -> Expression:
+        """Return an expression over the block's input, with its type."""
+        return self.typed(self.rewrite(node), node)
+
+    def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
+        kind = self.judge.type(self.scope.schema, bound, self.scope.source)
+        return Expression(to_duckdb(bound), kind, self.span(node), self.is_volatile(bound))
+
+    def is_volatile(self, bound: exp.Expr) -> bool:
+        """Tell whether an expression may give another result when its batch is repeated."""
+        for call in bound.find_all(exp.Anonymous):
+            function = self.catalog.function(call.name)
+            if call.name.lower() in _RANDOM or (function is not None and not function.deterministic):
+                return True
+        return False
+
+    def span(self, node: exp.Expr) -> Span:
+        return span_of(node, self.scope.source)
+
+    def rewrite(self, node: exp.Expr) -> exp.Expr:
+        """Return a bound copy of an expression."""
+        return self._rewrite(node.copy())
+
+    def _rewrite(self, node: exp.Expr) -> exp.Expr:
+        replaced = self.replacement(node)
+        if replaced is not None:
+            return replaced
+        match node:
+            case exp.Column():
+                bound = self.scope.resolve(node)
+                return bound if bound is not None else self._alias(node)
+            case exp.Dot() if isinstance(node.expression, exp.Identifier):
+                field = exp.Literal.string(node.expression.name)
+                inner = self._rewrite(node.this)
+                return _like(node, exp.Anonymous(this="struct_extract", expressions=[inner, field]))
+            case exp.Anonymous():
+                self._check_call(node)
+                if clock := _CLOCKS.get(node.name.lower()):
+                    return _like(node, _parsed(clock))
+            case exp.Query() | exp.Subquery() | exp.Exists():
+                raise self.unsupported(
+                    "a subquery in an expression", node, "Join it, or compute it in a job of its own."
+                )
+            case exp.In() if node.args.get("query") is not None:
+                raise self.unsupported("IN (SELECT ..)", node, "List the values, or filter with a column of the input.")
+            case exp.Window():
+                raise self.unsupported("OVER", node, "Aggregate over a window: TUMBLE(TABLE t, DESCRIPTOR(ts), size).")
+            case exp.Placeholder() | exp.Parameter():
+                raise self.unsupported("a parameter", node, "Write the value.")
+            case _ if type(node) in _CLOCK_NODES:
+                return _like(node, _parsed(_CLOCKS[_CLOCK_NODES[type(node)]]))
+        for child in list(node.iter_expressions()):
+            bound = self._rewrite(child)
+            if bound is not child:
+                child.replace(bound)
+        return node
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        """Return what stands for a node as a whole; a plain block refuses aggregates here."""
+        if self.is_aggregate(node):
+            raise self.error("an aggregate is not allowed here", node)
+        return None
+
+    def is_aggregate(self, node: exp.Expr) -> bool:
+        """Tell whether a node is an aggregate call, with its FILTER or WITHIN GROUP."""
+        if isinstance(node, exp.Filter | exp.WithinGroup):
+            return True
+        return isinstance(node, exp.Anonymous) and self._is_aggregate_name(node.name)
+
+    def _is_aggregate_name(self, name: str) -> bool:
+        return name.lower() in self.judge.aggregates and self.catalog.function(name) is None
+
+    def _alias(self, node: exp.Column) -> exp.Expr:
+        return _like(node, exp.Paren(this=self._rewrite(self.scope.select_aliases[node.name.lower()].copy())))
+
+    def _check_call(self, node: exp.Anonymous) -> None:
+        name = node.name.lower()
+        if name in _OF_A_CONNECTION:
+            raise self.unsupported(f"function {name}", node, None)
+        if name in _INSTEAD and self.catalog.function(name) is None:
+            raise self.unsupported(f"function {name.upper()}", node, _INSTEAD[name])
+
+    def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
+        return UnsupportedError(f"{what} does not run", self.span(node), hint=hint)
+
+    def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
+        return BindError(message, self.span(node), hint=hint)
+
+
+class GroupedBinder(ExpressionBinder):
+    """Binds expressions above an aggregation: over its keys and the results of its aggregate calls."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        catalog: Catalog,
+        judge: Judge,
+        keys: dict[str, str],
+        aggregate: Callable[[exp.Expr], str],
+    ):
+        super().__init__(scope, catalog, judge)
+        self.keys = keys
+        self.aggregate = aggregate
+        self.below = ExpressionBinder(scope, catalog, judge)
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        """Stand the key or the aggregate's result in for an expression that is one."""
+        if self.is_aggregate(node):
+            return _like(node, column_reference(self.aggregate(node)))
+        if isinstance(node, exp.Literal | exp.Identifier) or any(self.is_aggregate(n) for n in node.walk()):
+            return None
+        if isinstance(node, exp.Column) and self.scope.find(node.name) is None and _is_alias(self.scope, node):
+            return None
+        if not isinstance(node, exp.Condition):
+            return None
+        found = self.keys.get(to_duckdb(self.below.rewrite(node)))
+        if found is not None:
+            return _like(node, column_reference(found))
+        if isinstance(node, exp.Column):
+            raise self.error(
+                f'column "{node.name}" must be in GROUP BY or inside an aggregate',
+                node,
+                hint=f"Add {node.name} to GROUP BY, or write any_value({node.name}).",
+            )
+        return None
+
+
+def _is_alias(scope: Scope, node: exp.Column) -> bool:
+    return not node.table and node.name.lower() in scope.select_aliases
+
+
+def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
+    """Give a node the place in the text of the one that it stands for."""
+    new.meta.update(old.meta)
+    return new
+
+
+def _parsed(sql: str) -> exp.Expr:
+    return parse_one(sql, dialect="duckdb")

@@ -1,0 +1,110 @@
+"""DuckDB as the judge of expressions: it says which type an expression has, or what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import duckdb
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, SqlStreamError, missing
+from sqlstream.logical.nodes import Schema, quote
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+NULL_TYPE = '"NULL"'
+_NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
+_NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
+
+
+class Judge:
+    """Types of expressions over a schema, by preparing them against an empty table. Functions are registered in `con`."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection):
+        self.con = con
+        con.execute("SET VARIABLE _now = make_timestamptz(0)")
+        rows = con.execute("SELECT DISTINCT function_name, function_type FROM duckdb_functions()").fetchall()
+        self.aggregates = {name for name, kind in rows if kind == "aggregate"}
+        self.functions = {name for name, kind in rows if kind in ("scalar", "aggregate", "macro")}
+
+    def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: Source) -> list[str]:
+        """Return the DuckDB types of bound expressions over a schema; raise BindError at the part that does not fit."""
+        if not expressions:
+            return []
+        try:
+            return self._describe(schema, [to_duckdb(e) for e in expressions])
+        except duckdb.Error as e:
+            for expression in expressions:
+                self._check(schema, expression, source)
+            raise self.translate(e, expressions[0], source) from e
+
+    def type(self, schema: Schema, expression: exp.Expr, source: Source) -> str:
+        return self.types(schema, [expression], source)[0]
+
+    def union_types(self, schemas: Iterable[Schema]) -> list[str] | None:
+        """Return the column types of a UNION ALL, None where the inputs do not fit together."""
+        try:
+            rows = self.con.execute("DESCRIBE " + " UNION ALL ".join(f"SELECT * FROM {empty(s)}" for s in schemas))
+            return [row[1] for row in rows.fetchall()]
+        except duckdb.Error:
+            return None
+
+    def is_type(self, type: str) -> bool:
+        """Tell whether DuckDB knows a type."""
+        try:
+            self.con.execute(f"DESCRIBE SELECT CAST(NULL AS {type})")
+        except duckdb.Error:
+            return False
+        return True
+
+    def canonical(self, type: str) -> str:
+        """Return DuckDB's own spelling of a type.
+
+        Raises duckdb.Error when there is no such type.
+        """
+        [row] = self.con.execute(f"DESCRIBE SELECT CAST(NULL AS {type})").fetchall()
+        return str(row[1])
+
+    def _describe(self, schema: Schema, sqls: Sequence[str]) -> list[str]:
+        items = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(sqls))
+        return [row[1] for row in self.con.execute(f"DESCRIBE SELECT {items} FROM {empty(schema)}").fetchall()]
+
+    def _check(self, schema: Schema, expression: exp.Expr, source: Source) -> None:
+        """Raise for the smallest part of an expression that DuckDB refuses."""
+        try:
+            self._describe(schema, [to_duckdb(expression)])
+        except duckdb.Error as e:
+            # Inside a lambda its parameters would not resolve.
+            if not isinstance(expression, exp.Lambda):
+                for child in expression.iter_expressions():
+                    if isinstance(child, exp.Condition) and not isinstance(child, exp.Lambda | exp.Star | exp.Interval):
+                        self._check(schema, child, source)
+            raise self.translate(e, expression, source) from e
+
+    def translate(self, error: duckdb.Error, expression: exp.Expr, source: Source) -> SqlStreamError:
+        """Return our error for what DuckDB said about an expression."""
+        span = span_of(expression, source)
+        text = str(error)
+        if found := _NO_FUNCTION.search(text):
+            name = found.group(1).strip('"')
+            return BindError(
+                f'function "{name}" does not exist', span, hint=missing("function", name, self._near(name))
+            )
+        if found := _NO_MATCH.search(text):
+            return BindError(
+                f"no function fits {found.group(1)}", span, hint="Cast the arguments to the types it takes."
+            )
+        message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
+        return BindError(message[:1].lower() + message[1:].rstrip(".!"), span)
+
+    def _near(self, name: str) -> list[str]:
+        # The whole list would be no hint.
+        near = [f for f in self.functions if f[:1] == name[:1].lower()]
+        return sorted(near) or sorted(self.functions)
+
+
+def empty(schema: Schema) -> str:
+    """Return a relation of the given columns without rows, to go behind FROM."""
+    columns = ", ".join(f"CAST(NULL AS {f.type}) AS {quote(f.name)}" for f in schema)
+    return f"(SELECT {columns or '1'} WHERE false)"

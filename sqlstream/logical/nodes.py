@@ -1,0 +1,326 @@
+"""The logical plan: one frozen dataclass per relational idea, saying what to compute and nothing about how.
+
+Properties that planning needs (schema, time attribute, window columns, state bound) are derived from the nodes and
+stored nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar, assert_never
+
+from sqlstream.catalog import Table
+from sqlstream.errors import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A bound scalar expression: DuckDB SQL over the columns of one node, and its DuckDB type."""
+
+    sql: str
+    type: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+    volatile: bool = False
+
+    def __str__(self) -> str:
+        return self.sql
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a node's output."""
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}"
+
+
+Schema = tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An output column of a projection: a name and the expression that makes it."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class WindowColumns:
+    """Which columns of a node hold the bounds of the window that a row is in (None where projected away)."""
+
+    start: str | None
+    end: str | None
+    time: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateItem:
+    """An aggregate call over the columns of the aggregate's input, and the name of its result."""
+
+    name: str
+    function: str
+    arguments: tuple[Expression, ...]
+    distinct: bool
+    order_by: tuple[str, ...]
+    order_types: tuple[str, ...]
+    filter: str | None
+    type: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        inside = ("DISTINCT " if self.distinct else "") + (", ".join(map(str, self.arguments)) or "*")
+        inside += f" ORDER BY {', '.join(self.order_by)}" if self.order_by else ""
+        where = f" FILTER (WHERE {self.filter})" if self.filter else ""
+        return f"{self.function}({inside}){where} AS {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Reads a table: its columns, the computed ones among them.
+
+    Emits every row once, in the order of the source. Rows whose time attribute is NULL are dropped and counted.
+    Keeps no state.
+    """
+
+    table: Table
+    alias: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Keeps the rows for which the predicate is true."""
+
+    input: Node
+    predicate: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Computes new columns from each row."""
+
+    input: Node
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tumble:
+    """Puts each row into the one window [start, start + size) that holds its event time.
+
+    Windows are aligned to the epoch plus the offset; size and offset are microseconds. Adds `window_start`,
+    `window_end` and `window_time` (end - 1 ms). Keeps no state.
+    """
+
+    input: Node
+    time_column: str
+    size: int
+    offset: int = 0
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregate:
+    """Aggregates rows per key and event-time window.
+
+    Emits one row per (key, window) when the watermark passes the window's end, then forgets the window. Keeps partial
+    results of open windows; a row that comes after its window has closed is dropped and counted. `shown` is the select
+    list over it: its state's view has these columns, too.
+    """
+
+    input: Node
+    name: str
+    keys: tuple[Item, ...]
+    window: WindowColumns
+    aggregates: tuple[AggregateItem, ...]
+    shown: tuple[Item, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Emits the rows of every input (UNION ALL). Columns go by position; the names are those of the first input."""
+
+    inputs: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Writes rows to a table: `columns` are what it stores, by position, and each value is cast as an assignment casts.
+
+    `limit` ends the job after so many rows; only a bare SELECT has one.
+    """
+
+    input: Node
+    table: Table
+    columns: Schema
+    limit: int | None = None
+
+
+T = TypeVar("T")
+
+Node = Scan | Filter | Project | Tumble | WindowAggregate | Union | Sink
+
+
+def quote(name: str) -> str:
+    """Return a name as a DuckDB identifier, its own quotes doubled.
+
+    >>> print(quote("window start"))
+    "window start"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the inputs of a node."""
+    match node:
+        case Scan():
+            return ()
+        case Filter() | Project() | Tumble() | WindowAggregate() | Sink():
+            return (node.input,)
+        case Union():
+            return node.inputs
+        case _:
+            assert_never(node)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and everything below it, inputs first."""
+    for child in children(node):
+        yield from walk(child)
+    yield node
+
+
+def schema(node: Node) -> Schema:
+    """Return the columns that a node emits."""
+    match node:
+        case Scan():
+            return tuple(Field(c.name, c.type) for c in node.table.columns)
+        case Filter():
+            return schema(node.input)
+        case Project():
+            return tuple(Field(i.name, i.expression.type) for i in node.items)
+        case Sink():
+            return node.columns
+        case Tumble():
+            added = ("window_start", "window_end", "window_time")
+            return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in added))
+        case WindowAggregate():
+            window = node.window
+            bounds = [Field(n, "TIMESTAMP") for n in (window.start, window.end, window.time) if n is not None]
+            keys = [Field(k.name, k.expression.type) for k in node.keys]
+            return (*keys, *bounds, *(Field(a.name, a.type) for a in node.aggregates))
+        case Union():
+            return schema(node.inputs[0])
+        case _:
+            assert_never(node)
+
+
+def time_attribute(node: Node) -> str | None:
+    """Return the column by which rows are in event-time order up to the watermark, if there is one."""
+    match node:
+        case Scan():
+            return node.table.watermark.column if node.table.watermark else None
+        case Filter() | Sink():
+            return time_attribute(node.input)
+        case Project():
+            return _renamed(node.items, time_attribute(node.input))
+        case Tumble():
+            return "window_time"
+        case WindowAggregate():
+            return node.window.time
+        case Union():
+            return _common(node, time_attribute)
+        case _:
+            assert_never(node)
+
+
+def window_columns(node: Node) -> WindowColumns | None:
+    """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
+    match node:
+        case Scan():
+            return None
+        case Filter() | Sink():
+            return window_columns(node.input)
+        case Project():
+            below = window_columns(node.input)
+            if below is None:
+                return None
+            kept = WindowColumns(*(_renamed(node.items, c) for c in (below.start, below.end, below.time)))
+            return kept if kept.end is not None else None
+        case Tumble():
+            return WindowColumns("window_start", "window_end", "window_time")
+        case WindowAggregate():
+            return node.window
+        case Union():
+            return _common(node, window_columns)
+        case _:
+            assert_never(node)
+
+
+def window_size(node: Node) -> int | None:
+    """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
+    match node:
+        case Scan():
+            return None
+        case Tumble():
+            return node.size
+        case Filter() | Project() | WindowAggregate() | Sink():
+            return window_size(node.input)
+        case Union():
+            sizes = {window_size(n) for n in node.inputs}
+            return sizes.pop() if len(sizes) == 1 else None
+        case _:
+            assert_never(node)
+
+
+def on_time(node: Node) -> bool:
+    """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
+
+    True above a window aggregate, which emits a window in the batch in which the watermark reaches its end.
+    """
+    match node:
+        case Scan():
+            return False
+        case WindowAggregate():
+            return True
+        case Filter() | Project() | Tumble() | Sink():
+            return on_time(node.input)
+        case Union():
+            return all(on_time(n) for n in node.inputs)
+        case _:
+            assert_never(node)
+
+
+def _renamed(items: tuple[Item, ...], column: str | None) -> str | None:
+    """Return the name under which a projection passes a column on unchanged."""
+    if column is None:
+        return None
+    return next((i.name for i in items if i.expression.sql == quote(column)), None)
+
+
+def _common(node: Union, prop: Callable[[Node], T]) -> T | None:
+    """Return a property on which all inputs of a union agree by position."""
+    first = prop(node.inputs[0])
+    position = [f.name for f in schema(node.inputs[0])]
+    for other in node.inputs[1:]:
+        names = [f.name for f in schema(other)]
+        if first is None or _positions(prop(other), names) != _positions(first, position):
+            return None
+    return first
+
+
+def _positions(value: object, names: list[str]) -> object:
+    match value:
+        case None:
+            return None
+        case str():
+            return names.index(value)
+        case WindowColumns():
+            return tuple(_positions(c, names) for c in (value.start, value.end, value.time))
+        case _:
+            raise TypeError(value)

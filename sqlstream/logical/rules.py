@@ -1,0 +1,91 @@
+"""Rules that make a plan simpler before it is cut into fragments. DuckDB optimises each fragment; these shape the plan.
+
+Each is a function from a node to a node, and returns the same object when it does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from sqlstream.logical.nodes import (
+    Expression,
+    Filter,
+    Node,
+    Project,
+    Scan,
+    Sink,
+    Tumble,
+    Union,
+    WindowAggregate,
+    quote,
+    schema,
+)
+
+Rule = Callable[[Node], Node]
+
+
+def merge_filters(node: Node) -> Node:
+    """Make one filter of two that follow each other."""
+    match node:
+        case Filter(input=Filter() as below):
+            both = f"({below.predicate.sql}) AND ({node.predicate.sql})"
+            volatile = node.predicate.volatile or below.predicate.volatile
+            return Filter(below.input, Expression(both, "BOOLEAN", node.predicate.span, volatile))
+        case _:
+            return node
+
+
+def drop_identity_projections(node: Node) -> Node:
+    """Leave out a projection that passes every column on under its own name, in the same order."""
+    match node:
+        case Project(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
+            (f.name, quote(f.name)) for f in schema(below)
+        ]:
+            return below
+        case _:
+            return node
+
+
+def flatten_unions(node: Node) -> Node:
+    """Make one union of a union of unions whose columns have the same names."""
+    match node:
+        case Union() if any(isinstance(i, Union) and schema(i) == schema(node) for i in node.inputs):
+            inputs: list[Node] = []
+            for child in node.inputs:
+                inputs += child.inputs if isinstance(child, Union) and schema(child) == schema(node) else (child,)
+            return Union(tuple(inputs))
+        case _:
+            return node
+
+
+# Projections go first: what they hid between two filters or two unions can then be merged.
+RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions)
+
+
+def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str, ...]]:
+    """Return the plan after all rules, bottom up, and the names of those that changed it."""
+    changed = []
+    for rule in rules:
+        after = _everywhere(rule, node)
+        if after is not node:
+            changed.append(rule.__name__)
+            node = after
+    return node, tuple(changed)
+
+
+def _everywhere(rule: Rule, node: Node) -> Node:
+    match node:
+        case Scan():
+            below: Node = node
+        case Filter() | Project() | Tumble() | WindowAggregate() | Sink():
+            child = _everywhere(rule, node.input)
+            below = node if child is node.input else replace(node, input=child)
+        case Union():
+            children = tuple(_everywhere(rule, i) for i in node.inputs)
+            same = all(a is b for a, b in zip(children, node.inputs, strict=True))
+            below = node if same else Union(children)
+        case _:
+            assert_never(node)
+    return rule(below)

@@ -1,0 +1,1 @@
+"""Stateful operators: their state tables, and the SQL that moves them forward by one batch. No engine in sight."""

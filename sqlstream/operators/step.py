@@ -1,0 +1,59 @@
+"""What an operator is given for one batch, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.tables import Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time of one batch: its number, its watermark (microseconds; None before the first), its processing time (ms)."""
+
+    batch: int
+    watermark: int | None
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input of an operator: the part of the rows that arrives there, and whether they can be late."""
+
+    part: str
+    on_time: bool
+
+
+class Operator(Protocol):
+    """A stateful operator over one bucket of keys.
+
+    It must give the same bag of rows for any order of its input, and does nothing when nothing is due. `step` yields rows
+    for the next stage as they are computed; once it is exhausted, `state.wake_at` is the event time (microseconds) at which
+    the operator wants to be called again.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def tables(self) -> tuple[TableDeclaration, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Column, ...]: ...
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Sequence[tuple[Port, pa.Table]],
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]: ...
+
+    def current(self, relations: Mapping[str, str]) -> str: ...

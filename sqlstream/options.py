@@ -1,0 +1,138 @@
+"""The options of a session and its jobs: `SET 'key' = 'value'`, `--set KEY=VALUE`, `Session(conf=...)`. All are listed here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlstream.errors import BindError, Span, missing
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: its default as text, what it means, and a check that raises ValueError for a value that cannot be."""
+
+    name: str
+    default: str
+    meaning: str
+    check: Callable[[str], object]
+
+
+def _whole_number(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError("needs a whole number from 1 on")
+    return int(text)
+
+
+def _duration(text: str) -> int:
+    """Return a duration in milliseconds."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    units = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "seconds": 1000, "min": 60_000, "m": 60_000}
+    units |= {"minute": 60_000, "minutes": 60_000, "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000}
+    units |= {"d": 86_400_000, "day": 86_400_000, "days": 86_400_000, "millis": 1, "milliseconds": 1}
+    if found is None or (found.group(2) not in units and float(found.group(1)) != 0):
+        raise ValueError("needs a duration such as '500 ms', '1 s', '2 min', '1 h'")
+    return int(float(found.group(1)) * units.get(found.group(2), 1))
+
+
+def _choice(*values: str) -> Callable[[str], object]:
+    def check(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(f"needs one of {', '.join(values)}")
+        return text.lower()
+
+    return check
+
+
+def _memory(text: str) -> str:
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*(kb|mb|gb|kib|mib|gib|g|m)\s*", text.lower()) is None:
+        raise ValueError("needs a size such as '512 MB' or '2 GB'")
+    unit = {"g": "GB", "m": "MB"}
+    return re.sub(r"([gm])\s*$", lambda m: unit[m.group(1)], text.strip().lower())
+
+
+def _zone(text: str) -> str:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("needs a time zone such as 'UTC' or 'Europe/Berlin'") from None
+    return text
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+_ALL = (
+    Option("pipeline.name", "", "name of the next job (default: the sink's name)", _text),
+    Option("parallelism.default", "", "tasks at a time, and buckets of state (default: cores)", _whole_number),
+    Option("execution.checkpointing.interval", "0", "least time from the start of one batch to the next", _duration),
+    Option(
+        "execution.end-of-input",
+        "finish",
+        "finish: a bounded job closes its windows; wait: they stay open for the next run",
+        _choice("finish", "wait"),
+    ),
+    Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
+    Option(
+        "sqlstream.state.retention", "1 h", "how long old versions can be queried (and at least 100 batches)", _duration
+    ),
+    Option("sqlstream.memory", "1 GB", "DuckDB's memory in each worker process; beyond it, it spills to disk", _memory),
+)
+OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
+
+
+class Options:
+    """Values by name. Anything that begins with `spark.` is Spark's own and passes through."""
+
+    def __init__(self, values: Mapping[str, str] | None = None):
+        self.values: dict[str, str] = {}
+        for key, value in (values or {}).items():
+            self.set(key, value)
+
+    def set(self, key: str, value: str, span: Span | None = None) -> None:
+        """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
+        name = key if key.startswith("spark.") else key.lower()
+        if not name.startswith("spark."):
+            if name not in OPTIONS:
+                raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+            try:
+                OPTIONS[name].check(value)
+            except ValueError as e:
+                raise BindError(f'option "{key}": {e}', span) from None
+        self.values[name] = value
+
+    def copy(self) -> Options:
+        copied = Options()
+        copied.values = dict(self.values)
+        return copied
+
+    def text(self, name: str) -> str:
+        return self.values.get(name, OPTIONS[name].default)
+
+    def milliseconds(self, name: str) -> int:
+        return _duration(self.text(name))
+
+    @property
+    def parallelism(self) -> int:
+        value = self.text("parallelism.default")
+        return int(value) if value else os.cpu_count() or 1
+
+    @property
+    def memory(self) -> str:
+        return _memory(self.text("sqlstream.memory"))
+
+    @property
+    def finish(self) -> bool:
+        """Whether the end of bounded input closes all windows."""
+        return self.text("execution.end-of-input").lower() == "finish"
+
+    @property
+    def spark(self) -> dict[str, str]:
+        return {k: v for k, v in self.values.items() if k.startswith("spark.")}

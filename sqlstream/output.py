@@ -1,0 +1,72 @@
+"""Rows of a job on a terminal: a header once, then a line per change, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+import duckdb
+
+MAX_WIDTH = 40
+INSERTED = "+I"
+
+
+class RowPrinter:
+    """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows."""
+
+    def __init__(
+        self, stream: TextIO, columns: Sequence[tuple[str, str]], *, title: str = "", limit: int | None = None
+    ):
+        self.stream, self.columns, self.title, self.limit = stream, columns, title, limit
+        self.count = 0
+        self._widths: list[int] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self.count >= self.limit
+
+    def print_files(self, files: Sequence[str]) -> None:
+        """Print the rows of the Parquet files of one batch."""
+        names = ", ".join(
+            f'CAST(CAST("{n}" AS {t}) AS VARCHAR)' for n, t in ((n.replace('"', '""'), t) for n, t in self.columns)
+        )
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            for file in files:
+                result = con.execute(f"SELECT {names} FROM read_parquet(?)", [file])
+                while rows := result.fetchmany(1000):
+                    self._print(rows)
+
+    def _print(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        shown = [["NULL" if v is None else v for v in row] for row in rows]
+        if self.limit is not None:
+            shown = shown[: self.limit - self.count]
+        if not shown:
+            return
+        if self._widths is None:
+            self._header(shown)
+        for row in shown:
+            self._line([INSERTED, *row])
+        self.count += len(shown)
+        self.stream.flush()
+
+    def _header(self, rows: list[list[str]]) -> None:
+        cells = zip(*([name for name, _ in self.columns], *rows), strict=True)
+        self._widths = [2, *(min(MAX_WIDTH, max(map(len, column))) for column in cells)]
+        if self.title:
+            self.stream.write(f"-- {self.title}\n")
+        self._line(["", *(name for name, _ in self.columns)])
+        self.stream.write("-+-".join("-" * width for width in self._widths) + "\n")
+
+    def _line(self, cells: Sequence[str]) -> None:
+        assert self._widths is not None
+        types = ["", *(t for _, t in self.columns)]
+        padded = [
+            c.rjust(w) if is_number(t) else c.ljust(w) for c, w, t in zip(cells, self._widths, types, strict=True)
+        ]
+        self.stream.write(" | ".join(padded).rstrip() + "\n")
+
+
+def is_number(type: str) -> bool:
+    """Tell whether values of a DuckDB type read best flush right."""
+    return type.endswith("INT") or type in ("INTEGER", "DOUBLE", "FLOAT") or type.startswith("DECIMAL")

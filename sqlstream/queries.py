@@ -1,0 +1,46 @@
+"""State queries of a project: its functions and its declared files beside what the warehouse holds."""
+
+from __future__ import annotations
+
+import os
+
+import duckdb
+
+from sqlstream.catalog import Table
+from sqlstream.compiler import Compiler
+from sqlstream.functions.duck import register
+from sqlstream.project import Project
+from sqlstream.storage.files import Split
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.formats import read
+from sqlstream.storage.listing import Place
+from sqlstream.storage.query import open_query
+from sqlstream.storage.segments import quote_name
+
+
+def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return the result of a state query; declared `filesystem` tables and the project's functions can be used in it."""
+    functions = tuple(compiler.catalog.functions.values())
+    tables = [
+        t for t in compiler.catalog.tables.values() if t.connector == "filesystem" and t.name.lower() in sql.lower()
+    ]
+    with duckdb.connect(config={"threads": 1}) as con:
+        register(con, functions)
+        declared = {t.name: relation(con, t, project.root) for t in tables}
+    return open_query(
+        Warehouse(project.warehouse),
+        sql,
+        functions=[lambda connection: register(connection, functions)],
+        catalog_tables=declared,
+        allowed_paths=[os.path.join(project.root, t.options["path"]) for t in tables],
+    )
+
+
+def relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:
+    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its computed columns."""
+    columns = ", ".join(
+        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.columns
+    )
+    place = Place(table.options["path"], project)
+    splits = [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
+    return f"(SELECT {columns} FROM {read(con, splits, table).relation})"

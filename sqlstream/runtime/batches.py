@@ -1,0 +1,71 @@
+"""Batch descriptors: which splits of which scans one micro-batch reads. The driver writes them, Spark's source reads them.
+
+One file per batch, one line per split or tick. A tick says that a scan's watermark is at least so far, without a row: at the
+end of input, and after a restart, when a scan may have nothing new to say. A repeated batch reads the same descriptor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlstream.storage.files import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (µs) per scan.
+
+    `time` is when it was decided (ms): the NOW() of everything before the first exchange.
+    """
+
+    sequence: int
+    time: int
+    splits: Mapping[int, Sequence[Split]]
+    ticks: Mapping[int, int]
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One line of a descriptor, for the task with the given slot label."""
+
+    slot: int
+    scan: int
+    sequence: int
+    time: int
+    split: Split | None
+    tick: int | None
+    last: bool
+
+
+def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
+    """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
+    load = dict.fromkeys(slots, 0)
+    lines = []
+    head = {"sequence": descriptor.sequence, "time": descriptor.time, "last": descriptor.last}
+    for scan, splits in descriptor.splits.items():
+        for split in sorted(splits, key=lambda s: -s.bytes):
+            slot = min(load, key=lambda s: load[s])
+            load[slot] += max(split.bytes, 1)
+            lines.append({"slot": slot, "scan": scan, "body": json.dumps({**head, "split": split.to_list()})})
+    for scan, tick in descriptor.ticks.items():
+        lines.append({"slot": slots[scan % len(slots)], "scan": scan, "body": json.dumps({**head, "tick": tick})})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def from_rows(rows: Iterable[tuple[int, int, str]]) -> list[Work]:
+    """Parse (slot, scan, body) rows."""
+    found = []
+    for slot, scan, body in rows:
+        value = json.loads(body)
+        split = Split.from_list(value["split"]) if "split" in value else None
+        found.append(Work(slot, scan, value["sequence"], value["time"], split, value.get("tick"), value["last"]))
+    return found
+
+
+def from_lines(text: str) -> list[Work]:
+    """Parse a descriptor file."""
+    rows = [json.loads(line) for line in text.splitlines() if line]
+    return from_rows((r["slot"], r["scan"], r["body"]) for r in rows)

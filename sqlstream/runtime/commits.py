@@ -1,0 +1,178 @@
+"""What the driver does with a finished batch: results into the sink's manifest, numbers into the job's log.
+
+Both are written before Spark commits the batch and count only once it has: a batch that is repeated after a crash writes
+them again, and readers take the last attempt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from sqlstream.catalog import Column
+from sqlstream.runtime.execute import newest
+from sqlstream.runtime.stages import ROWS, Output
+from sqlstream.runtime.worker import Job
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.jobs import last_committed
+from sqlstream.storage.manifests import TableDeclaration, newest_manifest
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.tables import Bucket
+
+# Called with the paths of the files that hold a batch's results, for sinks outside the warehouse.
+Emit = Callable[[Sequence[str]], None]
+
+
+@dataclass
+class Totals:
+    """Numbers since the job began, as of the last batch."""
+
+    version: int = -1
+    watermark: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    buckets: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    # The last descriptor that was read, and whether it was the last of all.
+    sequence: int = -1
+    ended: bool = False
+
+    def operators(self) -> dict[str, dict[str, Any]]:
+        """Sum the operators' numbers over their buckets."""
+        sums: dict[str, dict[str, Any]] = {}
+        for name, buckets in self.buckets.items():
+            keys = {key for values in buckets.values() for key in values}
+            sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
+            sums[name]["buckets"] = buckets
+        return sums
+
+
+class Commits:
+    """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart."""
+
+    def __init__(self, job: Job, emit: Emit | None = None):
+        self.job = job
+        self.emit = emit
+        self.warehouse = Warehouse(job.warehouse)
+        self.paths = self.warehouse.job(job.name)
+        self.log = JobLog(self.warehouse.fs, self.paths.log)
+        self.totals = self._restore()
+
+    def _restore(self) -> Totals:
+        version = last_committed(self.warehouse.fs, self.paths)
+        names = [s.name for s in self.job.plan.scans]
+        totals = Totals(sources={name: _nothing_seen() for name in names})
+        entry = self.log.entry(version) if version is not None else None
+        self._sink: str | None = None
+        if version is None or entry is None:
+            return totals
+        manifest = newest_manifest(self.warehouse.fs, self.job.sink_paths(self.warehouse), 0, version)
+        self._sink = manifest.to_json() if manifest else None
+        totals.version, totals.watermark = version, entry.watermark
+        totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
+        totals.sources |= {name: dict(values) for name, values in entry.sources.items()}
+        totals.buckets = {name: dict(values["buckets"]) for name, values in entry.operators.items()}
+        totals.sequence = max((s["sequence"] for s in totals.sources.values()), default=-1)
+        totals.ended = any(s["last"] for s in totals.sources.values())
+        return totals
+
+    def commit(self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int) -> None:
+        """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with."""
+        totals = self.totals
+        if batch <= totals.version:
+            return
+        segments, rows = [], 0
+        for output in outputs:
+            match output.kind:
+                case "segment":
+                    segments.append(Segment.from_list(json.loads(output.body)))
+                case "discarded":
+                    rows += json.loads(output.body)
+                case "metrics":
+                    self._measure(json.loads(output.body), time)
+        rows += sum(s.rows for s in segments)
+        self._store(batch, segments, time)
+        totals.version, totals.watermark = batch, watermark
+        totals.rows_out += rows
+        self._find_minimum()
+        self.log.append(
+            LogEntry(
+                version=batch,
+                committed_at=time,
+                watermark=watermark,
+                rows_in=totals.rows_in,
+                rows_out=totals.rows_out,
+                sources=totals.sources,
+                operators=totals.operators(),
+            )
+        )
+
+    def _store(self, batch: int, segments: list[Segment], time: int) -> None:
+        paths = self.job.sink_paths(self.warehouse)
+        if self.job.plan.sink.kind != "table":
+            files = [f"{paths.data(0)}/{s.name}" for s in segments]
+            if files and self.emit:
+                self.emit(files)
+            for file in files:
+                self.warehouse.fs.delete(file)
+            return
+        if not segments and self._sink is not None:
+            return
+        bucket = Bucket.open(
+            self.warehouse.fs, paths.root, 0, [sink_declaration(self.job)], self._sink, self.job.retention_ms
+        )
+        bucket.adopt(ROWS, segments)
+        with duckdb.connect() as con:
+            self._sink = bucket.commit(con, batch, time, None)
+
+    def _measure(self, message: dict[str, Any], time: int) -> None:
+        if "operator" in message:
+            name, bucket = message.pop("operator"), str(message.pop("bucket"))
+            self.totals.buckets.setdefault(name, {})[bucket] = message
+            return
+        source = self.totals.sources[message["scan"]]
+        self.totals.rows_in += message["rows"]
+        source["rows"] += message["rows"]
+        source["null_rows"] += message["null_rows"]
+        source["malformed_rows"] += message["malformed_rows"]
+        source["max_event_time"] = newest(source["max_event_time"], message["max_event_time"])
+        source["watermark"] = newest(source["watermark"], message["watermark"])
+        if message["rows"]:
+            source["last_row_at"] = time
+        source["sequence"] = max(source["sequence"], message["sequence"])
+        source["last"] = source["last"] or message["last"]
+        self.totals.sequence = max(self.totals.sequence, message["sequence"])
+        self.totals.ended = self.totals.ended or message["last"]
+
+    def _find_minimum(self) -> None:
+        """Mark the sources that hold the watermark: with several, the one that is furthest behind."""
+        watched = {s.name for s in self.job.plan.scans if s.watermark is not None}
+        marks = {name: source["watermark"] for name, source in self.totals.sources.items() if name in watched}
+        lowest = None if None in marks.values() else min(marks.values(), default=None)
+        for name, source in self.totals.sources.items():
+            source["holds_minimum"] = len(marks) > 0 and name in marks and marks[name] == lowest
+
+
+def sink_declaration(job: Job) -> TableDeclaration:
+    """Return the one table in a sink's directory."""
+    return TableDeclaration(ROWS, tuple(Column(name, type) for name, type in job.plan.sink.columns))
+
+
+def _nothing_seen() -> dict[str, Any]:
+    return {
+        "rows": 0,
+        "null_rows": 0,
+        "malformed_rows": 0,
+        "max_event_time": None,
+        "watermark": None,
+        "holds_minimum": False,
+        "idle_since": None,
+        "last_row_at": None,
+        "sequence": -1,
+        "last": False,
+    }

@@ -1,0 +1,110 @@
+"""Runs fragments in DuckDB: what a Spark worker and the in-process runner have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.errors import DataError
+from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
+from sqlstream.runtime.frames import BUCKET, Frame, pack
+
+BATCH_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStats:
+    """What a scan saw in a batch: rows read, rows dropped for a NULL time attribute, newest event time and watermark."""
+
+    rows: int = 0
+    null_rows: int = 0
+    max_event_time: int | None = None
+    watermark: int | None = None
+
+    def __add__(self, other: ScanStats) -> ScanStats:
+        return ScanStats(
+            self.rows + other.rows,
+            self.null_rows + other.null_rows,
+            newest(self.max_event_time, other.max_event_time),
+            newest(self.watermark, other.watermark),
+        )
+
+
+def newest(a: int | None, b: int | None) -> int | None:
+    """Return the later of two times of which either may not be known yet."""
+    return b if a is None else a if b is None else max(a, b)
+
+
+def set_clock(con: duckdb.DuckDBPyConnection, time: int) -> None:
+    """Fix what NOW() means until the next call: the batch's processing time, in milliseconds."""
+    con.execute(f"SET VARIABLE _now = make_timestamptz({time * 1000})")
+
+
+def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool) -> tuple[str, ScanStats]:
+    """Return the scan's rows as a SELECT, and what was seen while reading them.
+
+    `relation` is FROM-able SQL of the physical columns. With `keep` it is read once, into a temporary table; without, it
+    is read a second time (only the time column) for the statistics, which is cheaper for columnar files.
+    """
+    rows = f"WITH _input AS (SELECT * FROM {relation}) {scan.columns}"
+    if keep:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _scan AS {rows}")
+        rows = "SELECT * FROM _scan"
+    if scan.time_column is None:
+        [(count,)] = con.execute(f"SELECT count(*) FROM ({rows})").fetchall()
+        return rows, ScanStats(rows=count)
+    time = '"' + scan.time_column.replace('"', '""') + '"'
+    [found] = con.execute(
+        f"SELECT count(*), count(*) - count({time}), max(epoch_us({time})), "
+        f"max(epoch_us({scan.watermark})) FILTER (WHERE {time} IS NOT NULL) FROM ({rows})"
+    ).fetchall()
+    return f"SELECT * FROM ({rows}) WHERE {time} IS NOT NULL", ScanStats(*found)
+
+
+def part_batches(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int
+) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+    computed = f"WITH _input AS ({rows}) {fragment.rows}"
+    if len(fragment.parts) > 1:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
+        computed = "SELECT * FROM _computed"
+    for name, sql in fragment.parts:
+        body = f"WITH _rows AS ({computed}) {sql}"
+        if fragment.exchange is not None:
+            keys = ", ".join('"' + k.replace('"', '""') + '"' for k in fragment.exchange.keys)
+            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({body})"
+        yield name, con.sql(body).fetch_record_batch(BATCH_ROWS)
+
+
+def frames(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, labels: Sequence[int], time: int
+) -> Iterator[Frame]:
+    """Run a fragment that ends in an exchange; yield what it sends."""
+    assert fragment.exchange is not None
+    ports = dict(fragment.exchange.ports)
+    for part, batches in part_batches(con, fragment, rows, len(labels)):
+        yield from pack(batches, ports[part], time, labels)
+
+
+def explain_overflow(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan, error: duckdb.Error
+) -> DataError | None:
+    """Return an error that names the column and the row whose value the sink's table cannot hold, if that was it."""
+    computed = f"WITH _input AS ({rows}) {fragment.rows}"
+    for name, type in sink.columns:
+        column = '"' + name.replace('"', '""') + '"'
+        refused = f"{column} IS NOT NULL AND TRY_CAST({column} AS {type}) IS NULL"
+        found = con.execute(f"SELECT * FROM ({computed}) WHERE {refused} LIMIT 1")
+        names = [d[0] for d in found.description or ()]
+        for row in found.fetchall():
+            values = dict(zip(names, row, strict=True))
+            shown = ", ".join(f"{k}={v}" for k, v in values.items())
+            return DataError(
+                f'column "{name}" of table "{sink.table.name}" cannot hold {values[name]} ({type})',
+                detail=f"row: {shown}",
+            )
+    return None

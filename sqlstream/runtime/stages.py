@@ -1,0 +1,184 @@
+"""The three things that a task does for a job: scan splits, advance an operator, run the fragment after it.
+
+Spark's workers and the in-process runner call these, so both run the same code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.functions.duck import recover, register
+from sqlstream.operators.step import Clock
+from sqlstream.physical.plan import Fragment
+from sqlstream.runtime import execute
+from sqlstream.runtime.batches import Work
+from sqlstream.runtime.execute import ScanStats, newest
+from sqlstream.runtime.frames import Frame, control, pack_changes
+from sqlstream.runtime.worker import CHUNK, Job, connection
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.formats import read
+from sqlstream.storage.read_errors import translate
+from sqlstream.storage.segments import encoded, quote_name, write_segment
+
+# The one table of a sink's directory.
+ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the last stage tells the driver: a segment that it wrote ("segment"), or metrics ("metrics"), as JSON."""
+
+    kind: str
+    body: str
+
+
+def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[tuple[int | None, Frame | Output]]:
+    """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached."""
+    stage = job.plan.scans[scan]
+    time = work[0].time
+    tick = max((w.tick for w in work if w.tick is not None), default=None)
+    splits = [w.split for w in work if w.split is not None]
+    stats, malformed = ScanStats(), 0
+    with connection(job, register) as con:
+        execute.set_clock(con, time)
+        if splits:
+            with user_errors(stage.name, lambda e: translate(e, splits, stage.table)):
+                plan = read(con, splits, stage.table)
+                # Text is parsed once; a second look at one column of Parquet costs less than a copy of all.
+                keep = stage.table.options.get("format", "parquet").lower() != "parquet"
+                rows, stats = execute.scan_input(con, stage, plan.relation, keep=keep)
+                for output in run_fragment(job, con, stage.fragment, rows, time, batch):
+                    yield newest(stats.watermark, tick), output
+                malformed = plan.skipped(con)
+        watermark = newest(stats.watermark, tick)
+        message = {
+            "scan": stage.name,
+            "sequence": work[0].sequence,
+            "last": work[0].last,
+            "rows": stats.rows,
+            "null_rows": stats.null_rows,
+            "malformed_rows": malformed,
+            "max_event_time": stats.max_event_time,
+            "watermark": watermark,
+        }
+        if stage.fragment.exchange is None:
+            yield watermark, Output("metrics", json.dumps(message))
+        else:
+            yield watermark, control(job.labels[0], time, message)
+
+
+class Advance:
+    """One call of an operator for one bucket: state before, frames in, frames out, state after.
+
+    `manifest`, `woken_at` (the event time at which it had asked to be called) and `wake_at` hold once `run` is exhausted.
+    """
+
+    def __init__(self, job: Job, stage: int, bucket: int, manifest: str | None, clock: Clock):
+        self.job, self.bucket, self.clock = job, bucket, clock
+        self.stage = job.plan.stages[stage]
+        self.state = job.open_bucket(stage, bucket, manifest)
+        self.woken_at = self.state.wake_at
+        self.wake_at: int | None = None
+        self.manifest = manifest or ""
+
+    def run(self, arrived: Iterable[Frame]) -> Iterator[Frame]:
+        """Advance the operator; yield what it emits, then its metrics."""
+        inputs = [(self.stage.ports[f.port], f.table()) for f in arrived]
+        clock = self.clock
+        with connection(self.job, register) as con, user_errors(self.stage.name):
+            execute.set_clock(con, clock.time)
+            changes = self.stage.operator.step(con, self.state, inputs, clock)
+            yield from pack_changes(changes, self.bucket, clock.time)
+            self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
+        self.wake_at = self.state.wake_at
+        yield control(self.bucket, clock.time, {"operator": self.stage.name, "bucket": self.bucket, **self.measures()})
+
+    def measures(self) -> dict[str, int]:
+        """Return what the job's log keeps about this bucket."""
+        state = self.state
+        return {
+            "state_rows": state.live_rows,
+            "state_bytes": state.bytes,
+            "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
+            "late_rows": state.counters.get("late_rows", 0),
+        }
+
+
+def run_after(job: Job, stage: int, arrived: Iterable[Frame], batch: int) -> Iterator[Frame | Output]:
+    """Run the fragment after an operator over the frames that it emitted; control frames pass."""
+    at = job.plan.stages[stage]
+    waiting: list[Frame] = []
+    size = 0
+    for frame in arrived:
+        if frame.is_control:
+            yield frame if at.fragment.exchange else Output("metrics", frame.payload.decode())
+            continue
+        waiting.append(frame)
+        size += len(frame.payload)
+        if size >= CHUNK:
+            yield from _after(job, stage, waiting, batch)
+            waiting, size = [], 0
+    if waiting:
+        yield from _after(job, stage, waiting, batch)
+
+
+def _after(job: Job, stage: int, frames: Sequence[Frame], batch: int) -> Iterator[Frame | Output]:
+    at = job.plan.stages[stage]
+    time = frames[0].time
+    changes = pa.concat_tables([f.table() for f in frames])
+    with connection(job, register) as con:
+        execute.set_clock(con, time)
+        con.register("_changes", changes)
+        rows = f"SELECT {decoded(at.operator.outputs)} FROM _changes"
+        yield from run_fragment(job, con, at.fragment, rows, time, batch)
+
+
+def decoded(columns: Iterable[Column]) -> str:
+    """Return the select items that give encoded columns their declared types again."""
+    return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+
+
+def run_fragment(
+    job: Job, con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, time: int, batch: int
+) -> Iterator[Frame | Output]:
+    """Run a fragment: into frames where an exchange follows, else into a segment of the sink."""
+    if fragment.exchange is not None:
+        yield from execute.frames(con, fragment, rows, job.labels, time)
+        return
+    sink = job.plan.sink
+    with user_errors(sink.table.name, lambda e: execute.explain_overflow(con, fragment, rows, sink, e)):
+        for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
+            if sink.kind == "blackhole":
+                yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)))
+                continue
+            warehouse = Warehouse(job.warehouse)
+            directory = job.sink_paths(warehouse).data(0)
+            segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
+            if segment is not None:
+                yield Output("segment", json.dumps(segment.to_list()))
+
+
+def stored(fragment: Fragment, job: Job) -> Fragment:
+    """Return the fragment with its rows in the form in which the sink stores them."""
+    columns = [Column(name, type) for name, type in job.plan.sink.columns]
+    parts = tuple((name, encoded(columns, f"({sql})")) for name, sql in fragment.parts)
+    return Fragment(fragment.rows, parts, fragment.exchange)
+
+
+@contextmanager
+def user_errors(name: str, explain: Callable[[duckdb.Error], SqlStreamError | None] | None = None) -> Iterator[None]:
+    """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
+    try:
+        yield
+    except duckdb.Error as e:
+        found = recover(e) or (explain(e) if explain else None)
+        message = str(e).partition("\n")[0]
+        raise found or JobError(f'"{name}" failed: {message}') from e

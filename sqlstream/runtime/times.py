@@ -1,0 +1,30 @@
+"""One time scale inside, another in Spark: microseconds since 1970 here, milliseconds since the year 1 there.
+
+Spark's watermark starts at 0 and only grows. Shifted so that 0 is the first instant that we know, "no watermark yet" and times
+before 1970 need no special case in Spark.
+"""
+
+from __future__ import annotations
+
+# 0001-01-01 and 9999-12-31 23:59:59.999 in microseconds since 1970.
+FIRST = -62_135_596_800_000_000
+END_OF_INPUT = 253_402_300_799_999_000
+
+
+def to_spark_micros(time: int | None) -> int:
+    """Return an event time as the value of the column that Spark watches; None moves nothing."""
+    return 0 if time is None else min(max(time, FIRST), END_OF_INPUT) - FIRST
+
+
+def from_spark_millis(watermark: int) -> int | None:
+    """Return Spark's watermark as an event time in microseconds, None before the first row.
+
+    >>> from_spark_millis(0) is None, from_spark_millis(62_135_596_801_000)
+    (True, 1000000)
+    """
+    return None if watermark <= 0 else watermark * 1000 + FIRST
+
+
+def timer_millis(time: int) -> int:
+    """Return the Spark timer that is due once the watermark reaches an event time (rounded up to the millisecond)."""
+    return -(-to_spark_micros(time) // 1000)

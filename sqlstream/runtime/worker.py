@@ -1,0 +1,91 @@
+"""What a worker needs to run its part of a job, and its DuckDB connection."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+
+from sqlstream.catalog import Function
+from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.storage.filesystem import BucketedPaths, Warehouse
+from sqlstream.storage.tables import Bucket
+
+# Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
+CHUNK = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as its workers know it: the plan, where its state is, and how much memory a worker may use.
+
+    `labels` are the buckets' labels in frames; `retention_ms` is how long old versions stay readable.
+    """
+
+    name: str
+    plan: PhysicalPlan
+    warehouse: str
+    labels: tuple[int, ...]
+    functions: tuple[Function, ...]
+    memory: str
+    zone: str
+    retention_ms: int
+    fingerprint: str
+
+    def open_bucket(self, stage: int, bucket: int, manifest: str | None) -> Bucket:
+        """Open a stage's state for one bucket, as its manifest describes it."""
+        at = self.plan.stages[stage]
+        warehouse = Warehouse(self.warehouse)
+        paths = warehouse.job(self.name).operator(at.name)
+        return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention_ms)
+
+    def sink_paths(self, warehouse: Warehouse) -> BucketedPaths:
+        """Return where the job's results go: into its table, or, for a sink outside the warehouse, past the job's folder."""
+        sink = self.plan.sink
+        if sink.kind == "table":
+            return warehouse.table(sink.table.name).job(self.name)
+        return BucketedPaths(f"{warehouse.job(self.name).root}/output")
+
+
+# Registers user functions in a connection (functions/ comes after physical/ in the import order).
+Register = Callable[[duckdb.DuckDBPyConnection, Sequence[Function]], None]
+
+_connections: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
+
+
+@contextmanager
+def connection(job: Job, register: Register) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection of this process for the job; what it leaves behind (temporary tables) goes with it.
+
+    The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
+    process never uses its parent's.
+    """
+    key = (os.getpid(), job.fingerprint)
+    if key not in _connections:
+        _connections[key] = _open(job, register)
+    con = _connections[key].cursor()
+    try:
+        con.execute(f"SET TimeZone = '{job.zone}'")
+        yield con
+    finally:
+        con.close()
+
+
+def _open(job: Job, register: Register) -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": job.memory,
+            "temp_directory": os.path.join(tempfile.gettempdir(), f"sqlstream-{os.getpid()}"),
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            # Bags of rows: keeping the order of the input would only cost memory.
+            "preserve_insertion_order": False,
+        }
+    )
+    register(con, job.functions)
+    return con

@@ -1,0 +1,322 @@
+"""A session: SQL text in, running jobs and query results out. The only module that knows every phase."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import duckdb
+
+from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
+from sqlstream.functions.declare import declare
+from sqlstream.launch import hash_probe, job_record, worker_job
+from sqlstream.options import Options
+from sqlstream.output import RowPrinter
+from sqlstream.project import Project, find_project, load_project
+from sqlstream.queries import query
+from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.worker import Job as WorkerJob
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import JobRecord, effective_status, read_record, read_status, write_record
+from sqlstream.storage.locks import JobLock, SessionLock
+
+
+class Job:
+    """A job that was started, or skipped because it had finished before."""
+
+    def __init__(
+        self, name: str, run: Any = None, lock: JobLock | None = None, on_end: Callable[[], None] | None = None
+    ):
+        self.name = name
+        self._run = run
+        self._lock = lock
+        self._on_end = on_end
+
+    @property
+    def status(self) -> str:
+        """RUNNING, FINISHED, STOPPED or FAILED."""
+        return "FINISHED" if self._run is None else str(self._run.state)
+
+    @property
+    def progress(self) -> Totals:
+        """What the job has done up to its last batch: rows in and out, watermark (microseconds), state per operator."""
+        return Totals() if self._run is None else self._run.totals
+
+    @property
+    def error(self) -> SqlStreamError | None:
+        return None if self._run is None else self._run.error
+
+    @property
+    def cause(self) -> BaseException | None:
+        """What Spark or Python raised, for debugging."""
+        return None if self._run is None else self._run.cause
+
+    def stop(self) -> None:
+        """Ask the job to stop after the batch that is running; `wait` tells when it has."""
+        if self._run is not None:
+            self._run.request_stop()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end (or so many seconds) and return whether it came; raise the error that ended it, if one did."""
+        if self._run is None:
+            return True
+        self._run.join(timeout)
+        if self._run.is_alive():
+            return False
+        self._release()
+        if self._run.error is not None:
+            raise self._run.error
+        return True
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+            if self._on_end:
+                self._on_end()
+
+
+class Session:
+    """Tables, functions and jobs of one project in one process. Use it as a context manager; Spark starts with the first job.
+
+    `conf` holds options as `SET` takes them; `output` is where `print` tables and bare SELECTs print.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        warehouse: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        *,
+        output: TextIO | None = None,
+        notice: Callable[[str], None] | None = None,
+    ):
+        self.project: Project = find_project(project, warehouse)
+        self.warehouse = Warehouse(self.project.warehouse)
+        self.options = Options(conf)
+        self.compiler = Compiler(self.options)
+        self.jobs: list[Job] = []
+        self._output = output or sys.stdout
+        self._notice = notice or (lambda text: print(text, file=sys.stderr))
+        self._lock: SessionLock | None = None
+        self._spark: Any = None
+        self._queries = 0
+        load_project(self.project, self.compiler)
+
+    # -- statements
+
+    def sql(self, text: str, *, fresh: bool = False) -> Job | None:
+        """Run statements; return the last job that they started. Bounded jobs are not waited for: see `Job.wait`."""
+        jobs = [self.start(planned, fresh=fresh) for planned in self.compile(Source("sql", text))]
+        return jobs[-1] if jobs else None
+
+    def compile(self, source: Source) -> list[PlannedJob]:
+        """Parse and bind a script; definitions take effect, jobs are returned and not yet started."""
+        return self.compiler.script(source)
+
+    def register(self, function: Callable[..., Any], **options: Any) -> None:
+        """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of `@udf`."""
+        self.compiler.add_functions([declare(function, **options)])
+
+    def query(self, sql: str) -> duckdb.DuckDBPyRelation:
+        """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
+        return query(self.project, self.compiler, sql)
+
+    # -- jobs
+
+    def start(self, planned: PlannedJob, *, fresh: bool = False) -> Job:
+        """Start a job, or go on with it; one that has finished is skipped with a notice.
+
+        Raises UsageError when another process runs it, or a job of this name has another plan.
+        """
+        if planned.is_query:
+            self._queries += 1
+        name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
+        paths = self.warehouse.job(name)
+        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock())
+        try:
+            if fresh:
+                self._discard(name)
+            record = read_record(self.warehouse.fs, paths)
+            if record is not None and self._is_done(planned, record):
+                lock.release()
+                job = Job(name)
+            else:
+                run = self._run(planned, name, record)
+                job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
+                run.start()
+        except BaseException:
+            lock.release()
+            raise
+        self.jobs.append(job)
+        return job
+
+    def _is_done(self, planned: PlannedJob, record: JobRecord) -> bool:
+        if record.plan_fingerprint != planned.fingerprint:
+            raise UsageError(
+                f'job "{planned.name}" exists with another query',
+                planned.statement.span,
+                detail=difference(record.plan_text, planned.plan_text),
+                hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
+            )
+        if record.versions.get("hash") != hash_probe():
+            raise UsageError(
+                f'job "{planned.name}" was made with DuckDB {record.versions.get("duckdb")}, whose state cannot be continued',
+                hint="Run it with that version, or start it anew with --fresh.",
+            )
+        status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
+        if status is None or status.state != "FINISHED":
+            return False
+        self._notice(
+            f'job "{planned.name}" is finished and was skipped. To read new files in later runs, set'
+            " 'execution.end-of-input' = 'wait' before it finishes, or 'source.monitor-interval' on its tables;"
+            " to run it anew, use --fresh."
+        )
+        return True
+
+    def _run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
+        from sqlstream.spark.labels import spread_labels
+        from sqlstream.spark.runner import JobRun, Settings
+
+        spark = self._start_spark(planned).newSession()
+        partitions = record.partitions if record else planned.options.parallelism
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        labels: Sequence[int] = record.bucket_labels if record else spread_labels(partitions, partitions)
+        functions = self.compiler.catalog.functions.values()
+        job = worker_job(planned, self.project.warehouse, labels, functions, name=name)
+        if record is None:
+            write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, partitions))
+        settings = Settings(
+            project=self.project.root,
+            partitions=partitions,
+            finish=planned.options.finish,
+            interval=planned.options.milliseconds("execution.checkpointing.interval") / 1000,
+            log_file=self.project.log_file,
+        )
+        printer = self._printer(job)
+        run = JobRun(spark, job, settings, printer.print_files if printer else None)
+        if printer is not None and printer.limit is not None:
+            run.is_satisfied = lambda: printer.is_full
+        return run
+
+    def _printer(self, job: WorkerJob) -> RowPrinter | None:
+        sink = job.plan.sink
+        if sink.kind != "print":
+            return None
+        title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
+        return RowPrinter(self._output, sink.columns, title=title, limit=sink.limit)
+
+    def _session_lock(self) -> SessionLock:
+        if self._lock is None:
+            self._lock = SessionLock.open(self.warehouse)
+        return self._lock
+
+    def _start_spark(self, planned: PlannedJob) -> Any:
+        if self._spark is None:
+            from sqlstream.spark.jvm import start_spark
+
+            options = planned.options
+            conf = options.spark
+            master = conf.pop("spark.master", f"local[{options.parallelism},4]")
+            Path(self.project.log_file).parent.mkdir(parents=True, exist_ok=True)
+            self._spark = start_spark(
+                master=master,
+                conf=conf,
+                log_file=self.project.log_file,
+                pass_fds=(self._session_lock().descriptor,),
+            )
+        return self._spark
+
+    # -- the warehouse
+
+    def stop(self, name: str, timeout: float = 60.0) -> None:
+        """Ask the process that runs a job to stop it, and wait until it has."""
+        paths = self._existing(name)
+        status = effective_status(self.warehouse.fs, paths)
+        if status is None or status.state != "RUNNING":
+            raise UsageError(f'job "{name}" is not running', detail=f"It is {status.state}." if status else None)
+        self.warehouse.fs.write_text_atomic(f"{paths.root}/stop", "")
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            status = effective_status(self.warehouse.fs, paths)
+            if status is None or status.state != "RUNNING":
+                return
+            time.sleep(0.05)
+        raise JobError(
+            f'job "{name}" did not stop within {timeout:.0f} s', hint="Its batch may be a long one; look again."
+        )
+
+    def drop(self, name: str) -> None:
+        """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+        self._existing(name)
+        lock = JobLock.acquire(self.warehouse.fs, self.warehouse.job(name), self._session_lock())
+        try:
+            self._discard(name)
+        finally:
+            lock.release()
+
+    def _existing(self, name: str) -> Any:
+        paths = self.warehouse.job(name)
+        if read_record(self.warehouse.fs, paths) is None:
+            raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, self.warehouse.jobs()))
+        return paths
+
+    def _discard(self, name: str, *, lock: bool = False) -> None:
+        """Delete what a job left, its results first: what is half deleted can be deleted again."""
+        fs, paths = self.warehouse.fs, self.warehouse.job(name)
+        for table in self.warehouse.tables():
+            if name.lower() in self.warehouse.writers(table):
+                fs.delete_tree(self.warehouse.table(table).job(name).root)
+                if not self.warehouse.writers(table):
+                    fs.delete_tree(self.warehouse.table(table).root)
+        for entry in fs.entries(paths.root):
+            if lock or not entry.startswith("lock"):
+                fs.delete_tree(f"{paths.root}/{entry}")
+                fs.delete(f"{paths.root}/{entry}")
+
+    # -- the end
+
+    def wait(self, jobs: Iterable[Job] | None = None) -> None:
+        """Wait for jobs (all by default); raise the first error."""
+        for job in jobs if jobs is not None else self.jobs:
+            job.wait()
+
+    def close(self) -> None:
+        """Stop what still runs, after its batch, and Spark."""
+        for job in self.jobs:
+            job.stop()
+        for job in self.jobs:
+            try:
+                job.wait()
+            except SqlStreamError:
+                # Whoever waited for the job was told.
+                continue
+        if self._spark is not None:
+            from sqlstream.spark.jvm import stop_spark
+
+            stop_spark(self._spark)
+            self._spark = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        self.compiler.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines in which two plans differ."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "the job's", "yours", lineterm="", n=0)
+    return "\n".join(line for line in lines if not line.startswith("@@"))

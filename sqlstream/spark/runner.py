@@ -1,0 +1,221 @@
+"""One job on Spark, from start to end: feeds batches, records what they did, notices the end, stops between batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.runtime.commits import Commits, Emit, Totals
+from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.stages import Output
+from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis
+from sqlstream.runtime.worker import Job
+from sqlstream.spark.carried_errors import find_carried
+from sqlstream.spark.labels import spread_labels
+from sqlstream.spark.pipeline import build
+from sqlstream.storage.jobs import Status, write_status
+from sqlstream.storage.retention import sweep, sweep_directory
+
+# Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
+AHEAD = 2
+POLL_SECONDS = 0.02
+SWEEP_SECONDS = 10.0
+STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a job is driven: `interval` is the least time between the starts of two batches, in seconds."""
+
+    project: str
+    partitions: int
+    finish: bool
+    interval: float
+    log_file: str
+
+
+class JobRun(threading.Thread):
+    """A running job. `state` is RUNNING, then FINISHED, STOPPED or FAILED with `error`."""
+
+    def __init__(self, spark: SparkSession, job: Job, settings: Settings, emit: Emit | None = None):
+        super().__init__(name=f"sqlstream-{job.name}", daemon=True)
+        self.spark, self.job, self.settings = spark, job, settings
+        self.commits = Commits(job, emit)
+        self.paths = self.commits.paths
+        self.fs = self.commits.warehouse.fs
+        self.state = "RUNNING"
+        self.error: SqlStreamError | None = None
+        self.cause: BaseException | None = None
+        self.started_at = int(time.time() * 1000)
+        # Tells that enough rows have come out: a SELECT with a LIMIT.
+        self.is_satisfied: Callable[[], bool] = lambda: False
+        self._stop_requested = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._swept = time.monotonic()
+        self._fed_at = float("-inf")
+
+    # -- what others ask of it
+
+    def request_stop(self) -> None:
+        """Ask the job to stop after the batch that is running."""
+        self._stop_requested.set()
+
+    @property
+    def totals(self) -> Totals:
+        return self.commits.totals
+
+    # -- its thread
+
+    def run(self) -> None:
+        try:
+            self._write_status()
+            self._start()
+            self.state = self._drive()
+        except SqlStreamError as e:
+            self.state, self.error = "FAILED", e
+        except Exception as e:
+            self.state, self.cause = "FAILED", e
+            self.error = find_carried(str(e)) or JobError(
+                f'job "{self.job.name}" failed: {_first_line(e)}', detail=f"The log is {self.settings.log_file}."
+            )
+        finally:
+            self._end()
+
+    def _start(self) -> None:
+        self.feed = Feed(
+            self.fs,
+            f"{self.paths.root}/splits",
+            self.job.plan.scans,
+            spread_labels(self.settings.partitions, self.settings.partitions),
+            project=self.settings.project,
+            finish=self.settings.finish,
+        )
+        marks = {
+            i: mark
+            for i, scan in enumerate(self.job.plan.scans)
+            if (mark := self.totals.sources[scan.name]["watermark"]) is not None
+        }
+        self.feed.remind(self.totals.sequence, marks)
+        if self.fs.local:
+            os.makedirs(self.feed.directory, exist_ok=True)
+        frame = build(self.spark, self.job, self.feed.directory, self.settings.partitions)
+        self._query = (
+            frame.writeStream.foreachBatch(self._commit).option("checkpointLocation", self.paths.checkpoint).start()
+        )
+
+    def _commit(self, frame: DataFrame, batch: int) -> None:
+        # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
+        rows = frame.collect()
+        offsets = json.loads(self.fs.read_text(f"{self.paths.checkpoint}/offsets/{batch}").splitlines()[1])
+        watermark = from_spark_millis(offsets["batchWatermarkMs"])
+        self.commits.commit(batch, [Output(r.kind, r.body) for r in rows], watermark, offsets["batchTimestampMs"])
+
+    def _drive(self) -> str:
+        query = self._query
+        assert query is not None
+        while True:
+            if not query.isActive:
+                failure = query.exception()
+                if failure is not None:
+                    raise failure
+                return "STOPPED"
+            if self._stop_requested.is_set() or self.fs.exists(f"{self.paths.root}/stop"):
+                self._finish_batch(query)
+                return "STOPPED"
+            self._feed()
+            if self.is_satisfied():
+                return "FINISHED"
+            if self._at_end(query):
+                return "FINISHED" if self.settings.finish and self.feed.bounded else "STOPPED"
+            self._keep_house()
+            time.sleep(POLL_SECONDS)
+
+    def _feed(self) -> None:
+        now = time.monotonic()
+        if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < self.settings.interval:
+            return
+        descriptor = self.feed.compose()
+        if descriptor is not None:
+            self.feed.write(descriptor)
+            self._fed_at = now
+
+    def _at_end(self, query: StreamingQuery) -> bool:
+        """Tell whether all input was read, and every window that it closes has been emitted."""
+        totals = self.totals
+        if totals.sequence < self.feed.sequence or not self._is_committed():
+            return False
+        if self.feed.ended:
+            stateful = bool(self.job.plan.stages)
+            return totals.ended and (not stateful or (totals.watermark or 0) >= END_OF_INPUT)
+        waits = self.feed.bounded and not self.settings.finish
+        return waits and self._is_idle(query)
+
+    def _is_committed(self) -> bool:
+        version = self.totals.version
+        return version < 0 or self.fs.exists(f"{self.paths.commits}/{version}")
+
+    @staticmethod
+    def _is_idle(query: StreamingQuery) -> bool:
+        status = query.status
+        return not status["isDataAvailable"] and not status["isTriggerActive"] and "Waiting" in status["message"]
+
+    def _finish_batch(self, query: StreamingQuery) -> None:
+        """Wait until the batch that is running is committed."""
+        version, deadline = self.totals.version, time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline and query.isActive:
+            if self._is_committed() and (self.totals.version > version or self._is_idle(query)):
+                return
+            time.sleep(POLL_SECONDS)
+
+    def _keep_house(self) -> None:
+        totals = self.totals
+        if time.monotonic() - self._swept < SWEEP_SECONDS or totals.version < 0:
+            return
+        self._swept = time.monotonic()
+        now = int(time.time() * 1000)
+        newest = totals.version - 1
+        oldest = self.commits.log.oldest_retained(newest, now, self.job.retention_ms)
+        sweep(self.fs, self.paths, oldest, newest, now)
+        if self.job.plan.sink.kind == "table":
+            sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse), newest, now)
+        self.feed.fold(totals.sequence)
+        self._write_status()
+
+    def _end(self) -> None:
+        try:
+            if self._query is not None:
+                self._query.stop()
+        except Exception as e:
+            self.cause = self.cause or e
+        finally:
+            self.fs.delete(f"{self.paths.root}/stop")
+            self._write_status()
+
+    def _write_status(self) -> None:
+        status = Status(
+            state=self.state,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_at=self.started_at,
+            updated_at=int(time.time() * 1000),
+            error=self.error.render() if self.error else None,
+        )
+        try:
+            write_status(self.fs, self.paths, status)
+        except SqlStreamError as e:
+            # A full disk: the first error is the one to tell.
+            self.state, self.error = "FAILED", self.error or e
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

@@ -1,0 +1,150 @@
+"""What runs in Spark's Python workers: scans, the processor around an operator, and the stages after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.operators.step import Clock
+from sqlstream.runtime import stages
+from sqlstream.runtime.batches import from_rows
+from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.stages import Output
+from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
+from sqlstream.runtime.worker import Job
+from sqlstream.spark.carried_errors import carry
+
+FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
+SCAN_SCHEMA = FRAME_SCHEMA + ", event_time TIMESTAMP"
+OUTPUT_SCHEMA = "kind STRING, body STRING"
+_ARROW_FRAME = pa.schema([("bucket", pa.int32()), ("port", pa.int32()), ("time", pa.int64()), ("payload", pa.binary())])
+_ARROW_SCAN = _ARROW_FRAME.append(pa.field("event_time", pa.timestamp("us", tz="UTC")))
+_ARROW_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.string())])
+
+
+def batch_id() -> int:
+    """Return the micro-batch that this task belongs to."""
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    if number is None:
+        raise RuntimeError("not in a micro-batch")
+    return int(number)
+
+
+class ScanTask:
+    """Reads the splits of a scan (mapInArrow): frames with the watermark column, or what the sink stored."""
+
+    def __init__(self, job: Job, scan: int):
+        self.job, self.scan = job, scan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [(r["slot"], r["scan"], r["body"]) for b in batches for r in b.to_pylist()]
+        if not rows:
+            return
+        try:
+            for watermark, output in stages.run_scan(self.job, self.scan, from_rows(rows), batch_id()):
+                if isinstance(output, Frame):
+                    time = pa.array([to_spark_micros(watermark)], _ARROW_SCAN.field(4).type)
+                    yield pa.RecordBatch.from_arrays([*_frame_columns(output), time], schema=_ARROW_SCAN)
+                else:
+                    yield _output_batch(output)
+        except SqlStreamError as e:
+            raise carry(e) from None
+
+
+class StageTask:
+    """Runs the fragment after an operator (mapInArrow): frames for the next one, or what the sink stored."""
+
+    def __init__(self, job: Job, stage: int):
+        self.job, self.stage = job, stage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrived = (frame for batch in batches for frame in _frames(batch))
+        try:
+            for output in stages.run_after(self.job, self.stage, arrived, batch_id()):
+                yield _frame_batch(output) if isinstance(output, Frame) else _output_batch(output)
+        except SqlStreamError as e:
+            raise carry(e) from None
+
+
+class Processor(StatefulProcessor):
+    """Moves manifests in and out of Spark's state store and calls the operator, one bucket at a time."""
+
+    def __init__(self, job: Job, stage: int):
+        self.job, self.stage = job, stage
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.handle = handle
+        self.manifest = handle.getValueState("manifest", "json STRING")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+        arrived = []
+        for chunk in rows:
+            for row in chunk.itertuples(index=False):
+                frame = Frame(row.bucket, row.port, row.time, bytes(row.payload))
+                if frame.is_control:
+                    yield _frame_rows([frame])
+                else:
+                    arrived.append(frame)
+        if arrived:
+            yield from self._advance(key[0], arrived, timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        yield from self._advance(key[0], [], timerValues)
+
+    def close(self) -> None:
+        pass
+
+    def _advance(self, bucket: int, arrived: Sequence[Frame], times: Any) -> Iterator[pd.DataFrame]:
+        clock = Clock(
+            batch=batch_id(),
+            watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
+            time=times.getCurrentProcessingTimeInMs(),
+        )
+        stored = self.manifest.get()
+        try:
+            advance = stages.Advance(self.job, self.stage, bucket, stored[0] if stored else None, clock)
+            for frame in advance.run(arrived):
+                yield _frame_rows([frame])
+        except SqlStreamError as e:
+            raise carry(e) from None
+        self.manifest.update((advance.manifest,))
+        if advance.woken_at is not None and advance.woken_at != advance.wake_at:
+            self.handle.deleteTimer(timer_millis(advance.woken_at))
+        if advance.wake_at is not None and advance.wake_at != advance.woken_at:
+            self.handle.registerTimer(timer_millis(advance.wake_at))
+
+
+def _frames(batch: pa.RecordBatch) -> Iterator[Frame]:
+    for bucket, port, time, payload in zip(*(c.to_pylist() for c in batch.columns[:4]), strict=True):
+        yield Frame(bucket, port, time, payload)
+
+
+def _frame_columns(frame: Frame) -> list[pa.Array]:
+    values = (frame.bucket, frame.port, frame.time, frame.payload)
+    return [pa.array([v], f.type) for v, f in zip(values, _ARROW_FRAME, strict=True)]
+
+
+def _frame_batch(frame: Frame) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(_frame_columns(frame), schema=_ARROW_FRAME)
+
+
+def _frame_rows(frames: Sequence[Frame]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "bucket": [f.bucket for f in frames],
+            "port": [f.port for f in frames],
+            "time": [f.time for f in frames],
+            "payload": [f.payload for f in frames],
+        }
+    )
+
+
+def _output_batch(output: Output) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"kind": [output.kind], "body": [output.body]}, schema=_ARROW_OUTPUT)

@@ -1,0 +1,231 @@
+"""CREATE and DROP, read word by word so that errors are exact."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.sql import grammar
+from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Drop, Name, OptionValue, WatermarkDef
+from sqlstream.sql.parser import StreamingParser
+from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS, TABLE_CLAUSES
+
+
+class TableBody:
+    """What has been read of the parentheses of CREATE TABLE."""
+
+    def __init__(self) -> None:
+        self.columns: list[ColumnDef] = []
+        self.watermark: WatermarkDef | None = None
+        self.primary_key: tuple[Name, ...] = ()
+
+
+class DefinitionParser(StreamingParser):
+    """Reads the definitions of tables and views, and what definitions are made of."""
+
+    def _parse_definition(self) -> CreateTable | CreateView:
+        start = self._curr
+        self._need("CREATE")
+        temporary = self._match_texts(("TEMPORARY", "TEMP"))
+        if self._match(TokenType.TABLE):
+            return self._parse_create_table(start, temporary)
+        if self._match(TokenType.VIEW):
+            return self._parse_create_view(start, temporary)
+        raise self._wanted("TABLE or VIEW")
+
+    def _parse_create_table(self, start: Token, temporary: bool) -> CreateTable:
+        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+        name = self._name("the name of a table")
+        self._refuse_clause(TABLE_CLAUSES)
+        body = self._parse_table_body()
+        if self._match_text_seq("COMMENT"):
+            self._string("a comment in quotes")
+        self._refuse_clause(TABLE_CLAUSES)
+        options = self._options() if self._match(TokenType.WITH) else {}
+        self._refuse_clause(TABLE_CLAUSES)
+        columns, span = tuple(body.columns), self._span_from(start)
+        return CreateTable(
+            span, name, columns, body.watermark, body.primary_key, options, bool(if_not_exists), bool(temporary)
+        )
+
+    def _parse_create_view(self, start: Token, temporary: bool) -> CreateView:
+        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+        name = self._name("the name of a view")
+        columns = self._names() if self._curr.token_type == TokenType.L_PAREN else ()
+        if self._match_text_seq("COMMENT"):
+            self._string("a comment in quotes")
+        self._need("AS")
+        query = self._query()
+        return CreateView(self._span_from(start), name, columns, query, bool(if_not_exists), bool(temporary))
+
+    def _parse_drop_relation(self) -> Drop:
+        start = self._curr
+        self._need("DROP")
+        temporary = self._match_texts(("TEMPORARY", "TEMP"))
+        kind: Literal["TABLE", "VIEW"]
+        if self._match(TokenType.TABLE):
+            kind = "TABLE"
+        elif self._match(TokenType.VIEW):
+            kind = "VIEW"
+        else:
+            raise self._wanted("TABLE or VIEW")
+        if_exists = self._match_text_seq("IF", "EXISTS")
+        name = self._name(f"the name of a {kind.lower()}")
+        return Drop(self._span_from(start), kind, name, bool(if_exists), bool(temporary))
+
+    # -- between the parentheses of CREATE TABLE
+
+    def _parse_table_body(self) -> TableBody:
+        body = TableBody()
+        self._need_token(TokenType.L_PAREN, '"("')
+        while True:
+            self._parse_body_part(body)
+            if not self._match(TokenType.COMMA):
+                break
+        self._need_token(TokenType.R_PAREN, '"," or ")"')
+        return body
+
+    def _parse_body_part(self, body: TableBody) -> None:
+        start = self._curr
+        if self._match_text_seq("WATERMARK", "FOR"):
+            watermark = self._parse_watermark(start)
+            if body.watermark:
+                raise self._wrong("a table has one watermark", watermark.span)
+            body.watermark = watermark
+            return
+        constraint = self._match(TokenType.CONSTRAINT)
+        if constraint:
+            self._name("the name of a constraint")
+        self._refuse_clause(CONSTRAINTS)
+        if self._match(TokenType.PRIMARY_KEY):
+            self._set_primary_key(body, self._names(), start)
+        elif constraint:
+            raise self._wanted("PRIMARY KEY")
+        else:
+            body.columns.append(self._parse_column_definition(body))
+
+    def _parse_watermark(self, start: Token) -> WatermarkDef:
+        column = self._name("the name of a column", "Compute a column from the field, and name that column here.")
+        self._need("AS")
+        return WatermarkDef(column, self._scalar(), self._span_from(start))
+
+    def _set_primary_key(self, body: TableBody, columns: tuple[Name, ...], start: Token) -> None:
+        if self._match_text_seq("ENFORCED"):
+            raise self._refused("an enforced primary key", self._token_span(self._prev), "Write NOT ENFORCED.")
+        if self._match(TokenType.NOT):
+            self._need("ENFORCED")
+        if body.primary_key:
+            raise self._wrong("a table has one primary key", self._span_from(start))
+        body.primary_key = columns
+
+    def _parse_column_definition(self, body: TableBody) -> ColumnDef:
+        start = self._curr
+        name = self._name("the name of a column")
+        self._refuse_twice(name, [column.name for column in body.columns], "column")
+        if self._match(TokenType.ALIAS):
+            expression = self._scalar()
+            comment = self._string("a comment in quotes").text if self._match_text_seq("COMMENT") else None
+            return ColumnDef(name, None, expression, False, comment, self._span_from(start))
+        type_start = self._curr
+        data_type = self._parse_types()
+        if data_type is None:
+            raise self._wanted("a type, or AS and an expression")
+        type_span = self._span_from(type_start)
+        not_null, comment = self._parse_column_attributes(body, name)
+        span = self._span_from(start)
+        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span)
+
+    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None]:
+        """Read what follows a column's type, in any order: whether it is never NULL, and its comment."""
+        not_null, comment = False, None
+        while True:
+            start = self._curr
+            if self._match_text_seq("NOT", "NULL"):
+                not_null = True
+            elif self._match(TokenType.NULL):
+                not_null = False
+            elif self._match_text_seq("COMMENT"):
+                comment = self._string("a comment in quotes").text
+            elif self._match(TokenType.CONSTRAINT):
+                self._name("the name of a constraint")
+                if self._curr.token_type != TokenType.PRIMARY_KEY:
+                    raise self._wanted("PRIMARY KEY")
+            elif self._match(TokenType.PRIMARY_KEY):
+                self._set_primary_key(body, (name,), start)
+            elif self._match_text_seq("METADATA"):
+                if self._match(TokenType.FROM):
+                    self._string("a key in quotes")
+                self._match_text_seq("VIRTUAL")
+                raise self._refused("METADATA columns", self._span_from(start), "Take the value from the data itself.")
+            else:
+                self._refuse_clause(COLUMN_CLAUSES)
+                return not_null, comment
+
+    # -- names, strings, options
+
+    def _name(self, what: str, hint: str = "All tables are in one catalog; write the name alone.") -> Name:
+        token = self._curr
+        identifier = self._parse_id_var(any_token=False)
+        if not isinstance(identifier, exp.Identifier):
+            raise self._wanted(what)
+        if self._match(TokenType.DOT):
+            while self._parse_id_var(any_token=True) and self._match(TokenType.DOT):
+                pass
+            raise self._refused("a name of several parts", self._span_from(token), hint)
+        return Name(identifier.name, self._token_span(token))
+
+    def _names(self) -> tuple[Name, ...]:
+        """Read the names of columns in parentheses."""
+        self._need_token(TokenType.L_PAREN, '"("')
+        names: list[Name] = []
+        while not names or self._match(TokenType.COMMA):
+            name = self._name("the name of a column")
+            self._refuse_twice(name, names, "column")
+            names.append(name)
+        self._need_token(TokenType.R_PAREN, '"," or ")"')
+        return tuple(names)
+
+    def _refuse_twice(self, name: Name, earlier: list[Name], what: str) -> None:
+        if any(name.text.lower() == other.text.lower() for other in earlier):
+            raise self._wrong(f'the {what} "{name.text}" is given twice', name.span)
+
+    def _string(self, what: str) -> Name:
+        token = self._need_token(TokenType.STRING, what)
+        return Name(token.text, self._token_span(token))
+
+    def _options(self) -> dict[str, OptionValue]:
+        """Read `('key' = 'value', ...)`."""
+        self._need_token(TokenType.L_PAREN, '"("')
+        options: dict[str, OptionValue] = {}
+        while self._curr.token_type != TokenType.R_PAREN:
+            key = self._string("an option in quotes")
+            if key.text in options:
+                raise self._wrong(f'the option "{key.text}" is given twice', key.span)
+            self._need_token(TokenType.EQ, '"="')
+            value = self._string("a value in quotes")
+            options[key.text] = OptionValue(value.text, value.span, key.span)
+            if not self._match(TokenType.COMMA):
+                break
+        self._need_token(TokenType.R_PAREN, '"," or ")"')
+        return options
+
+    def _scalar(self) -> exp.Expression:
+        index, start = self._index, self._curr
+        expression = self._parse_disjunction()
+        if not isinstance(expression, exp.Expression):
+            raise self._wanted("an expression")
+        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], expression)
+        return expression
+
+    def _query(self) -> exp.Query:
+        index, start = self._index, self._curr
+        query = self._parse_query()
+        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], query)
+        return query
+
+    def _refuse_clause(self, clauses: dict[str, str | None]) -> None:
+        words = self._curr.text.upper()
+        if words in clauses and self._curr.token_type not in (TokenType.IDENTIFIER, TokenType.STRING):
+            raise self._refused(words, self._token_span(self._curr), clauses[words])

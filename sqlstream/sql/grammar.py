@@ -1,0 +1,95 @@
+"""DuckDB's own grammar as the judge of what sqlglot has read.
+
+sqlglot is generous: it passes over words that it does not understand, and misses none that are missing. So DuckDB reads the
+same text once more. What only Flink has is painted over first, character by character, so that every offset stays the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import threading
+from collections.abc import Iterable
+
+import duckdb
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.errors import ParseError, Source, Span
+from sqlstream.sql.reading import in_lower_case
+from sqlstream.sql.spans import marks, span_of
+from sqlstream.sql.windows import WindowTVF
+
+_lock = threading.Lock()
+
+
+def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -> None:
+    """Raise ParseError when a query or an expression, read from these tokens, is none to DuckDB."""
+    canvas = _Canvas(source)
+    for token in tokens:
+        if source.text[token.start] == "`":
+            canvas.paint(token.start, token.end + 1, f'"{"x" * (token.end - token.start - 1)}"')
+        elif token.token_type == TokenType.UNICODE_STRING:
+            canvas.paint(token.start, token.start + 2, "")
+    for part in node.walk():
+        _paint_node(canvas, part)
+    prefix = "" if isinstance(node, exp.Query) else "SELECT "
+    text = prefix + "".join(canvas.characters[span.start : span.end])
+    if error := _syntax_error(text):
+        message, start, length = error
+        if length == 0:
+            raise ParseError(message, span)
+        start += span.start - len(prefix)
+        wrong = Span(source, start, start + length)
+        raise ParseError(f'unexpected "{wrong.text}"', wrong)
+
+
+class _Canvas:
+    """The text of a source, to be painted over."""
+
+    def __init__(self, source: Source):
+        # DuckDB counts bytes; outside strings and names there is nothing but ASCII.
+        self.characters = list(re.sub(r"[^\x00-\x7f]", "x", source.text))
+        self.source = source
+
+    def paint(self, start: int, end: int, text: str) -> None:
+        self.characters[start:end] = text.ljust(end - start)
+
+
+def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
+    place = marks(node)
+    if not place:
+        return
+    start, end = place[0], place[1] + 1
+    match node:
+        case exp.DataType() if end - start >= len("INT"):
+            canvas.paint(start, end, "INT")
+        case exp.ToMap():
+            # Flink's MAP['a', 1] is a list to DuckDB's grammar.
+            if flink := re.compile(r"map(?=\s*\[)", re.IGNORECASE).match(canvas.source.text, start):
+                canvas.paint(*flink.span(), "")
+        case WindowTVF():
+            # The table alone is left of the call.
+            call_end: int = node.args["end"]
+            table = span_of(node.this, canvas.source)
+            canvas.paint(start, table.start, "")
+            canvas.paint(table.end, call_end, "")
+
+
+def _syntax_error(text: str) -> tuple[str, int, int] | None:
+    """Return what DuckDB says about a text, and where: an offset and a length, 0 when it does not know."""
+    with _lock:
+        try:
+            _duckdb().extract_statements(text)
+        except duckdb.Error as error:
+            report = json.loads(str(error).partition(": ")[2])
+        else:
+            return None
+    start, length = json.loads(report.get("location", "[0, 0]"))
+    return in_lower_case(str(report["exception_message"])), start, length
+
+
+@functools.cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": 1, "errors_as_json": True})

@@ -1,0 +1,92 @@
+"""Text to tokens. Here fails what no parser should see: a quote that is never closed, and a hint.
+
+sqlglot takes a hint for a comment wherever it stands (in dialects derived from DuckDB), so it would be dropped without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sqlglot import Dialect
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token
+
+from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+
+# What can hide a quote, a comment or a semicolon from the reader. A comment opens with the group `block`, and may nest.
+_REGION = re.compile(
+    r"""
+      --[^\n]*
+    | (?P<block>/\*)
+    | (?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?P<e>'|\Z)
+    | '(?:[^']|'')*(?P<s>'|\Z)
+    | "(?:[^"]|"")*(?P<d>"|\Z)
+    | `(?:[^`]|``)*(?P<b>`|\Z)
+    | (?<!\w)\$(?P<tag>[A-Za-z_]\w*)?\$
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+# A line of plus signs is a decoration; `/*+` and a name is a hint.
+_HINT = re.compile(r"/\*\+\s*(\w+)")
+_WRONG_DIGITS = re.compile(r"(?<!\w)(?:[xX]'(?![0-9a-fA-F]*')[^']*'|[bB]'(?![01]*')[^']*')")
+_HINT_ADVICE = {
+    "OPTIONS": "Put the options into the WITH clause of CREATE TABLE.",
+    "STATE_TTL": "State is kept as long as the query needs it; leave the hint out.",
+}
+
+
+def tokenize(source: Source, dialect: Dialect) -> list[Token]:
+    """Return the tokens of a source; their offsets are characters of its text. Raises on open quotes and on hints."""
+    for region in _regions(source):
+        if hint := _HINT.match(region.text):
+            name = hint.group(1).upper()
+            advice = _HINT_ADVICE.get(name, "Leave the hint out.")
+            raise UnsupportedError(f"the hint {name}", region, hint=advice)
+    # A byte order mark becomes a blank, so that offsets stay as they are.
+    text = re.sub("^\ufeff", " ", source.text)
+    try:
+        tokens = dialect.tokenize(text)
+    except (SqlglotError, ValueError) as error:
+        # All that is left to go wrong are digits: of x'..', or of b'..'.
+        if wrong := _WRONG_DIGITS.search(text):
+            span = Span(source, wrong.start(), wrong.end())
+            raise ParseError("the string holds a character that is not a digit", span) from None
+        raise ParseError("the text is not SQL", Span(source, 0, 1), detail=f"{error}.") from None
+    for token in tokens:
+        # sqlglot takes DuckDB's factorial for NOT; `x !~ y` is another operator, in two tokens.
+        if token.text == "!" and text[token.end + 1 : token.end + 2] != "~" and text[token.start] == "!":
+            span = Span(source, token.start, token.end + 1)
+            raise UnsupportedError("the operator !", span, hint="Write factorial(x) or NOT x.")
+    return tokens
+
+
+def _regions(source: Source) -> Iterator[Span]:
+    """Yield quoted text and comments."""
+    text, at = source.text, 0
+    while match := _REGION.search(text, at):
+        start, at = match.span()
+        if match.group("block"):
+            at = _comment_end(source, start)
+        elif match.group().startswith("$"):
+            at = _closing(source, match.group(), start, at)
+        elif "" in (match["e"], match["s"], match["d"], match["b"]):
+            what = "string" if match["e"] == "" or match["s"] == "" else "quoted name"
+            raise ParseError(f"the {what} is not closed", Span(source, start, start + 1))
+        yield Span(source, start, at)
+
+
+def _comment_end(source: Source, start: int) -> int:
+    depth = 0
+    for mark in re.compile(r"/\*|\*/").finditer(source.text, start):
+        depth += 1 if mark.group() == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    raise ParseError("the comment is not closed", Span(source, start, start + 2))
+
+
+def _closing(source: Source, tag: str, start: int, after: int) -> int:
+    end = source.text.find(tag, after)
+    if end < 0:
+        raise ParseError("the string is not closed", Span(source, start, start + len(tag)))
+    return end + len(tag)

@@ -1,0 +1,411 @@
+"""Queries and expressions to a syntax tree: Flink's streaming syntax over DuckDB's expressions.
+
+sqlglot knows most of the grammar. What is changed here keeps a query's meaning and its place in the text: functions stay
+what they are called (sqlglot would rename and rearrange them), and nodes are marked with where they came from. What sqlglot
+reads too generously, `grammar` finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
+
+from sqlglot import exp
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.sql.spans import mark, marks
+from sqlstream.sql.windows import WindowParser
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The functions that take a lambda; in the arguments of all others `->` is JSON's arrow.
+_HIGHER_ORDER = {
+    *("list_transform", "array_transform", "list_apply", "array_apply", "apply"),
+    *("list_filter", "array_filter", "filter", "list_reduce", "array_reduce", "reduce", "invoke"),
+}
+# Flink's older windows, in GROUP BY.
+_GROUP_WINDOWS = {
+    f"{kind}{suffix}"
+    for kind in ("TUMBLE", "HOP", "SESSION")
+    for suffix in ("", "_START", "_END", "_ROWTIME", "_PROCTIME")
+}
+_UNITS = {
+    *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DECADE"),
+    *("MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "QUARTERS", "YEARS"),
+    *("DECADES", "CENTURY", "CENTURIES", "MILLENNIUM", "MILLENNIA"),
+}
+_CODE_POINT = re.compile(r"\\(?:(\\)|\+([0-9a-fA-F]{6})|([0-9a-fA-F]{4}))")
+
+
+def _literal(make: Callable[[], exp.Expr]) -> Callable[[DuckDBParser, Token], exp.Expr]:
+    return lambda self, token: self.expression(make(), token)
+
+
+def _quoted_digits(parse: Callable[[Any, Token], exp.Expr]) -> Callable[[Any, Token], exp.Expr]:
+    def parser(self: WindowParser, token: Token) -> exp.Expr:
+        # x'ff' is a blob; sqlglot takes 0xff for one too.
+        if self.source.text[token.start : token.start + 1] == "0":
+            raise self._refused("a number that is not decimal", self._token_span(token), "Write it in decimal.")
+        return parse(self, token)
+
+    return parser
+
+
+def placed(parse: F) -> F:
+    """Mark the node that a parser method returns with the text it was read from."""
+
+    @wraps(parse)
+    def wrapper(self: DuckDBParser, *args: Any, **kwargs: Any) -> Any:
+        start, index = self._curr, self._index
+        node = parse(self, *args, **kwargs)
+        if isinstance(node, exp.Expr) and self._index > index:
+            mark(node, start.start, self._prev.end)
+        return node
+
+    return cast(F, wrapper)
+
+
+class StreamingParser(WindowParser):
+    """The parser of the dialect StreamingSQL."""
+
+    # Every function is an exp.Anonymous of its own name, except those whose arguments are no plain list.
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        "CAST": lambda self: self._parse_cast_call(exp.Cast),
+        "TRY_CAST": lambda self: self._parse_cast_call(exp.TryCast),
+        "EXTRACT": lambda self: self._parse_extract_call(),
+        "POSITION": lambda self: self._parse_position_call(),
+        "SUBSTRING": lambda self: self._parse_substring_call(),
+        "TRIM": lambda self: self._parse_trim_call(),
+        "OVERLAY": lambda self: self._parse_overlay_call(),
+    }
+    FUNC_TOKENS: ClassVar[set[TokenType]] = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        **{word: DuckDBParser.NO_PAREN_FUNCTION_PARSERS[word] for word in ("ANY", "CASE")},
+        "MAP": lambda self: self._parse_map_call(),
+    }
+    LAMBDAS: ClassVar[dict[TokenType, Any]] = {TokenType.FARROW: DuckDBParser.LAMBDAS[TokenType.FARROW]}
+    # A script has no parameters; @x and :x would hide a column.
+    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
+    JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+        TokenType.ARROW: lambda self, this, path: self.expression(exp.JSONExtract(this=this, expression=path)),
+        TokenType.DARROW: lambda self, this, path: self.expression(exp.JSONExtractScalar(this=this, expression=path)),
+    }
+    PRIMARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **DuckDBParser.PRIMARY_PARSERS,
+        TokenType.NULL: _literal(exp.Null),
+        TokenType.TRUE: _literal(exp.true),
+        TokenType.FALSE: _literal(exp.false),
+        TokenType.HEX_STRING: _quoted_digits(DuckDBParser.PRIMARY_PARSERS[TokenType.HEX_STRING]),
+        TokenType.BIT_STRING: _quoted_digits(DuckDBParser.PRIMARY_PARSERS[TokenType.BIT_STRING]),
+        TokenType.UNICODE_STRING: lambda self, token: self.expression(exp.Literal.string(_decoded(token.text)), token),
+    }
+    QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **{
+            token: DuckDBParser.QUERY_MODIFIER_PARSERS[token]
+            for token in (
+                *(TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.QUALIFY, TokenType.WINDOW),
+                *(TokenType.ORDER_BY, TokenType.LIMIT, TokenType.FETCH, TokenType.OFFSET),
+                *(TokenType.TABLE_SAMPLE, TokenType.USING),
+            )
+        },
+        TokenType.MATCH_RECOGNIZE: lambda self: self._refuse_match_recognize(),
+    }
+    QUERY_MODIFIER_TOKENS: ClassVar[set[TokenType]] = set(QUERY_MODIFIER_PARSERS)
+
+    _parse_unary = placed(WindowParser._parse_unary)
+    _parse_range = placed(WindowParser._parse_range)
+    _parse_table_alias = placed(WindowParser._parse_table_alias)
+    _parse_lambda = placed(WindowParser._parse_lambda)
+    _parse_with = placed(WindowParser._parse_with)
+    _parse_cte = placed(WindowParser._parse_cte)
+    _parse_where = placed(WindowParser._parse_where)
+    _parse_group = placed(WindowParser._parse_group)
+    _parse_having = placed(WindowParser._parse_having)
+    _parse_qualify = placed(WindowParser._parse_qualify)
+    _parse_order = placed(WindowParser._parse_order)
+    _parse_ordered = placed(WindowParser._parse_ordered)
+    _parse_limit = placed(WindowParser._parse_limit)
+    _parse_offset = placed(WindowParser._parse_offset)
+    _parse_table_sample = placed(WindowParser._parse_table_sample)
+
+    # -- queries
+
+    def _parse_statement(self) -> exp.Expr | None:
+        # sqlglot asks for a statement after WITH and inside a CTE.
+        if self._curr.token_type == TokenType.INSERT:
+            hint = "Write INSERT INTO t WITH ... SELECT ...."
+            raise self._refused("WITH before INSERT", self._token_span(self._curr), hint)
+        return self._parse_query()
+
+    @placed
+    def _parse_select_query(
+        self,
+        nested: bool = False,
+        table: bool = False,
+        parse_subquery_alias: bool = True,
+        parse_set_operation: bool = True,
+    ) -> exp.Expr | None:
+        return _with_own_joins(super()._parse_select_query(nested, table, parse_subquery_alias, parse_set_operation))
+
+    def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
+        return super()._parse_set_operations(_with_own_joins(this))
+
+    @placed
+    def _parse_table(
+        self,
+        schema: bool = False,
+        joins: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+        parse_bracket: bool = False,
+        is_db_reference: bool = False,
+        parse_partition: bool = False,
+        consume_pipe: bool = False,
+    ) -> exp.Expr | None:
+        if not self._at_window():
+            self._refuse_table_function()
+            return super()._parse_table(
+                schema, joins, alias_tokens, parse_bracket, is_db_reference, parse_partition, consume_pipe
+            )
+        window = self._parse_window_table()
+        if alias := self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS):
+            window.set("alias", alias)
+        if joins:
+            for join in self._parse_joins(alias_tokens=alias_tokens):
+                window.append("joins", join)
+        return window
+
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        start = self._curr
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if join and start.token_type != TokenType.COMMA:
+            mark(join, start.start, self._prev.end)
+        return join
+
+    def _parse_lateral(self) -> exp.Lateral | None:
+        if self._curr.token_type == TokenType.LATERAL and self._next.token_type == TokenType.TABLE:
+            self._advance()
+            self._refuse_table_function()
+        return super()._parse_lateral()
+
+    def _refuse_table_function(self) -> None:
+        if self._is_call(self._index, ("TABLE",)):
+            self._advance(2)
+            name = self._token_span(self._curr or self._prev)
+            raise self._refused(f"the table function {name.text}", name)
+
+    def _refuse_match_recognize(self) -> tuple[str, None]:
+        raise self._refused("MATCH_RECOGNIZE", self._token_span(self._curr))
+
+    def _parse_version(self) -> exp.Version | None:
+        start = self._curr
+        if version := super()._parse_version():
+            raise self._refused("time travel in a streaming query", self._span_from(start))
+        return version
+
+    def _parse_function_parameter(self) -> exp.Expr | None:
+        # Of all things with parameters only table aliases are left, and theirs are names.
+        return self._parse_id_var(any_token=False)
+
+    def _parse_into(self) -> exp.Into | None:
+        return None
+
+    def _parse_pipe_syntax_query(self, query: exp.Query) -> exp.Query | None:
+        raise self._wanted(None)
+
+    # -- expressions
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        if literal := self._parse_typed_literal():
+            return self._parse_column_ops(literal)
+        return super()._parse_type(parse_interval, fallback_to_identifier)
+
+    def _parse_is_rhs(self, distinct: bool = False) -> exp.Expr | None:
+        # In `x IS TRUE::VARCHAR` it is the predicate that is cast.
+        boolean = None if distinct else self._parse_boolean()
+        return boolean or super()._parse_is_rhs(distinct)
+
+    def _parse_paren(self) -> exp.Expr | None:
+        this = super()._parse_paren()
+        if isinstance(this, exp.Tuple) and len(this.expressions) == 1:  # (x,)
+            return self.expression(exp.Anonymous(this="row", expressions=this.expressions))
+        return this
+
+    def _parse_primary(self) -> exp.Expr | None:
+        start = self._curr
+        if self._match_pair(TokenType.DOT, TokenType.NUMBER):
+            number = exp.Literal.number(f".{self._prev.text}")
+            mark(number, start.start, self._prev.end)
+            return number
+        return super()._parse_primary()
+
+    def _parse_map_call(self) -> exp.Expr:
+        if self._match(TokenType.L_BRACE, advance=False):
+            return self.expression(exp.ToMap(this=self._parse_bracket()))
+        if self._match(TokenType.L_PAREN):
+            call = self._call("map", *self._parse_csv(self._parse_lambda))
+            self._match_r_paren()
+            return call
+        # Flink's MAP['a', 1, 'b', 2]
+        self._need_token(TokenType.L_BRACKET, '"{"')
+        items = self._parse_csv(self._parse_disjunction)
+        if len(items) % 2:
+            raise self._wanted("a value for the last key")
+        self._need_token(TokenType.R_BRACKET, '"]"')
+        pairs = [exp.PropertyEQ(this=k, expression=v) for k, v in zip(items[::2], items[1::2], strict=True)]
+        return self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
+
+    @placed
+    def _parse_interval(
+        self, require_interval: bool = True, parse_function_unit: bool = True
+    ) -> exp.Add | exp.Interval | None:
+        index, start = self._index, self._curr
+        if not self._match(TokenType.INTERVAL):
+            return None
+        if self._curr.token_type not in (TokenType.STRING, TokenType.NUMBER, TokenType.L_PAREN):
+            self._retreat(index)  # a column of that name
+            return None
+        # DuckDB reads '1.5' SECOND and '1.5 seconds' differently, so the text stays as it is.
+        value = self._parse_primary()
+        unit = None
+        if self._match_texts(_UNITS):
+            unit = exp.Var(this=self._prev.text.upper())
+            mark(unit, self._prev.start, self._prev.end)
+            if self._match(TokenType.L_PAREN) or self._match_text_seq("TO"):
+                while self._match_texts((*_UNITS, "TO")) or self._match_set((TokenType.NUMBER, TokenType.R_PAREN)):
+                    pass
+                hint = "Write the amount in one unit, such as INTERVAL '90' SECOND."
+                raise self._refused("an interval of several units or with a precision", self._span_from(start), hint)
+        elif not (isinstance(value, exp.Literal) and value.is_string):
+            raise self._wanted("a unit such as SECOND")
+        return self.expression(exp.Interval(this=value, unit=unit))
+
+    # -- functions
+
+    def _parse_function_call(
+        self,
+        functions: dict[str, Callable[..., Any]] | None = None,
+        anonymous: bool = False,
+        optional_parens: bool = True,
+        any_token: bool = False,
+    ) -> exp.Expr | None:
+        if self._is_call(self._index, _GROUP_WINDOWS):
+            hint = "Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end."
+            raise self._refused(f"{self._curr.text.upper()} outside FROM", self._token_span(self._curr), hint)
+        return super()._parse_function_call(functions, anonymous, optional_parens, any_token)
+
+    def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
+        name = self._tokens[self._index - 2].text.lower()
+
+        def argument() -> exp.Expr | None:
+            arrow = self._parse_arrow_lambda() if name in _HIGHER_ORDER else None
+            return arrow or self._parse_lambda(alias=alias)
+
+        return self._parse_csv(argument)
+
+    @placed
+    def _parse_arrow_lambda(self) -> exp.Expr | None:
+        """Parse `x -> ..` and `(x, i) -> ..`; DuckDB's own `lambda x: ..` is read by sqlglot."""
+        index = self._index
+        if self._match(TokenType.L_PAREN):
+            parameters = self._parse_csv(self._parse_lambda_arg)
+            closed = self._match(TokenType.R_PAREN)
+        else:
+            parameter = self._parse_lambda_arg()
+            parameters, closed = ([parameter] if parameter else []), True
+        if not parameters or not closed or not self._match(TokenType.ARROW):
+            self._retreat(index)
+            return None
+        body = self._replace_lambda(self._parse_disjunction(), parameters)
+        return self.expression(exp.Lambda(this=body, expressions=parameters))
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        # Called right after the closing parenthesis of a function.
+        if this and not alias and marks(this) and self._prev.token_type == TokenType.R_PAREN:
+            mark(this, self._prev.start, self._prev.end)
+        start, index = self._curr, self._index
+        window = super()._parse_window(this, alias)
+        if window and self._index > index:
+            mark(window, start.start, self._prev.end)
+        return window
+
+    def _parse_cast_call(self, kind: type[exp.Cast] | type[exp.TryCast]) -> exp.Expr:
+        value = self._parse_assignment()
+        self._need("AS")
+        to = self._parse_types()
+        if to is None:
+            raise self._wanted("a type")
+        return self.expression(kind(this=value, to=to))
+
+    def _parse_extract_call(self) -> exp.Expr:
+        part = self._parse_var_or_string(upper=True)
+        self._need("FROM")
+        return self.expression(exp.Extract(this=part, expression=self._parse_bitwise()))
+
+    def _parse_position_call(self) -> exp.Expr:
+        needle = self._parse_bitwise()
+        if not self._match(TokenType.IN):
+            return self._rest_of_call("position", needle)
+        return self._call("strpos", self._parse_bitwise(), needle)
+
+    def _parse_substring_call(self) -> exp.Expr:
+        text = self._parse_bitwise()
+        if not self._match(TokenType.FROM):
+            return self._rest_of_call("substring", text)
+        start = self._parse_bitwise()
+        return self._call("substring", text, start, *([self._parse_bitwise()] if self._match(TokenType.FOR) else []))
+
+    def _parse_trim_call(self) -> exp.Expr:
+        name = "trim"
+        side = self._match_texts(("BOTH", "LEADING", "TRAILING"))
+        if side:
+            name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[self._prev.text.upper()]
+        what = self._parse_bitwise()
+        if self._match(TokenType.FROM):
+            return self._call(name, self._parse_bitwise(), *([what] if what else []))
+        return self._rest_of_call(name, what)
+
+    def _parse_overlay_call(self) -> exp.Expr:
+        text = self._parse_bitwise()
+        if not self._match_text_seq("PLACING"):
+            return self._rest_of_call("overlay", text)
+        placed = self._parse_bitwise()
+        self._need("FROM")
+        start = self._parse_bitwise()
+        length = [self._parse_bitwise()] if self._match(TokenType.FOR) else []
+        return self._call("overlay", text, placed, start, *length)
+
+    def _rest_of_call(self, name: str, first: exp.Expr | None) -> exp.Expr:
+        rest = self._parse_csv(self._parse_lambda) if self._match(TokenType.COMMA) else []
+        return self._call(name, first, *rest)
+
+    def _call(self, name: str, *arguments: exp.Expr | None) -> exp.Expr:
+        given = [argument for argument in arguments if argument is not None]
+        return self.expression(exp.Anonymous(this=name, expressions=given))
+
+
+def _with_own_joins(query: exp.Expr | None) -> exp.Expr | None:
+    """Move the joins of `FROM a JOIN b .. SELECT ..` to the query; sqlglot hangs them on the first table."""
+    source = query.args.get("from_") if isinstance(query, exp.Select) else None
+    if query and source and (joins := source.this.args.get("joins")):
+        source.this.set("joins", None)
+        query.set("joins", [*joins, *(query.args.get("joins") or [])])
+    return query
+
+
+def _decoded(text: str) -> str:
+    """Return the characters that a U&'..' string means.
+
+    >>> _decoded(r"caf\\00e9")
+    'caf\xe9'
+    """
+    return _CODE_POINT.sub(lambda m: m[1] or chr(int(m[2] or m[3], 16)), text)

@@ -1,0 +1,114 @@
+"""What every part of our parser stands on: tokens that must be there, and errors at the place of those that are not."""
+
+from __future__ import annotations
+
+import re
+
+import sqlglot.errors
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+
+
+class Failure(sqlglot.errors.ParseError):
+    """Our ParseError as one of sqlglot's, because sqlglot tries another way to read the text when it sees one of its own."""
+
+    def __init__(self, error: ParseError):
+        super().__init__(error.message)
+        self.error = error
+
+    @property
+    def start(self) -> int:
+        return self.error.span.start if self.error.span else 0
+
+
+# What sqlglot says, and what it expected when it said so.
+_EXPECTED = (
+    (re.compile(r"Required keyword: '\w+' missing for"), "an expression"),
+    (re.compile(r"Expect(?:ed|ing) ([()\[\]{}>])$"), '"{0}"'),
+    (re.compile(r"Expected (AS|END|ON|BY)\b"), "{0}"),
+    (re.compile(r"Expected FROM or comma"), "FROM"),
+    (re.compile(r"Expected (?:TYPE|type)"), "a type"),
+    (re.compile(r"Expected table name"), "a table"),
+    (re.compile(r"Expected CTE"), "a name"),
+    (re.compile(r"Failed to parse any statement following CTE"), "a query"),
+)
+
+
+def expectation(message: str) -> str | None:
+    """Return what sqlglot expected, in our words.
+
+    >>> expectation("Expecting )"), expectation("Cannot specify both ALL and DISTINCT after SELECT")
+    ('")"', None)
+    """
+    for pattern, words in _EXPECTED:
+        if match := pattern.match(message):
+            return words.format(*match.groups())
+    return None
+
+
+class Reader(DuckDBParser):
+    """sqlglot's parser for DuckDB, whose errors are ours and know their place.
+
+    Methods that end an attempt return the error, to be raised by the caller.
+    """
+
+    source = Source("sql", "")
+    furthest: Failure | None = None
+
+    def raise_error(self, message: str, token: Token | None = None) -> None:
+        """Raise for a token, the current one by default; the message is one of sqlglot's."""
+        if token and not message.startswith("Expected"):
+            raise self._wrong(in_lower_case(message).replace("'", '"'), self._token_span(token))
+        raise self._wanted(expectation(message))
+
+    def _wanted(self, what: str | None, hint: str | None = None) -> Failure:
+        """Return the error for the current token, when something else has to stand there."""
+        if self._curr:
+            span = self._token_span(self._curr)
+            found = f'"{_shorten(span.text)}"'
+        else:
+            end = self._prev.end + 1 if self._prev else 0
+            span, found = Span(self.source, end, end), "the end of the statement"
+        return self._wrong(f"expected {what}, found {found}" if what else f"unexpected {found}", span, hint)
+
+    def _wrong(self, message: str, span: Span, hint: str | None = None) -> Failure:
+        failure = Failure(ParseError(message, span, hint=hint))
+        # sqlglot drops an error when it tries another way; the one that came furthest says best what is wrong.
+        if self.furthest is None or failure.start > self.furthest.start:
+            self.furthest = failure
+        return failure
+
+    def _refused(self, what: str, span: Span, hint: str | None = None) -> UnsupportedError:
+        """Return the error for text that is SQL, but not ours; no other way to read it is tried."""
+        return UnsupportedError(what, span, hint=hint)
+
+    def _token_span(self, token: Token) -> Span:
+        return Span(self.source, token.start, token.end + 1)
+
+    def _span_from(self, token: Token) -> Span:
+        """Return the span from a token to the one read last."""
+        return Span(self.source, token.start, self._prev.end + 1)
+
+    def _need(self, *words: str) -> None:
+        if not self._match_text_seq(*words):
+            raise self._wanted(" ".join(words))
+
+    def _need_token(self, token_type: TokenType, what: str) -> Token:
+        if not self._match(token_type):
+            raise self._wanted(what)
+        return self._prev
+
+
+def in_lower_case(message: str) -> str:
+    """Return a message of someone else's as ours begin.
+
+    >>> in_lower_case("Chained comparisons"), in_lower_case("DISTINCT needs")
+    ('chained comparisons', 'DISTINCT needs')
+    """
+    return message if message[:2].isupper() else message[:1].lower() + message[1:]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 30 and "\n" not in text else text[:27].split("\n")[0] + "..."

@@ -1,0 +1,40 @@
+"""Where in the text a node of the syntax tree came from.
+
+The parser marks nodes with the first and last character they were read from (`start` and `end` in `meta`, both inclusive, as
+sqlglot does for its tokens). A node's span is the smallest one that covers its own marks and those of everything below it.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from sqlstream.errors import Source, Span
+
+
+def span_of(node: exp.Expr, source: Source, default: Span | None = None) -> Span:
+    """Return the place of a node; `default`, or the start of the source, when nothing below it came from text."""
+    places = [place for descendant in node.walk() if (place := marks(descendant))]
+    if not places:
+        return default or Span(source, 0, 0)
+    return Span(source, min(start for start, _ in places), max(end for _, end in places) + 1)
+
+
+def name_span(call: exp.Anonymous, source: Source) -> Span:
+    """Return the place of a function's name, without its arguments."""
+    if isinstance(call.this, exp.Expr):
+        return span_of(call.this, source)
+    start = span_of(call, source).start
+    return Span(source, start, start + len(call.name))
+
+
+def mark(node: exp.Expr, start: int, end: int) -> None:
+    """Widen the marks of a node to cover the characters start..end (inclusive)."""
+    if place := marks(node):
+        start, end = min(start, place[0]), max(end, place[1])
+    node.meta["start"], node.meta["end"] = start, end
+
+
+def marks(node: exp.Expr) -> tuple[int, int] | None:
+    """Return the first and the last character that a node itself is marked with."""
+    start, end = node.meta_get("start"), node.meta_get("end")
+    return (start, end) if isinstance(start, int) and isinstance(end, int) else None

@@ -1,0 +1,167 @@
+"""Text to statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.errors import ParseError, Source
+from sqlstream.sql.ddl import DefinitionParser
+from sqlstream.sql.dialect import StreamingSQL, to_duckdb
+from sqlstream.sql.lexing import tokenize
+from sqlstream.sql.nodes import (
+    ColumnDef,
+    CreateTable,
+    CreateView,
+    Drop,
+    Insert,
+    Name,
+    OptionValue,
+    Select,
+    SetOption,
+    Statement,
+    WatermarkDef,
+)
+from sqlstream.sql.reading import Failure
+from sqlstream.sql.unsupported import STATEMENTS
+
+__all__ = [
+    "ColumnDef",
+    "CreateTable",
+    "CreateView",
+    "Drop",
+    "Insert",
+    "Name",
+    "OptionValue",
+    "Select",
+    "SetOption",
+    "Statement",
+    "WatermarkDef",
+    "parse_expression",
+    "parse_script",
+    "to_duckdb",
+]
+T = TypeVar("T")
+_DIALECT = StreamingSQL()
+_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.TABLE}
+_OPTION_KEY = re.compile(r"[\w.-]+")
+
+
+def parse_script(source: Source) -> list[Statement]:
+    """Return the statements of a text. Raises ParseError, or UnsupportedError for SQL that we do not run."""
+    statements: list[Statement] = []
+    tokens: list[Token] = []
+    for token in [*tokenize(source, _DIALECT), None]:
+        if token and token.token_type != TokenType.SEMICOLON:
+            tokens.append(token)
+        elif tokens:
+            parser = _StatementParser(source, tokens)
+            statements.append(parser.run(parser.statement))
+            tokens = []
+    return statements
+
+
+def parse_expression(source: Source) -> exp.Expression:
+    """Return a text that is one scalar expression."""
+    parser = _StatementParser(source, tokenize(source, _DIALECT))
+    return parser.run(parser._scalar)
+
+
+class _StatementParser(DefinitionParser):
+    """Reads one statement from its tokens."""
+
+    def __init__(self, source: Source, tokens: list[Token]):
+        super().__init__(dialect=_DIALECT)
+        self.source = source
+        self.sql = source.text
+        self._chunks = [tokens]
+        self._advance_chunk()
+
+    def run(self, parse: Callable[[], T]) -> T:
+        """Parse to the last token; errors leave as ours."""
+        try:
+            result = parse()
+            if self._curr:
+                raise self._wanted(None)
+        except Failure as failure:
+            furthest = self.furthest if self.furthest and self.furthest.start > failure.start else failure
+            raise furthest.error from None
+        except (SqlglotError, AttributeError, TypeError, ValueError):
+            # Some text makes sqlglot stumble over itself, such as the struct {: 1}.
+            raise self._wanted(None).error from None
+        except RecursionError:
+            raise ParseError("the statement is nested too deeply", self._token_span(self._prev)) from None
+        return result
+
+    def statement(self) -> Statement:
+        self._refuse_statement()
+        match self._curr.text.upper() if self._curr.token_type != TokenType.STRING else "":
+            case "CREATE":
+                return self._parse_definition()
+            case "DROP":
+                return self._parse_drop_relation()
+            case "SET":
+                return self._parse_set_option()
+            case "INSERT":
+                return self._parse_insert_into()
+            case _ if self._curr.token_type in _QUERY_STARTS:
+                start = self._curr
+                query = self._query()
+                return Select(self._span_from(start), query)
+        raise self._wanted("a statement")
+
+    def _refuse_statement(self) -> None:
+        words = [token.text.upper() for token in self._tokens[:4] if token.token_type != TokenType.STRING]
+        if words[:2] == ["CREATE", "TEMP"]:
+            words[1] = "TEMPORARY"
+        for count in range(len(words), 0, -1):
+            phrase = " ".join(words[:count])
+            if phrase in STATEMENTS:
+                span = self._token_span(self._tokens[0]).to(self._token_span(self._tokens[count - 1]))
+                raise self._refused(phrase, span, STATEMENTS[phrase])
+
+    def _parse_set_option(self) -> SetOption:
+        start = self._curr
+        self._need("SET")
+        if not self._curr:
+            raise self._refused("SET without an option", self._span_from(start), "Write SET 'key' = 'value'.")
+        key = self._parse_setting("an option")
+        if not _OPTION_KEY.fullmatch(key.text):
+            raise self._wrong("the name of an option has letters, digits, dots and dashes", key.span)
+        self._need_token(TokenType.EQ, '"="')
+        value = self._parse_setting("a value")
+        return SetOption(self._span_from(start), key, OptionValue(value.text, value.span, key.span))
+
+    def _parse_setting(self, what: str) -> Name:
+        """Read one side of SET: a string, or the text as it stands, such as `1 min` or `pipeline.name`."""
+        if self._match(TokenType.STRING):
+            return Name(self._prev.text, self._token_span(self._prev))
+        first = self._curr
+        while self._curr and self._curr.token_type != TokenType.EQ:
+            self._advance()
+        if self._curr is first:
+            raise self._wanted(what)
+        span = self._span_from(first)
+        return Name(span.text, span)
+
+    def _parse_insert_into(self) -> Insert:
+        start = self._curr
+        self._need("INSERT")
+        self._need("INTO")
+        target = self._name("the name of a table")
+        if self._match_text_seq("PARTITION"):
+            raise self._refused("INSERT with PARTITION", self._token_span(self._prev), "Select the value as a column.")
+        columns = None
+        if self._curr.token_type == TokenType.L_PAREN and self._next.token_type not in _QUERY_STARTS:
+            columns = self._names()
+        if self._curr.token_type == TokenType.VALUES:
+            raise self._refused("INSERT with VALUES", self._token_span(self._curr), "Write SELECT.")
+        query = self._query()
+        if self._match_text_seq("ON", "CONFLICT"):
+            raise self._refused("ON CONFLICT", self._token_span(self._prev))
+        return Insert(self._span_from(start), target, columns, query)

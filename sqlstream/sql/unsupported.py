@@ -1,0 +1,93 @@
+"""Statements and clauses that Flink SQL has and sqlstream does not run, each with what to write instead."""
+
+from __future__ import annotations
+
+# The first words of a statement, longest match first.
+STATEMENTS: dict[str, str | None] = {
+    "CREATE OR REPLACE": "Write DROP ... IF EXISTS, then CREATE.",
+    "CREATE OR ALTER": "Write DROP ... IF EXISTS, then CREATE.",
+    "REPLACE TABLE": "Write DROP TABLE IF EXISTS, then CREATE TABLE and INSERT INTO.",
+    "CREATE FUNCTION": "Write the function in Python, with @udf, in a file under udfs/.",
+    "CREATE TEMPORARY FUNCTION": "Write the function in Python, with @udf, in a file under udfs/.",
+    "CREATE TEMPORARY SYSTEM FUNCTION": "Write the function in Python, with @udf, in a file under udfs/.",
+    "CREATE CATALOG": "Put CREATE TABLE statements into files under catalog/.",
+    "CREATE DATABASE": "Put CREATE TABLE statements into files under catalog/.",
+    "CREATE MODEL": None,
+    "CREATE TEMPORARY MODEL": None,
+    "CREATE CONNECTION": "Put the connector's options into the WITH clause of CREATE TABLE.",
+    "CREATE MATERIALIZED TABLE": "Write CREATE TABLE without a connector, and INSERT INTO it.",
+    "ALTER TABLE": "Write DROP TABLE, then CREATE TABLE.",
+    "ALTER VIEW": "Write DROP VIEW, then CREATE VIEW.",
+    "ALTER": None,
+    "DROP CATALOG": None,
+    "DROP CONNECTION": None,
+    "DROP DATABASE": None,
+    "DROP FUNCTION": "Remove the function from its file under udfs/.",
+    "DROP TEMPORARY FUNCTION": "Remove the function from its file under udfs/.",
+    "DROP TEMPORARY SYSTEM FUNCTION": "Remove the function from its file under udfs/.",
+    "DROP MATERIALIZED TABLE": "Write DROP TABLE.",
+    "DROP MODEL": None,
+    "TRUNCATE TABLE": "Run sqlstream with --fresh to start the job, and what it wrote, anew.",
+    "CALL": None,
+    "ANALYZE TABLE": None,
+    "EXECUTE STATEMENT SET": "Write the INSERT statements one after the other; they start together.",
+    "BEGIN STATEMENT SET": "Write the INSERT statements one after the other; they start together.",
+    "EXECUTE INSERT": "Write INSERT INTO.",
+    "EXECUTE PLAN": "Write the INSERT statement itself.",
+    "INSERT OVERWRITE": "Write INSERT INTO, and run sqlstream with --fresh to start anew.",
+    "DELETE": "Filter the rows in the query that writes the table.",
+    "UPDATE": "Change the rows in the query that writes the table.",
+    "MERGE": "Change the rows in the query that writes the table.",
+    "EXPLAIN": "Use the command `sqlstream explain`.",
+    "COMPILE PLAN": "Use the command `sqlstream explain` to see the plan.",
+    "COMPILE AND EXECUTE PLAN": "Write the INSERT statement itself.",
+    "SHOW JOBS": "Use the command `sqlstream jobs`.",
+    "SHOW": "Use the command `sqlstream query` with SHOW ALL TABLES.",
+    "DESCRIBE JOB": "Use the command `sqlstream jobs`.",
+    "DESC JOB": "Use the command `sqlstream jobs`.",
+    "DESCRIBE": "Use the command `sqlstream query` with DESCRIBE.",
+    "DESC": "Use the command `sqlstream query` with DESCRIBE.",
+    "SUMMARIZE": "Use the command `sqlstream query` with SUMMARIZE.",
+    "USE": "All tables are in one catalog; write their names alone.",
+    "LOAD MODULE": None,
+    "UNLOAD MODULE": None,
+    "ADD JAR": "Put Python functions into files under udfs/.",
+    "REMOVE JAR": None,
+    "RESET": "Remove the SET statement.",
+    "STOP JOB": "Use the command `sqlstream stop`.",
+    "VALUES": "Write SELECT.",
+    "COPY": "Write INSERT INTO a table with the connector 'filesystem'.",
+    "ATTACH": None,
+    "DETACH": None,
+    "INSTALL": None,
+    "PRAGMA": "Write SET.",
+    "BEGIN": "Leave it out: every batch of a job is committed as a whole.",
+    "COMMIT": "Leave it out: every batch of a job is committed as a whole.",
+    "ROLLBACK": None,
+}
+
+# What may follow the columns of CREATE TABLE in Flink.
+TABLE_CLAUSES: dict[str, str | None] = {
+    "PARTITIONED BY": "Leave it out: state and tables are partitioned by sqlstream.",
+    "DISTRIBUTED": "Leave it out: state and tables are partitioned by sqlstream.",
+    "LIKE": "Write the columns and options out.",
+    "AS": "Write CREATE TABLE with columns, then INSERT INTO it.",
+}
+
+# Constraints on a table, beside its primary key.
+CONSTRAINTS: dict[str, str | None] = {
+    "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",
+    "CHECK": "Filter the rows in the query that writes the table.",
+    "FOREIGN KEY": None,
+}
+
+# What may follow the type of a column in Flink or in DuckDB.
+COLUMN_CLAUSES: dict[str, str | None] = {
+    "METADATA": "Read the value from a column of the data.",
+    "DEFAULT": "Use COALESCE in the query that writes the table.",
+    "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",
+    "CHECK": "Filter the rows in the query that writes the table.",
+    "REFERENCES": None,
+    "GENERATED": "Write a computed column: name AS expression.",
+    "COLLATE": "Use COLLATE in the query that reads the table.",
+}

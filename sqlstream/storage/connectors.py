@@ -1,0 +1,66 @@
+"""The connectors that a table may name, and what each needs."""
+
+from __future__ import annotations
+
+from sqlstream.catalog import Table
+from sqlstream.errors import BindError, Span, UnsupportedError, missing
+from sqlstream.storage.formats import validate_options
+
+CONNECTORS = ("filesystem", "print", "blackhole")
+# What Flink has beside them.
+_ELSEWHERE = (
+    "kafka",
+    "upsert-kafka",
+    "jdbc",
+    "datagen",
+    "socket",
+    "nexmark",
+    "kinesis",
+    "elasticsearch",
+    "hbase",
+    "savepoint",
+)
+
+
+def validate(table: Table) -> None:
+    """Raise BindError or UnsupportedError unless the table's options fit its connector."""
+    match table.connector:
+        case None:
+            for name in table.options:
+                raise BindError(
+                    f'table "{table.name}": option "{name}" needs a connector',
+                    table.span,
+                    hint=f"existing connectors: {', '.join(CONNECTORS)}; a table without options is kept in the warehouse",
+                )
+        case "filesystem":
+            validate_options(table)
+        case "print" | "blackhole":
+            for name in table.options:
+                if name != "connector":
+                    message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
+                    raise BindError(message, table.span)
+        case other if other in _ELSEWHERE:
+            raise UnsupportedError(
+                f'connector "{other}" does not run', table.span, hint=f"existing connectors: {', '.join(CONNECTORS)}"
+            )
+        case other:
+            raise BindError(
+                f'table "{table.name}": connector "{other}" does not exist',
+                table.span,
+                hint=missing("connector", other or "", CONNECTORS),
+            )
+
+
+def check_source(table: Table, span: Span | None) -> None:
+    """Raise unless the table can be read by a job."""
+    match table.connector:
+        case "filesystem":
+            return
+        case None:
+            raise UnsupportedError(
+                f'reading the warehouse table "{table.name}" in a job does not run',
+                span,
+                hint="Query it with sqlstream query, or write one query from the files to the result.",
+            )
+        case other:
+            raise BindError(f'table "{table.name}" with connector "{other}" cannot be read', span)

@@ -1,0 +1,307 @@
+"""Reading files as a table declares them: the SQL that DuckDB reads them with, and what is wrong when it cannot.
+
+Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`.
+
+JSON: one object per line, keys by exact name; a missing key is NULL, further keys are ignored.
+
+CSV: RFC 4180, columns by place, or by name when there is a header; an empty unquoted field is NULL.
+
+JSON and CSV may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, 1.5 rounds to an integer,
+a number is not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant).
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from sqlstream.catalog import Column, Table
+from sqlstream.errors import BindError, DataError, missing
+from sqlstream.storage.files import Split
+from sqlstream.storage.json_lines import json_source
+from sqlstream.storage.parquet_types import conversion
+from sqlstream.storage.read_errors import duckdb_paths, name_file, open_text, reading
+from sqlstream.storage.segments import quote_name, quote_text
+from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count, parse_duration
+
+FORMATS = ("parquet", "json", "csv")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """How to read some splits.
+
+    `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
+    skipped, `skipped` counts them once `sql` has been read to its end, on the same connection.
+    """
+
+    sql: str
+    malformed_sql: str | None = None
+    temporary: tuple[str, ...] = ()
+
+    @property
+    def relation(self) -> str:
+        """The SELECT as it stands in a FROM clause."""
+        return f"({self.sql})"
+
+    def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
+        """Return how many malformed rows were skipped, and forget them."""
+        if self.malformed_sql is None:
+            return 0
+        [(count,)] = con.execute(self.malformed_sql).fetchall()
+        for table in self.temporary:
+            con.execute(f"DROP TABLE IF EXISTS {table}")
+        return int(count)
+
+
+def read(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Iterable[str] | None = None
+) -> ReadPlan:
+    """Return how to read the splits, all of them local, of a table.
+
+    `columns` names the physical columns to read, by default all; what is wrong in others goes unnoticed. Raises DataError
+    when a file is not there, is not of the format, or does not hold the columns.
+    """
+    wanted = list(table.physical)
+    if columns is not None:
+        names = {name.lower() for name in columns}
+        wanted = [c for c in wanted if c.name.lower() in names]
+    if not splits:
+        nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in wanted)
+        return ReadPlan(f"SELECT {nothing} WHERE false")
+    match table.options["format"].lower():
+        case "parquet":
+            return _read_parquet(con, splits, table, wanted)
+        case "json":
+            return _read_json(con, splits, table, wanted)
+        case _:
+            return _read_csv(splits, table, wanted)
+
+
+# Parquet
+
+
+def _read_parquet(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
+) -> ReadPlan:
+    selects = []
+    for group in _same_schema(con, splits, table):
+        whole = [s.path for s in group if s.rows is None]
+        items = _parquet_items(con, group[0], table, columns)
+        if whole:
+            selects.append(f"SELECT {items} FROM read_parquet({duckdb_paths(whole)}, hive_partitioning = false)")
+        for split in group:
+            if split.rows is not None:
+                # DuckDB skips the row groups outside of the range by this predicate.
+                where = f"file_row_number >= {split.rows[0]} AND file_row_number < {split.rows[1]}"
+                source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false)"
+                selects.append(f"SELECT {items} FROM {source} WHERE {where}")
+    return ReadPlan(" UNION ALL ".join(selects))
+
+
+# All that tells one Parquet column from another.
+_SCHEMA = "(name, type, type_length, num_children, converted_type, scale, precision, logical_type, repetition_type)"
+
+
+def _same_schema(con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table) -> list[list[Split]]:
+    """Group splits by the schema of their files: DuckDB reads a list of files as the first one declares."""
+    by_path: dict[str, list[Split]] = {}
+    for split in splits:
+        by_path.setdefault(split.path, []).append(split)
+    with reading(splits, table):
+        rows = con.execute(
+            f"SELECT file_name, list(s ORDER BY column_id) FROM (SELECT file_name, column_id, {_SCHEMA} AS s"
+            f" FROM parquet_schema({duckdb_paths(by_path)})) GROUP BY file_name"
+        ).fetchall()
+    groups: dict[str, list[Split]] = {}
+    for path, schema in sorted(rows):
+        groups.setdefault(str(schema), []).extend(by_path[path])
+    return list(groups.values())
+
+
+def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, columns: Sequence[Column]) -> str:
+    with reading([split], table):
+        described = con.execute(
+            f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"
+        ).description
+    found = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
+    items = []
+    for column in columns:
+        if column.name.lower() not in found:
+            hint = missing("column", column.name, [name for name, _ in found.values()])
+            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
+        name, type_ = found[column.name.lower()]
+        converted = conversion(quote_name(name), type_, con.sqltype(column.type))
+        if converted is None:
+            raise DataError(
+                f'column "{name}" of {name_file(split.path, table)} is {type_}, which does not fit {column.type}',
+                hint="Declare the column with the file's type and convert it in a computed column or in the query.",
+            )
+        items.append(f"{converted} AS {quote_name(column.name)}")
+    return ", ".join(items) or "1"
+
+
+# JSON
+
+
+def _read_json(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
+) -> ReadPlan:
+    items = ", ".join(quote_name(c.name) for c in columns) or "1"
+    paths = duckdb_paths(s.path for s in splits)
+    if not _flag(table.options, "json.ignore-parse-errors"):
+        types = ", ".join(f"{quote_text(c.name)}: {quote_text(c.type)}" for c in columns or table.physical)
+        options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
+        return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})")
+    source = json_source(con, paths, columns)
+    fields = ", ".join(f"_row.{quote_name(c.name)}" for c in columns) or "1"
+    return ReadPlan(
+        f"SELECT {fields} FROM {source} WHERE _wrong IS NULL", f"SELECT count(*) FROM {source} WHERE _wrong IS NOT NULL"
+    )
+
+
+# CSV
+
+_rejects = itertools.count()
+
+
+def _read_csv(splits: Sequence[Split], table: Table, columns: Sequence[Column]) -> ReadPlan:
+    options = [*_csv_syntax(table.options), "hive_partitioning = false"]
+    malformed_sql: str | None = None
+    temporary: tuple[str, ...] = ()
+    if _flag(table.options, "csv.ignore-parse-errors"):
+        number = next(_rejects)
+        rejects, scans = f"_rejects_{number}", f"_reject_scans_{number}"
+        options.append(f"store_rejects = true, rejects_table = '{rejects}', rejects_scan = '{scans}'")
+        # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
+        rows = f"SELECT DISTINCT file_path, line FROM {rejects} JOIN {scans} USING (scan_id, file_id)"
+        malformed_sql = f"SELECT count(*) FROM ({rows})"
+        temporary = (rejects, scans)
+    layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for split in splits:
+        layouts.setdefault(_csv_layout(split, table), []).append(split.path)
+    items = ", ".join(quote_name(c.name) for c in columns) or "1"
+    selects = []
+    for layout, paths in layouts.items():
+        types = ", ".join(f"{quote_text(name)}: {quote_text(type_)}" for name, type_ in layout)
+        arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
+        selects.append(f"SELECT {items} FROM read_csv({arguments})")
+    return ReadPlan(" UNION ALL ".join(selects), malformed_sql, temporary)
+
+
+def _csv_layout(split: Split, table: Table) -> tuple[tuple[str, str], ...]:
+    """Return the (name, type) of each field of a file's rows, by its header if there is one."""
+    if not _flag(table.options, "csv.header"):
+        return tuple((c.name, c.type) for c in table.physical)
+    with reading([split], table):
+        header = _csv_header(split.path, table.options)
+    declared = {c.name.lower(): c for c in table.physical}
+    if header is None:
+        return tuple((c.name, c.type) for c in table.physical)
+    places = [name.strip().lower() for name in header]
+    for name, column in declared.items():
+        if name not in places:
+            hint = missing("column", column.name, [n.strip() for n in header])
+            message = f'the header of {name_file(split.path, table)} has no column "{column.name}"'
+            raise DataError(message, hint=hint)
+        if places.count(name) > 1:
+            raise DataError(f'the header of {name_file(split.path, table)} has column "{column.name}" twice')
+    # Fields that are not declared need a name of their own, but no type.
+    return tuple(
+        (declared[n].name, declared[n].type) if n in declared else (f"_undeclared_{i}", "VARCHAR")
+        for i, n in enumerate(places)
+    )
+
+
+def _csv_header(path: str, options: Mapping[str, str]) -> list[str] | None:
+    quote = options.get("csv.quote-character", '"')
+    escape = options.get("csv.escape-character", quote)
+    with open_text(path) as lines:
+        reader = csv.reader(
+            lines,
+            delimiter=_character(options.get("csv.field-delimiter", ",")),
+            quotechar=quote or None,
+            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+            doublequote=escape == quote,
+            escapechar=None if escape == quote else escape,
+        )
+        return next(reader, None)
+
+
+def _csv_syntax(options: Mapping[str, str]) -> list[str]:
+    quote = options.get("csv.quote-character", '"')
+    nulls = ["", *([options["csv.null-literal"]] if options.get("csv.null-literal") else [])]
+    return [
+        "auto_detect = false",
+        f"header = {str(_flag(options, 'csv.header')).lower()}",
+        f"delim = {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
+        f"quote = {quote_text(quote)}",
+        f"escape = {quote_text(options.get('csv.escape-character', quote))}",
+        f"nullstr = [{', '.join(map(quote_text, nulls))}]",
+        "allow_quoted_nulls = false",
+    ]
+
+
+def _character(text: str) -> str:
+    return "\t" if text == "\\t" else text
+
+
+# Options
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    return parse_boolean(options.get(name, "false"))
+
+
+def _one_character(text: str) -> str:
+    if len(_character(text)) != 1:
+        raise ValueError(f'"{text}" is not one character')
+    return text
+
+
+_Parse = Callable[[str], object]
+_OPTIONS: dict[str, _Parse] = {
+    "connector": str,
+    "path": str,
+    "format": str,
+    "source.monitor-interval": parse_duration,
+    "source.max-files-per-batch": parse_count,
+    "source.max-bytes-per-batch": parse_bytes,
+}
+_FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
+    "parquet": {},
+    "json": {"json.ignore-parse-errors": parse_boolean},
+    "csv": {
+        "csv.header": parse_boolean,
+        "csv.field-delimiter": _one_character,
+        "csv.quote-character": lambda text: text and _one_character(text),
+        "csv.escape-character": _one_character,
+        "csv.null-literal": str,
+        "csv.ignore-parse-errors": parse_boolean,
+    },
+}
+
+
+def validate_options(table: Table) -> None:
+    """Raise BindError unless the options of a `filesystem` table are complete, known, and of the right form."""
+    for required, example in {"path": "data/", "format": "parquet"}.items():
+        if not table.options.get(required):
+            hint = f"Write it into WITH (..): '{required}' = '{example}'."
+            raise BindError(f'table "{table.name}" needs the option "{required}"', table.span, hint=hint)
+    format_ = table.options["format"].lower()
+    if format_ not in FORMATS:
+        message = f'table "{table.name}": format "{format_}" does not exist'
+        raise BindError(message, table.span, hint=missing("format", format_, FORMATS))
+    known = {**_OPTIONS, **_FORMAT_OPTIONS[format_]}
+    for name, value in table.options.items():
+        if name not in known:
+            message = f'table "{table.name}": option "{name}" does not exist for format "{format_}"'
+            raise BindError(message, table.span, hint=missing("option", name, known))
+        try:
+            known[name](value)
+        except ValueError as error:
+            raise BindError(f'table "{table.name}": option "{name}": {error}', table.span) from None

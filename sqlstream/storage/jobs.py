@@ -1,0 +1,188 @@
+"""What a warehouse knows about its jobs: their records, their status, and what they have committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlstream.errors import UsageError
+from sqlstream.storage.filesystem import Filesystem, JobPaths
+from sqlstream.storage.locks import read_holder
+from sqlstream.storage.manifests import TableDeclaration
+
+FORMAT = 1
+
+RUNNING: Final = "RUNNING"
+FINISHED: Final = "FINISHED"
+STOPPED: Final = "STOPPED"
+FAILED: Final = "FAILED"
+# Never written: a job that says RUNNING and whose process is gone.
+LOST: Final = "LOST"
+
+Columns = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecord:
+    """A table that a job reads, with the watermark that it declares."""
+
+    name: str
+    table: str
+    time_column: str | None = None
+    watermark_expression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """A stateful operator: its state tables, and the view of them that people query.
+
+    `view_sql` is a SELECT with `{table}` in place of each state table; `view_columns` are the names and types that it
+    yields.
+    """
+
+    name: str
+    kind: str
+    key_columns: tuple[str, ...]
+    tables: tuple[TableDeclaration, ...]
+    view_sql: str
+    view_columns: Columns
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """Where the results go: the kind of sink, the table's name, and the columns written."""
+
+    kind: str
+    table: str
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with."""
+
+    job: str
+    sql: str
+    plan_fingerprint: str
+    plan_text: str
+    created_at: int
+    versions: Mapping[str, str]
+    bucket_labels: tuple[int, ...]
+    partitions: int
+    scans: tuple[ScanRecord, ...]
+    operators: tuple[OperatorRecord, ...]
+    sink: SinkRecord
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **_plain(self)}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobRecord:
+        value = json.loads(text)
+        if value.pop("format") != FORMAT:
+            raise UsageError(
+                f'job "{value["job"]}" was made by another version of sqlstream',
+                hint="Run it with that version, or start it anew with --fresh.",
+            )
+        value["bucket_labels"] = tuple(value["bucket_labels"])
+        value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
+        value["operators"] = tuple(_operator(operator) for operator in value["operators"])
+        value["sink"] = SinkRecord(**{**value["sink"], "columns": _columns(value["sink"]["columns"])})
+        return cls(**value)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case TableDeclaration():
+            return value.to_dict()
+        case JobRecord() | ScanRecord() | OperatorRecord() | SinkRecord():
+            return {name: _plain(getattr(value, name)) for name in value.__slots__}
+        case tuple():
+            return [_plain(v) for v in value]
+        case Mapping():
+            return dict(value)
+    return value
+
+
+def _operator(value: dict[str, Any]) -> OperatorRecord:
+    return OperatorRecord(
+        **{
+            **value,
+            "key_columns": tuple(value["key_columns"]),
+            "tables": tuple(TableDeclaration.from_dict(table) for table in value["tables"]),
+            "view_columns": _columns(value["view_columns"]),
+        }
+    )
+
+
+def _columns(value: list[list[str]]) -> Columns:
+    return tuple((name, type) for name, type in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a job is doing: RUNNING, FINISHED, STOPPED or FAILED (and why); times in milliseconds."""
+
+    state: str
+    pid: int
+    host: str
+    started_at: int
+    updated_at: int
+    error: str | None = None
+
+    def to_json(self) -> str:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Status:
+        return cls(**json.loads(text))
+
+
+def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
+    fs.write_text_atomic(job.record, record.to_json())
+
+
+def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
+    """Return the record of a job, None when there is no such job."""
+    try:
+        return JobRecord.from_json(fs.read_text(job.record))
+    except FileNotFoundError:
+        return None
+
+
+def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
+    fs.write_text_atomic(job.status, status.to_json())
+
+
+def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
+    """Return what a job last said of itself, None before it started; its process may be gone (`effective_status`)."""
+    try:
+        return Status.from_json(fs.read_text(job.status))
+    except FileNotFoundError:
+        return None
+
+
+def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
+    """Return the status of a job, which is LOST when it says RUNNING and its process is gone."""
+    status = read_status(fs, job)
+    if status is None or status.state != RUNNING:
+        return status
+    holder = read_holder(fs, job)
+    if holder is not None and (holder.is_alive or not (fs.local or holder.is_here)):
+        return status
+    # It may have ended between the two looks.
+    status = read_status(fs, job)
+    return replace(status, state=LOST) if status is not None and status.state == RUNNING else status
+
+
+def committed_versions(fs: Filesystem, job: JobPaths) -> list[int]:
+    """Return the versions whose commit Spark still remembers, in order."""
+    return sorted(int(name) for name in fs.list(job.commits) if name.isdigit())
+
+
+def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
+    """Return the newest version, None before the first commit."""
+    return max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)

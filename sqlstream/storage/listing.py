@@ -1,0 +1,164 @@
+"""Listing a directory or glob, local or by pyarrow's file systems, fast enough to do it every second."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from fnmatch import translate
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
+# Names under which files are written before they are renamed to stay.
+_TEMPORARY_NAMES = (".tmp", ".temp", ".inprogress", "._COPYING_", ".crc", "~")
+
+
+class FoundFile(NamedTuple):
+    """A file of a listing. Files are read in the order of these tuples."""
+
+    mtime_ns: int
+    path: str
+    size: int
+
+
+def is_remote(path: str) -> bool:
+    return re.match(r"[a-z][a-z0-9+.-]+://", path, re.IGNORECASE) is not None
+
+
+def open_uri(uri: str) -> tuple[arrow_fs.FileSystem, str]:
+    """Return the file system of a URI and the path in it."""
+    filesystem, path = arrow_fs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+# Yields the name and path of each entry of a directory, and the file, or None for a directory.
+Listing = Callable[[str], Iterator[tuple[str, str, FoundFile | None]]]
+
+
+class Place:
+    """The path or glob of a table: local, relative to the project, or a URI.
+
+    A directory is searched with all that is below it. Hidden and temporary names are left out.
+    """
+
+    def __init__(self, path: str, project: str):
+        self._filesystem: arrow_fs.FileSystem | None = None
+        self._list: Listing = _list_local
+        self._before = self._after = ""
+        if path.lower().startswith("file://"):
+            path = path[7:]
+        if is_remote(path):
+            path, question, query = path.partition("?") if "=" in path else (path, "", "")
+            self._filesystem, inner = open_uri(_without_glob(path) + question + query)
+            # A file's URI is made of its path and of what stands around the path here: hdfs://host:port and ?options.
+            self._before = path[: path.index(inner)] if inner in path else path.split("://")[0] + "://"
+            self._after = question + query
+            self._list = self._list_remote
+            self._path = path[len(self._before) :].rstrip("/")
+        else:
+            self._path = os.path.abspath(os.path.join(project, os.path.expanduser(path)))
+        self.text = self._before + self._path + self._after
+
+    def files(self) -> list[FoundFile] | None:
+        """Return the files, or None when nothing of this name exists."""
+        kind = self._kind(self._path)
+        if isinstance(kind, FoundFile):
+            return [kind]
+        if kind:
+            return list(_walk(self._list, self._path, ()))
+        base = _without_glob(self._path)
+        if base == self._path or not self._kind(base):
+            return None
+        parts = tuple(self._path[len(base) :].strip("/").split("/"))
+        matchers = tuple(None if part == "**" else re.compile(translate(part)) for part in parts)
+        return list({f.path: f for f in _walk(self._list, base, matchers)}.values()) or None
+
+    def open(self, path: str) -> Any:
+        if self._filesystem is None:
+            return pa.OSFile(path)
+        return self._filesystem.open_input_file(path[len(self._before) : len(path) - len(self._after)])
+
+    def _kind(self, path: str) -> FoundFile | bool:
+        """Return the file at a path, True for a directory, False for nothing."""
+        if self._filesystem is None:
+            try:
+                status = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True if stat.S_ISDIR(status.st_mode) else FoundFile(status.st_mtime_ns, path, status.st_size)
+        info = self._filesystem.get_file_info(path)
+        if info.type == arrow_fs.FileType.File:
+            return self._remote_file(info)
+        return bool(info.type == arrow_fs.FileType.Directory)
+
+    def _remote_file(self, info: arrow_fs.FileInfo) -> FoundFile:
+        return FoundFile(info.mtime_ns or 0, self._before + info.path + self._after, info.size)
+
+    def _list_remote(self, directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
+        assert self._filesystem is not None
+        for info in self._filesystem.get_file_info(arrow_fs.FileSelector(directory)):
+            file = info.type == arrow_fs.FileType.File
+            yield info.base_name, info.path, self._remote_file(info) if file else None
+
+
+def _list_local(directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    yield entry.name, entry.path, None
+                    continue
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield entry.name, entry.path, FoundFile(status.st_mtime_ns, entry.path, status.st_size)
+
+
+def _walk(listing: Listing, directory: str, pattern: tuple[re.Pattern[str] | None, ...]) -> Iterator[FoundFile]:
+    """Yield the files below a directory that match; None in the pattern stands for any number of directories.
+
+    A directory that matches gives everything below it. Under `**` a file may be found twice.
+    """
+    for name, path, file in listing(directory):
+        if name.startswith((".", "_")) or (file and name.endswith(_TEMPORARY_NAMES)):
+            continue
+        rest = pattern
+        if pattern and pattern[0] is None:
+            if file is None:
+                yield from _walk_if_there(listing, path, pattern)
+            rest = pattern[1:]
+            if not rest and file is None:
+                continue
+        if rest:
+            if rest[0] is not None and not rest[0].match(name):
+                continue
+            rest = rest[1:]
+        if file is None:
+            yield from _walk_if_there(listing, path, rest)
+        elif not rest:
+            yield file
+
+
+def _walk_if_there(
+    listing: Listing, directory: str, pattern: tuple[re.Pattern[str] | None, ...]
+) -> Iterator[FoundFile]:
+    try:
+        yield from _walk(listing, directory, pattern)
+    except FileNotFoundError:
+        return  # removed while the directory above was being listed
+
+
+def _without_glob(path: str) -> str:
+    """Return the directory below which a glob looks, or the path itself.
+
+    >>> _without_glob("/data/2024-*/x.json")
+    '/data'
+    """
+    parts = path.split("/")
+    plain = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return "/".join(parts[:plain]) or "/"

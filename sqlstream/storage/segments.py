@@ -1,0 +1,254 @@
+"""Segments: immutable Parquet files with the rows that one or several batches added to a table.
+
+pyarrow writes them because DuckDB's own writer turns HUGEINT into DOUBLE. Types that Arrow or Parquet cannot carry
+exactly are stored as text: whoever makes rows selects them with `encoded`, and `scan` yields the declared types again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from duckdb.sqltypes import DuckDBPyType
+
+from sqlstream.catalog import Column
+from sqlstream.errors import UnsupportedError
+from sqlstream.storage.filesystem import Filesystem, path_name
+
+BATCH_COLUMN = "_batch"
+ROW_GROUP_ROWS = 122_880
+
+# Arrow has no exact form of these (INTERVAL has one, but Parquet has not).
+_AS_TEXT = {"interval", "uhugeint", "bit", "bignum", "time with time zone"}
+_REFUSED = {"union", "variant"}
+_LAST_TIMESTAMP = 2**63 - 2
+
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of rows, by its name inside the bucket's data directory.
+
+    `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
+    forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
+    and the file has no `_batch` column.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    first_batch: int
+    last_batch: int
+    low: int | None = None
+    high: int | None = None
+    live: int = 0
+    live_low: int | None = None
+    compacted: bool = False
+
+    def to_list(self) -> list[Any]:
+        times = [self.low, self.high, self.live, self.live_low]
+        return [self.name, self.rows, self.bytes, self.first_batch, self.last_batch, *times, int(self.compacted)]
+
+    @classmethod
+    def from_list(cls, value: Sequence[Any]) -> Segment:
+        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted = value
+        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted))
+
+
+def write_segment(
+    fs: Filesystem,
+    directory: str,
+    prefix: str,
+    batch: int,
+    rows: Rows,
+    *,
+    time_column: str | None = None,
+    batches: tuple[int, int] | None = None,
+) -> Segment | None:
+    """Write encoded rows as a new segment and return it, or None when there are no rows.
+
+    `batches`, the first and the last, says that the rows are compacted and have a `_batch` column.
+    """
+    chunks: Iterator[pa.Table | pa.RecordBatch] = iter([rows] if isinstance(rows, pa.Table) else rows)
+    first = next((c for c in chunks if c.num_rows), None)
+    if first is None:
+        return None
+    name = f"{path_name(prefix)}-{batch}-{uuid4().hex[:16]}.parquet"
+    statistics = [c for c in (time_column, BATCH_COLUMN) if c in rows.schema.names]
+    count, low, high = 0, None, None
+    with fs.create(f"{directory}/{name}") as file:
+        with pq.ParquetWriter(
+            file,
+            rows.schema,
+            compression="lz4",
+            use_dictionary=False,
+            write_statistics=statistics or False,
+            store_schema=False,
+        ) as writer:
+            for chunk in chain([first], chunks):
+                if isinstance(chunk, pa.Table):
+                    writer.write_table(chunk, row_group_size=ROW_GROUP_ROWS)
+                else:
+                    writer.write_batch(chunk, row_group_size=ROW_GROUP_ROWS)
+                count += chunk.num_rows
+                if time_column is not None and chunk.num_rows:
+                    chunk_low, chunk_high = _time_range(chunk.column(time_column), time_column)
+                    low = chunk_low if low is None else min(low, chunk_low)
+                    high = chunk_high if high is None else max(high, chunk_high)
+        size = file.tell()
+    span = batches or (batch, batch)
+    return Segment(name, count, size, *span, low, high, live=count, live_low=low, compacted=batches is not None)
+
+
+def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[int, int]:
+    if times.null_count:
+        raise ValueError(f'time column "{name}" of a state table holds NULL')
+    bounds = pc.min_max(times)
+    return microseconds(bounds["min"]), microseconds(bounds["max"])
+
+
+def microseconds(time: pa.Scalar) -> int:
+    """Return a time, or a number of microseconds, as an int."""
+    if not pa.types.is_integer(time.type):
+        time = time.cast(pa.timestamp("us", getattr(time.type, "tz", None))).cast(pa.int64())
+    return int(time.as_py())
+
+
+def quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@lru_cache(maxsize=4096)
+def stored_type(type: str) -> str:
+    """Return the DuckDB type in which values of a type are stored.
+
+    >>> stored_type("STRUCT(a INTEGER, b INTERVAL[])")
+    'STRUCT("a" INTEGER, "b" VARCHAR[])'
+    """
+    return _stored(DuckDBPyType(type))
+
+
+def _stored(type: DuckDBPyType) -> str:
+    if type.id in _REFUSED:
+        name = type.id.upper()
+        raise UnsupportedError(f"{name} values cannot be kept in state", hint="Cast the column to JSON or VARCHAR.")
+    if type.id in _AS_TEXT or type.id == "enum":
+        return "VARCHAR"
+    parts = [(quote_name(name), _stored(part)) for name, part in _parts(type)]
+    match type.id:
+        case "struct":
+            return f"STRUCT({', '.join(f'{name} {part}' for name, part in parts)})"
+        case "map":
+            return f"MAP({parts[0][1]}, {parts[1][1]})"
+        case "list" | "array":
+            return f"{parts[0][1]}[]"
+    return str(type)
+
+
+def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    if type.id not in ("struct", "map", "list", "array"):
+        return []
+    return [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)]
+
+
+def encoded(columns: Iterable[Column], relation: str) -> str:
+    """Return a SELECT of the columns in the form in which they are stored; `relation` goes behind FROM."""
+    return f"SELECT {', '.join(map(_encoded, columns))} FROM {relation}"
+
+
+def _encoded(column: Column) -> str:
+    name = quote_name(column.name)
+    # A cast of everything would cost nothing for equal types, but an aggregate's exported state has no cast to itself.
+    stored = stored_type(column.type)
+    return f"CAST({name} AS {stored}) AS {name}" if _is_changed(column.type) else name
+
+
+@lru_cache(maxsize=4096)
+def _is_changed(type: str) -> bool:
+    return _has(DuckDBPyType(type), _AS_TEXT | {"enum"})
+
+
+def _has(type: DuckDBPyType, ids: set[str]) -> bool:
+    return type.id in ids or any(_has(part, ids) for _, part in _parts(type))
+
+
+def check_encoded(columns: Iterable[Column], schema: pa.Schema) -> None:
+    """Raise TypeError when rows were not selected with `encoded`: their values would come back changed."""
+    for column in columns:
+        arrow = schema.field(column.name).type
+        if _is_changed(column.type) and not _carries(DuckDBPyType(column.type), arrow):
+            raise TypeError(f'column "{column.name}" of type {column.type} is not encoded for storage, but {arrow}')
+
+
+def _carries(type: DuckDBPyType, arrow: pa.DataType) -> bool:
+    if type.id in _AS_TEXT:
+        return bool(pa.types.is_string(arrow))
+    parts = [part for _, part in _parts(type)]
+    match type.id:
+        case "struct":
+            found = [field.type for field in arrow]
+        case "map":
+            found = [arrow.key_type, arrow.item_type]
+        case "list" | "array":
+            found = [arrow.value_type]
+        case _:
+            return True
+    return all(_carries(part, arrow) for part, arrow in zip(parts, found, strict=True))
+
+
+def time_literal(micros: int, type: str) -> str:
+    """Return an event time as SQL, to compare with a column of a type. Times beyond DuckDB's range are infinite.
+
+    >>> time_literal(5_000_000, "TIMESTAMP")
+    'make_timestamp(5000000)'
+    """
+    kind = DuckDBPyType(type).id
+    if kind == "bigint":
+        return f"{micros}::BIGINT"
+    zoned = kind == "timestamp with time zone"
+    if abs(micros) > _LAST_TIMESTAMP:
+        return f"'{'-' if micros < 0 else ''}infinity'::{'TIMESTAMPTZ' if zoned else 'TIMESTAMP'}"
+    return f"make_timestamp{'tz' if zoned else ''}({micros})"
+
+
+def scan(
+    fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment], *, batch: bool = False
+) -> str:
+    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `_batch` if asked."""
+    names = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+    return _select(fs, directory, names, segments, batch)
+
+
+def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:
+    """Return a SELECT over the rows of some segments (at least one) as they are stored, with their `_batch`."""
+    return _select(fs, directory, ", ".join(quote_name(c.name) for c in columns), segments, True)
+
+
+def _select(fs: Filesystem, directory: str, names: str, segments: Iterable[Segment], batch: bool) -> str:
+    # Files that lack the column `_batch` are of one batch each; they get it from here.
+    groups: dict[int | None, list[Segment]] = {}
+    for segment in segments:
+        groups.setdefault(segment.first_batch if batch and not segment.compacted else None, []).append(segment)
+    selects = []
+    for number, group in groups.items():
+        added = f", {number}::BIGINT AS {BATCH_COLUMN}" if number is not None else f", {BATCH_COLUMN}" if batch else ""
+        selects.append(f"SELECT {names}{added} FROM {read_parquet(fs, directory, group)}")
+    return " UNION ALL ".join(selects)
+
+
+def read_parquet(fs: Filesystem, directory: str, segments: Iterable[Segment], options: str = "") -> str:
+    """Return the table function that reads some segments."""
+    paths = ", ".join(quote_text(fs.path_for_duckdb(f"{directory}/{s.name}")) for s in segments)
+    return f"read_parquet([{paths}], hive_partitioning = false{options})"

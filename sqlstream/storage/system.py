@@ -1,0 +1,145 @@
+"""The tables `sqlstream.*`: what there is to know about the jobs of a warehouse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import JobRecord, effective_status
+from sqlstream.storage.segments import quote_text
+from sqlstream.storage.snapshot import JobHistory
+
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "jobs": {
+        "job": "VARCHAR",
+        "status": "VARCHAR",
+        "version": "BIGINT",
+        "watermark": "TIMESTAMP",
+        "rows_in": "BIGINT",
+        "rows_out": "BIGINT",
+        "started_at": "TIMESTAMPTZ",
+        "updated_at": "TIMESTAMPTZ",
+        "pid": "BIGINT",
+        "error": "VARCHAR",
+        "sql": "VARCHAR",
+    },
+    "operators": {
+        "job": "VARCHAR",
+        "operator": "VARCHAR",
+        "kind": "VARCHAR",
+        "key_columns": "VARCHAR[]",
+        "state_rows": "BIGINT",
+        "state_bytes": "BIGINT",
+        "segments": "BIGINT",
+        "late_rows": "BIGINT",
+        "bound": "VARCHAR",
+    },
+    "snapshots": {
+        "job": "VARCHAR",
+        "version": "BIGINT",
+        "committed_at": "TIMESTAMPTZ",
+        "watermark": "TIMESTAMP",
+    },
+    "watermarks": {
+        "job": "VARCHAR",
+        "source": "VARCHAR",
+        "max_event_time": "TIMESTAMP",
+        "watermark": "TIMESTAMP",
+        "holds_minimum": "BOOLEAN",
+        "idle_since": "TIMESTAMPTZ",
+        "null_rows": "BIGINT",
+    },
+}
+
+SYSTEM_TABLES = tuple(_COLUMNS)
+
+_END_OF_INPUT = 2**63 - 1
+
+# Event times (TIMESTAMP) come in microseconds, other times (TIMESTAMPTZ) in milliseconds.
+_CONVERSIONS = {
+    "TIMESTAMP": f"CASE WHEN {{0}} >= {_END_OF_INPUT} THEN 'infinity'::TIMESTAMP ELSE make_timestamp({{0}}) END",
+    "TIMESTAMPTZ": "make_timestamptz({0} * 1000)",
+}
+
+Row = Mapping[str, Any]
+
+
+def create_system_table(
+    connection: duckdb.DuckDBPyConnection, name: str, warehouse: Warehouse, jobs: Iterable[JobHistory]
+) -> None:
+    """Create one of the SYSTEM_TABLES, over the same versions of the jobs that the rest of a query reads."""
+    rows = [row for job in jobs if job.record is not None for row in _ROWS[name](warehouse, job, job.record)]
+    columns = _COLUMNS[name]
+    stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
+    items = ", ".join(
+        f"{_CONVERSIONS.get(type, '{0}').format(f'r.{column}')} AS {column}" for column, type in columns.items()
+    )
+    connection.execute(
+        f"CREATE OR REPLACE TABLE sqlstream.{name} AS SELECT {items} "
+        f"FROM (SELECT unnest(from_json($rows::JSON, {quote_text(json.dumps([stored]))})) AS r)",
+        {"rows": json.dumps(rows)},
+    )
+
+
+def _jobs(warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    newest = job.newest_entry
+    status = effective_status(warehouse.fs, warehouse.job(job.name))
+    yield {
+        "job": record.job,
+        "status": status.state if status else None,
+        "version": newest.version if newest else None,
+        "watermark": newest.watermark if newest else None,
+        "rows_in": newest.rows_in if newest else 0,
+        "rows_out": newest.rows_out if newest else 0,
+        "started_at": status.started_at if status else None,
+        "updated_at": status.updated_at if status else None,
+        "pid": status.pid if status else None,
+        "error": status.error if status else None,
+        "sql": record.sql,
+    }
+
+
+def _operators(warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    logged = job.newest_entry.operators if job.newest_entry else {}
+    for operator in record.operators:
+        numbers = logged.get(operator.name, {})
+        yield {
+            "job": record.job,
+            "operator": operator.name,
+            "kind": operator.kind,
+            "key_columns": operator.key_columns,
+            "bound": operator.bound,
+            **{name: numbers.get(name, 0) for name in ("state_rows", "state_bytes", "segments", "late_rows")},
+        }
+
+
+def _snapshots(warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    for entry in job.entries:
+        yield {
+            "job": record.job,
+            "version": entry.version,
+            "committed_at": entry.committed_at,
+            "watermark": entry.watermark,
+        }
+
+
+def _watermarks(warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    logged = job.newest_entry.sources if job.newest_entry else {}
+    for source, values in logged.items():
+        yield {
+            "job": record.job,
+            "source": source,
+            **{name: values.get(name) for name in list(_COLUMNS["watermarks"])[2:]},
+        }
+
+
+_ROWS: Mapping[str, Callable[[Warehouse, JobHistory, JobRecord], Iterator[Row]]] = {
+    "jobs": _jobs,
+    "operators": _operators,
+    "snapshots": _snapshots,
+    "watermarks": _watermarks,
+}

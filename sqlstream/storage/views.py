@@ -1,0 +1,66 @@
+"""SELECTs over state and warehouse tables as they were at a version: what the views of a query are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlstream.catalog import Column
+from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
+from sqlstream.storage.jobs import JobRecord, OperatorRecord
+from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.segments import BATCH_COLUMN, quote_name, scan, time_literal
+from sqlstream.storage.snapshot import Snapshot, VisibleSegments, visible_segments
+
+
+def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None) -> str:
+    """Return the SELECT of an operator's state at a version; before the first version it is empty."""
+    paths = warehouse.job(job).operator(operator.name)
+    visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
+    sql = operator.view_sql
+    for table in operator.tables:
+        rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
+        sql = sql.replace(f"{{{table.name}}}", f"({rows})")
+    return sql
+
+
+def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, Snapshot | None]]) -> str:
+    """Return the SELECT of what some jobs had written into a warehouse table, each at a version of its own."""
+    selects = []
+    for record, snapshot in versions:
+        paths = warehouse.table(table).job(record.job)
+        columns = tuple(Column(name, type) for name, type in record.sink.columns)
+        visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
+        parts: list[VisibleSegments | None] = [*visible.values()] or [None]
+        selects += [_rows(warehouse.fs, paths, TableDeclaration(table, columns), p, snapshot) for p in parts]
+    return " UNION ALL BY NAME ".join(f"({select})" for select in selects)
+
+
+def _rows(
+    fs: Filesystem,
+    paths: BucketedPaths,
+    table: TableDeclaration,
+    visible: VisibleSegments | None,
+    snapshot: Snapshot | None,
+) -> str:
+    """Return a SELECT of the rows of a table that a version sees, with the declared names and types."""
+    if not visible or snapshot is None:
+        return _no_rows(table.columns)
+    data = f"{paths.root}/data"
+    names = ", ".join(quote_name(c.name) for c in table.columns)
+    newer = ""
+    if table.time_column is not None and snapshot.watermark is not None:
+        newer = f"{quote_name(table.time_column)} > {time_literal(snapshot.watermark, table.time_type)}"
+    known = f"{BATCH_COLUMN} <= {snapshot.version}"
+    selects = []
+    if visible.whole:
+        selects.append(scan(fs, data, table.columns, visible.whole))
+    if visible.forgetting:
+        selects.append(f"FROM ({scan(fs, data, table.columns, visible.forgetting)}) WHERE {newer}")
+    if visible.mixed:
+        rows = scan(fs, data, table.columns, visible.mixed, batch=True)
+        selects.append(f"SELECT {names} FROM ({rows}) WHERE {' AND '.join(filter(None, [known, newer]))}")
+    return " UNION ALL ".join(selects)
+
+
+def _no_rows(columns: Sequence[Column]) -> str:
+    return f"SELECT {', '.join(f'NULL::{c.type} AS {quote_name(c.name)}' for c in columns)} WHERE false"

@@ -1,0 +1,307 @@
+"""Run a query in this process, without a JVM: feed rows, move time, look at results and state, restart.
+
+The physical plan, the operators, the state files and the commits are those of a job on Spark; only Spark's part (moving
+frames, tracking the watermark, calling back) is played here. Tables without a connector that no INSERT writes are fed.
+
+    with sqlstream.testing.Stream(script) as stream:
+        stream.batch("bid", [(1, "2026-01-01 10:00:01"), (1, "2026-01-01 10:00:15")])
+        assert stream.rows("counts") == [(1, 1)]
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sqlstream.catalog import Table
+from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.errors import BindError, Source, UsageError, missing
+from sqlstream.functions.declare import declare
+from sqlstream.functions.duck import register
+from sqlstream.launch import job_record, worker_job
+from sqlstream.operators.step import Clock
+from sqlstream.options import Options
+from sqlstream.runtime import stages
+from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.commits import Commits
+from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.stages import Output
+from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
+from sqlstream.runtime.worker import Job
+from sqlstream.sql.nodes import CreateTable, Insert, Statement
+from sqlstream.sql.statements import parse_script
+from sqlstream.storage.files import Split
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import write_record
+from sqlstream.storage.manifests import newest_manifest
+from sqlstream.storage.query import open_query
+
+# Rows as tuples in the order of the physical columns (text is cast to the column's type), or an Arrow table.
+Rows: TypeAlias = Iterable[Sequence[Any]] | pa.Table
+
+
+class Stream:
+    """One or several jobs of a script, run batch by batch.
+
+    `parallelism` is the number of tasks and of buckets. Times are microseconds since 1970, or text that DuckDB reads as
+    a timestamp; the processing time starts at 0 ms and moves by `advance`.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        *,
+        functions: Iterable[Callable[..., Any]] = (),
+        options: Mapping[str, str] | None = None,
+        parallelism: int = 2,
+        name: str = "test",
+    ):
+        self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
+        self._parallelism = parallelism
+        self._functions = tuple(declare(f) for f in functions)
+        self.warehouse = f"{self._directory.name}/warehouse"
+        self.compiler = Compiler(Options(options))
+        self.compiler.add_functions(self._functions)
+        self.now = 0
+        self.runs: dict[str, LocalRun] = {}
+        self.script(script, name)
+
+    def script(self, text: str, name: str = "test") -> None:
+        """Run further statements."""
+        statements = parse_script(Source(name, text))
+        written = {s.target.text.lower() for s in statements if isinstance(s, Insert)}
+        for statement in statements:
+            planned = self.compiler.statement(statement)
+            if isinstance(statement, CreateTable) and statement.name.text.lower() not in written:
+                self._feed_from_files(statement)
+            if planned is not None:
+                self._start(planned)
+
+    def _feed_from_files(self, statement: Statement) -> None:
+        assert isinstance(statement, CreateTable)
+        table = self.compiler.catalog.relation(statement.name.text)
+        if isinstance(table, Table) and table.connector is None:
+            options = {"connector": "filesystem", "format": "parquet", "path": self._directory.name}
+            self.compiler.catalog.add(replace(table, options=options))
+
+    def _start(self, planned: PlannedJob) -> None:
+        labels = range(self._parallelism)
+        job = worker_job(planned, self.warehouse, labels, self._functions)
+        warehouse = Warehouse(self.warehouse)
+        write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
+        self.runs[planned.name.lower()] = LocalRun(job)
+
+    def batch(self, table: str, rows: Rows) -> None:
+        """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
+        self.batches({table: rows})
+
+    def batches(self, rows: Mapping[str, Rows]) -> None:
+        """Give rows of several tables in one micro-batch."""
+        splits = {name.lower(): self._write(name, given) for name, given in rows.items()}
+        for run in self.runs.values():
+            mine = {
+                i: [splits[s.table.name.lower()]]
+                for i, s in enumerate(run.job.plan.scans)
+                if s.table.name.lower() in splits
+            }
+            if mine:
+                run.batch(mine, {}, self.now)
+
+    def tick(self, table: str, time: int | str) -> None:
+        """Move a table's watermark to a time without a row."""
+        at = _microseconds(time)
+        for run in self.runs.values():
+            ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
+            if ticks:
+                run.batch({}, ticks, self.now)
+
+    def finish(self) -> None:
+        """End the input: every window closes."""
+        for run in self.runs.values():
+            run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
+
+    def advance(self, milliseconds: int) -> None:
+        """Move the processing time."""
+        self.now += milliseconds
+
+    def restart(self) -> None:
+        """Forget everything that is not on disk, as a new process would."""
+        for name, run in self.runs.items():
+            self.runs[name] = LocalRun(run.job)
+
+    def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
+        """Return what a job (or the only one) has emitted so far, in no particular order."""
+        name = (job or next(iter(self.runs))).lower()
+        run = self.runs.get(name)
+        if run is None:
+            raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, self.runs))
+        if run.job.plan.sink.kind == "table":
+            return self.query(f'SELECT * FROM "{run.job.plan.sink.table.name}"')
+        return list(run.printed)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Query state and tables, as `sqlstream query` does."""
+        relation = open_query(Warehouse(self.warehouse), sql, functions=[lambda con: register(con, self._functions)])
+        return relation.fetchall()
+
+    def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
+        """Return the rows of an operator's view."""
+        return self.query(f'SELECT * FROM state."{job or next(iter(self.runs))}"."{operator}"')
+
+    def _write(self, name: str, rows: Rows) -> Split:
+        table = self.compiler.catalog.relation(name)
+        if not isinstance(table, Table):
+            hint = self.compiler.catalog.relation_hint(name)
+            raise BindError(f'table "{name}" does not exist', hint=hint)
+        data = rows if isinstance(rows, pa.Table) else typed_rows(table, rows)
+        path = f"{self._directory.name}/{uuid4().hex}.parquet"
+        pq.write_table(data, path)
+        return Split(path, 1, 0, 1)
+
+    def close(self) -> None:
+        self.compiler.close()
+        self._directory.cleanup()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LocalRun:
+    """One job: what Spark would keep between batches, and one batch after another."""
+
+    def __init__(self, job: Job):
+        self.job = job
+        self.printed: list[tuple[Any, ...]] = []
+        self.commits = Commits(job, self._print)
+        self.paths = self.commits.paths
+        self.batch_number = self.commits.totals.version + 1
+        self.sequence = self.commits.totals.sequence
+        self.manifests: dict[tuple[int, int], str] = {}
+        self.timers: dict[tuple[int, int], int] = {}
+        self.marks: dict[int, int] = {}
+        # Spark's watermark, in its own milliseconds.
+        self.watermark = 0
+        if self.batch_number > 0:
+            self._restore()
+
+    def _restore(self) -> None:
+        fs, version = self.commits.warehouse.fs, self.commits.totals.version
+        self.watermark = int(fs.read_text(f"{self.paths.commits}/{version}"))
+        for number, stage in enumerate(self.job.plan.stages):
+            for label in self.job.labels:
+                manifest = newest_manifest(fs, self.paths.operator(stage.name), label, version)
+                if manifest is not None:
+                    self.manifests[number, label] = manifest.to_json()
+                    if manifest.wake_at is not None:
+                        self.timers[number, label] = manifest.wake_at
+        for number, scan in enumerate(self.job.plan.scans):
+            mark = self.commits.totals.sources[scan.name]["watermark"]
+            if mark is not None:
+                self.marks[number] = to_spark_micros(mark) // 1000
+
+    def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int], now: int) -> None:
+        """Run a micro-batch, and an empty one when the watermark has moved."""
+        self.sequence += 1
+        descriptor = Descriptor(self.sequence, now, splits, ticks)
+        before = self.watermark
+        self._run(to_lines(descriptor, self.job.labels), now)
+        if self.watermark > before:
+            self._run("", now)
+
+    def _run(self, lines: str, now: int) -> None:
+        arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
+        tasks: dict[tuple[int, int], list[Any]] = defaultdict(list)
+        for work in from_lines(lines):
+            tasks[work.scan, work.slot].append(work)
+        for (scan, _), task in tasks.items():
+            exchange = self.job.plan.scans[scan].fragment.exchange
+            for mark, output in stages.run_scan(self.job, scan, task, self.batch_number):
+                self.marks[scan] = max(self.marks.get(scan, 0), to_spark_micros(mark) // 1000)
+                arriving[exchange.stage if exchange else None].append(output)
+        watermark = from_spark_millis(self.watermark)
+        for number, stage in enumerate(self.job.plan.stages):
+            frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
+            emitted = list(self._advance(number, frames, Clock(self.batch_number, watermark, now)))
+            exchange = stage.fragment.exchange
+            arriving[exchange.stage if exchange else None] += stages.run_after(
+                self.job, number, emitted, self.batch_number
+            )
+        outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
+        self.commits.commit(self.batch_number, outputs, watermark, now)
+        self.watermark = max(self.watermark, self._minimum())
+        fs = self.commits.warehouse.fs
+        fs.write_text_atomic(f"{self.paths.commits}/{self.batch_number}", str(self.watermark))
+        self.batch_number += 1
+
+    def _minimum(self) -> int:
+        scans = self.job.plan.scans
+        watched = [i for i, s in enumerate(scans) if s.watermark is not None and s.fragment.exchange is not None]
+        return min((self.marks.get(i, 0) for i in watched), default=0)
+
+    def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame]:
+        by_bucket: dict[int, list[Frame]] = defaultdict(list)
+        for frame in frames:
+            if frame.is_control:
+                yield frame
+            else:
+                by_bucket[frame.bucket].append(frame)
+        for (owner, bucket), due in list(self.timers.items()):
+            if owner == stage and timer_millis(due) <= self.watermark:
+                by_bucket.setdefault(bucket, [])
+        for bucket, arrived in by_bucket.items():
+            advance = stages.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)
+            yield from advance.run(arrived)
+            self.manifests[stage, bucket] = advance.manifest
+            self.timers.pop((stage, bucket), None)
+            if advance.wake_at is not None:
+                self.timers[stage, bucket] = advance.wake_at
+
+    def _print(self, files: Sequence[str]) -> None:
+        with duckdb.connect() as con:
+            for file in files:
+                self.printed += con.execute("FROM read_parquet(?)", [file]).fetchall()
+
+
+def typed_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Return rows given as Python values or text as Arrow, each column of its declared type."""
+    columns = table.physical
+    given = [tuple(row) for row in rows]
+    for row in given:
+        if len(row) != len(columns):
+            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {row}')
+    names = [f"c{i}" for i in range(len(columns))]
+    with duckdb.connect(config={"threads": 1}) as con:
+        con.execute("SET TimeZone = 'UTC'")
+        marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
+        values = [v for row in given for v in row]
+        source = f"(VALUES {marks}) t({', '.join(names)})" if given else "(SELECT 1 WHERE false)"
+        items = ", ".join(
+            f'{n if given else f"CAST(NULL AS {c.type})"} AS "{c.name.replace(chr(34), chr(34) * 2)}"'
+            for n, c in zip(names, columns, strict=True)
+        )
+        return con.sql(f"SELECT {items} FROM {source}", params=values).to_arrow_table()
+
+
+def _microseconds(time: int | str) -> int:
+    if isinstance(time, int):
+        return time
+    with duckdb.connect() as con:
+        [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
+    return int(value)
+
+
+__all__ = ["Stream", "typed_rows"]
