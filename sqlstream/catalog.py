@@ -119,7 +119,7 @@ class Catalog:
         self.views.pop(name.lower(), None)
 
     def relation_names(self) -> Iterable[str]:
-        return [e.name for e in (*self.tables.values(), *self.views.values())]
+        return [t.name for t in self.tables.values()] + [v.name for v in self.views.values()]
 
     def relation_hint(self, name: str) -> str:
         return missing("table", name, self.relation_names())

@@ -92,11 +92,15 @@ class Compiler:
             self._binder = Binder(self.catalog, Judge(self._con))
         return self._binder
 
-    def script(self, source: Source) -> list[PlannedJob]:
-        """Compile a script: definitions take effect, each INSERT or SELECT is returned as a job."""
+    def scripts(self, sources: Iterable[Source]) -> list[PlannedJob]:
+        """Compile scripts in order: definitions take effect, each INSERT or SELECT is returned as a job.
+
+        All of them are parsed before the first is bound.
+        """
         self._jobs.clear()
         self._explicit.clear()
-        found = [self.statement(statement) for statement in parse_script(source)]
+        parsed = [statement for source in sources for statement in parse_script(source)]
+        found = [self.statement(statement) for statement in parsed]
         return [job for job in found if job is not None]
 
     def definitions(self, source: Source) -> None:

@@ -9,7 +9,7 @@ import duckdb
 from sqlstream.catalog import Table
 from sqlstream.compiler import Compiler
 from sqlstream.functions.duck import register
-from sqlstream.project import Project
+from sqlstream.project import Project, load_project
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import read
@@ -34,6 +34,16 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
         catalog_tables=declared,
         allowed_paths=[os.path.join(project.root, t.options["path"]) for t in tables],
     )
+
+
+def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return the result of a state query in a project that no session has open."""
+    compiler = Compiler()
+    load_project(project, compiler)
+    try:
+        return query(project, compiler, sql)
+    finally:
+        compiler.close()
 
 
 def relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:

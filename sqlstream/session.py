@@ -118,7 +118,7 @@ class Session:
 
     def compile(self, source: Source) -> list[PlannedJob]:
         """Parse and bind a script; definitions take effect, jobs are returned and not yet started."""
-        return self.compiler.script(source)
+        return self.compiler.scripts([source])
 
     def register(self, function: Callable[..., Any], **options: Any) -> None:
         """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of `@udf`."""
@@ -127,6 +127,11 @@ class Session:
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
         return query(self.project, self.compiler, sql)
+
+    @property
+    def has_spark(self) -> bool:
+        """Whether Spark was started."""
+        return self._spark is not None
 
     # -- jobs
 

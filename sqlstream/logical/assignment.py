@@ -44,4 +44,4 @@ def _fits(source: Any, target: Any) -> bool:
         return len(source.children) == len(target.children) and all(
             name.lower() in fields and _fits(fields[name.lower()], child) for name, child in target.children
         )
-    return _FAMILIES.get(source.id, source.id) == _FAMILIES.get(target.id, target.id)
+    return bool(_FAMILIES.get(source.id, source.id) == _FAMILIES.get(target.id, target.id))

@@ -163,12 +163,12 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
         return writable
     found: list[Column] = []
     for name in statement.columns:
-        column = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
-        target = next((c for c in writable if c.name == column), None)
+        wanted = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
+        target = next((c for c in writable if c.name == wanted), None)
         if target is None:
-            raise BindError(f'column "{column}" of table "{table.name}" is computed', name.span)
+            raise BindError(f'column "{wanted}" of table "{table.name}" is computed', name.span)
         if target in found:
-            raise BindError(f'column "{column}" is named twice', name.span)
+            raise BindError(f'column "{wanted}" is named twice', name.span)
         found.append(target)
     for column in writable:
         if column.not_null and column not in found:

@@ -114,8 +114,7 @@ class DefinitionParser(StreamingParser):
     def _set_primary_key(self, body: TableBody, columns: tuple[Name, ...], start: Token) -> None:
         if self._match_text_seq("ENFORCED"):
             raise self._refused("an enforced primary key", self._token_span(self._prev), "Write NOT ENFORCED.")
-        if self._match(TokenType.NOT):
-            self._need("ENFORCED")
+        self._match_text_seq("NOT", "ENFORCED")
         if body.primary_key:
             raise self._wrong("a table has one primary key", self._span_from(start))
         body.primary_key = columns

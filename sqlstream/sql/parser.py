@@ -188,6 +188,8 @@ class StreamingParser(WindowParser):
         start = self._curr
         join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
         if join and start.token_type != TokenType.COMMA:
+            if not _has_condition(join):
+                raise self._wanted("ON or USING")
             mark(join, start.start, self._prev.end)
         return join
 
@@ -391,6 +393,12 @@ class StreamingParser(WindowParser):
     def _call(self, name: str, *arguments: exp.Expr | None) -> exp.Expr:
         given = [argument for argument in arguments if argument is not None]
         return self.expression(exp.Anonymous(this=name, expressions=given))
+
+
+def _has_condition(join: exp.Join) -> bool:
+    """Say whether a join has an ON, or needs none."""
+    given = join.args.get("on") or join.args.get("using") or join.args.get("nearest")
+    return bool(given) or join.method in ("NATURAL", "POSITIONAL") or join.kind == "CROSS"
 
 
 def _with_own_joins(query: exp.Expr | None) -> exp.Expr | None:

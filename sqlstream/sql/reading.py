@@ -71,7 +71,8 @@ class Reader(DuckDBParser):
         else:
             end = self._prev.end + 1 if self._prev else 0
             span, found = Span(self.source, end, end), "the end of the statement"
-        return self._wrong(f"expected {what}, found {found}" if what else f"unexpected {found}", span, hint)
+        message = f"expected {what}, found {found}" if what else f"unexpected {found.removeprefix('the ')}"
+        return self._wrong(message, span, hint)
 
     def _wrong(self, message: str, span: Span, hint: str | None = None) -> Failure:
         failure = Failure(ParseError(message, span, hint=hint))

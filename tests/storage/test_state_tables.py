@@ -170,18 +170,18 @@ def test_many_rows_are_written_before_the_commit(tmp_path: Path) -> None:
     assert CON.execute(f"SELECT count(*) FROM {bucket.relation('events')}").fetchall() == [(2_000_000,)]
 
 
-def test_rows_of_retained_versions_are_not_merged_and_others_are(tmp_path: Path) -> None:
-    """Two batches are retained: by the tenth, the rows of one window from the first eight are one row."""
+@pytest.mark.parametrize("retained", [2, 10])
+def test_rows_of_retained_versions_are_not_merged_and_others_are(tmp_path: Path, retained: int) -> None:
     manifest = None
-    for batch in range(10):
-        bucket = open_bucket(tmp_path, manifest, retention=(0, 2))
+    for batch in range(25):
+        bucket = open_bucket(tmp_path, manifest, retention=(0, retained))
         bucket.append("counts", rows((1, 1, 10), (2, 1, 50)), batch)
         manifest = bucket.commit(CON, batch, batch, None)
-        if batch == 7:
-            # The rows of the batches 0 to 5 became one per key.
-            assert [s.rows for s in bucket.segments("counts")] == [2 + 2 * 2]
+        if batch in (7, 14, 21):
+            # The rows of the batches that no version tells apart became one per key.
+            assert [s.rows for s in bucket.segments("counts")] == [2 + 2 * min(retained, batch)]
         found = Manifest.from_json(manifest)
-        assert found.oldest == found.history[0].batch == max(0, batch - 2)
+        assert found.oldest == found.history[0].batch == max(0, batch - retained)
         for v in range(found.oldest, batch + 1):
             seen = version(tmp_path, manifest, COUNTS, v, None)
             assert totals(seen) == {(1, 10): v + 1, (2, 50): v + 1}
@@ -237,8 +237,8 @@ def test_every_retained_version_reads_as_it_was(
             assert bucket.forget(CON, name, watermark) == min(remaining, default=None)
         manifest = bucket.commit(CON, batch, batch, watermark)
         watermarks.append(watermark)
-        assert bucket.forget(CON, name, watermark) == min(remaining, default=None)
         assert bucket.live_rows == len(read(bucket.relation(name)))
+        assert bucket.forget(CON, name, watermark) == min(remaining, default=None)
     assert manifest
     oldest = Manifest.from_json(manifest).oldest
     assert oldest <= max(0, len(batches) - 1 - retention)

@@ -1,0 +1,45 @@
+# Every target makes the virtual environment and installs what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+
+demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a second process
+	@$(BIN)/python examples/flights/demo.py
+
+test: $(VENV)/.test $(VENV)/.demo ## Run all tests
+	@$(BIN)/python -m pytest $(PYTEST)
+
+check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/.bench ## Measure against plain Spark and DuckDB (ARGS="--rows 1000000" for a short one)
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+clean: ## Delete the virtual environment and everything that was made
+	rm -rf $(VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sqlstream needs Python 3.11 or newer (PYTHON=python3.11 make ...)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	@echo "installing sqlstream and what it needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	@touch $@
+
+$(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --group $*
+	@touch $@

@@ -1,0 +1,185 @@
+"""`sqlstream run`: start jobs in order, show progress, stop on Ctrl-C or SIGTERM after the batch."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from sqlstream.compiler import PlannedJob
+from sqlstream.errors import SqlStreamError
+from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.session import Job, Session
+
+LOG_SECONDS = 1.0
+REFRESH_SECONDS = 0.1
+
+
+def run_jobs(session: Session, planned: Sequence[PlannedJob], *, fresh: bool, debug: bool) -> None:
+    """Run jobs: a bounded one to its end before the next begins, unbounded ones together."""
+    stopping = threading.Event()
+    with _stop_on_signals(stopping), _progress(session) as show:
+        for job in planned:
+            if stopping.is_set():
+                break
+            _say_starting(session, job)
+            started = session.start(job, fresh=fresh)
+            if job.bounded:
+                _watch([started], stopping, show, debug)
+        _watch(session.jobs, stopping, show, debug)
+
+
+def _say_starting(session: Session, job: PlannedJob) -> None:
+    if not session.has_spark:
+        click.echo("starting Spark ...", err=True)
+
+
+def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Progress, debug: bool) -> None:
+    """Wait for jobs; raise the first error, once the others have stopped after their batch."""
+    asked = False
+    error: SqlStreamError | None = None
+    running = list(jobs)
+    while running:
+        if (stopping.is_set() or error is not None) and not asked:
+            asked = True
+            for job in running:
+                job.stop()
+        show.update(running)
+        for job in list(running):
+            try:
+                if job.wait(REFRESH_SECONDS / len(running)):
+                    running.remove(job)
+                    show.ended(job)
+            except SqlStreamError as e:
+                running.remove(job)
+                show.ended(job)
+                error = error or e
+                if debug and job.cause is not None:
+                    traceback.print_exception(job.cause, file=sys.stderr)
+    if error is not None:
+        raise error
+
+
+@contextmanager
+def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C does not wait."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stopping.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stopping.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Progress:
+    """Shows what jobs do: a live table on a terminal, else a line per job and second."""
+
+    def __init__(self, console: Console, live: Live | None):
+        self.console, self.live = console, live
+        self._shown: dict[str, tuple[int, int, float]] = {}
+
+    def update(self, jobs: Sequence[Job]) -> None:
+        now = time.monotonic()
+        if self.live is not None:
+            self.live.update(self._table(jobs, now))
+            return
+        for job in jobs:
+            totals = job.progress
+            version, _, at = self._shown.get(job.name, (-1, 0, 0.0))
+            if totals.version > version and now - at >= LOG_SECONDS:
+                self.console.print(self._line(job, now), highlight=False, soft_wrap=True)
+                self._shown[job.name] = (totals.version, totals.rows_in, now)
+
+    def ended(self, job: Job) -> None:
+        totals = job.progress
+        if totals.version >= 0:
+            text = f"{job.name}: {job.status.lower()} after batch {totals.version}"
+            text += f", {totals.rows_in:,} rows in, {totals.rows_out:,} rows out"
+            self.console.print(text, highlight=False, soft_wrap=True)
+
+    def _rate(self, job: Job, now: float) -> float:
+        _, rows, at = self._shown.get(job.name, (-1, 0, 0.0))
+        return (job.progress.rows_in - rows) / (now - at) if at else 0.0
+
+    def _line(self, job: Job, now: float) -> str:
+        totals = job.progress
+        state = "".join(
+            f", {name} {values['state_rows']:,} rows {size(values['state_bytes'])}"
+            for name, values in totals.operators().items()
+        )
+        rate = self._rate(job, now)
+        speed = f" ({rate:,.0f}/s)" if rate > 0 else ""
+        return (
+            f"{job.name}: batch {totals.version}, {totals.rows_in:,} rows in{speed}, {totals.rows_out:,} out, "
+            f"watermark {watermark_text(totals.watermark)}{state}"
+        )
+
+    def _table(self, jobs: Sequence[Job], now: float) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for name in ("job", "batch", "rows in", "rows/s", "rows out", "watermark", "state"):
+            table.add_column(name, justify="left" if name in ("job", "watermark", "state") else "right")
+        for job in jobs:
+            totals = job.progress
+            state = ", ".join(
+                f"{name}: {values['state_rows']:,} rows, {size(values['state_bytes'])}"
+                for name, values in totals.operators().items()
+            )
+            rate = self._rate(job, now)
+            version, _, at = self._shown.get(job.name, (-1, 0, 0.0))
+            if now - at >= LOG_SECONDS or version < 0:
+                self._shown[job.name] = (totals.version, totals.rows_in, now)
+            batch = "-" if totals.version < 0 else str(totals.version)
+            row = (f"{totals.rows_in:,}", f"{rate:,.0f}", f"{totals.rows_out:,}", watermark_text(totals.watermark))
+            table.add_row(job.name, batch, *row, state)
+        return table
+
+
+@contextmanager
+def _progress(session: Session) -> Iterator[Progress]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Progress(console, None)
+        return
+    # Rows that a job prints must not be overwritten: they go through the console, above the live table.
+    with Live(console=console, refresh_per_second=8, transient=True, redirect_stderr=True) as live:
+        yield Progress(console, live)
+
+
+def watermark_text(watermark: int | None) -> str:
+    """Return a watermark (microseconds) as people read it."""
+    if watermark is None:
+        return "none yet"
+    if watermark >= END_OF_INPUT:
+        return "end of input"
+    return datetime.fromtimestamp(watermark / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it.
+
+    >>> size(2048)
+    '2.0 KiB'
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

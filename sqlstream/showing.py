@@ -1,0 +1,113 @@
+"""`sqlstream query`: run a state query and write its rows as a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, TextIO
+from uuid import UUID
+
+import duckdb
+
+from sqlstream.errors import UsageError
+from sqlstream.output import is_number
+from sqlstream.project import find_project
+from sqlstream.queries import open_project_query
+from sqlstream.storage.query import translate
+
+ROWS = 10_000
+PIPE_WIDTH = 10_000
+
+
+def show(sql: str, form: str, output: str | None, project: str | None, warehouse: str | None) -> None:
+    """Run a query and write its rows to the terminal, or into a file."""
+    relation = open_project_query(find_project(project, warehouse), sql)
+    with _stream(output) as stream:
+        try:
+            {"table": _table, "csv": _csv, "json": _json}[form](relation, stream)
+        except duckdb.Error as e:
+            raise translate(e, sql) from e
+
+
+@contextmanager
+def _stream(output: str | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with open(output, "w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as e:
+        raise UsageError(f'file "{output}" cannot be written', detail=e.strerror or str(e)) from e
+
+
+def _values(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
+    """Yield rows as Python values, as they are computed."""
+    for batch in relation.fetch_record_batch(ROWS):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
+    """Yield rows as DuckDB writes their values."""
+    names = (name.replace('"', '""') for name in relation.columns)
+    yield from _values(relation.project(", ".join(f'CAST("{name}" AS VARCHAR)' for name in names)))
+
+
+def _table(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name, type in zip(relation.columns, relation.types, strict=True):
+        table.add_column(name, justify="right" if is_number(str(type)) else "left", overflow="fold")
+    count = 0
+    for row in _texts(relation):
+        table.add_row(*("NULL" if v is None else v for v in row))
+        count += 1
+    # A pipe has no width: a line per row, however long.
+    console = Console(file=stream, highlight=False, markup=False, width=None if stream.isatty() else PIPE_WIDTH)
+    console.print(table)
+    console.print(f"({count} row{'' if count == 1 else 's'})")
+
+
+def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(relation.columns)
+    writer.writerows(_texts(relation))
+
+
+def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    stream.write("[")
+    separator = "\n "
+    for row in _values(relation):
+        value = dict(zip(relation.columns, map(_finite, row), strict=True))
+        stream.write(separator + json.dumps(value, default=_plain, ensure_ascii=False))
+        separator = ",\n "
+    stream.write("\n]\n" if separator.startswith(",") else "]\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case timedelta() | UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)

@@ -1,0 +1,58 @@
+"""The process that Spark forks its Python workers from, with everything that a worker imports already in it.
+
+`spark.python.daemon.module` names it. Spark's own imports nothing, so that each worker spends half a second on it again; and since
+Spark puts its packages on the workers' path as a zip of sources, each worker also compiled them.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from importlib.machinery import PathFinder
+
+# Importing these starts no thread that a fork would need: DuckDB's come with a connection, Arrow's with its first parallel work.
+_NEEDED = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "duckdb",
+    "pyspark.worker",
+    "pyspark.sql.pandas.conversion",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "sqlstream.spark.worker",
+)
+
+
+def prefer_installed_pyspark() -> None:
+    """Take the zip of PySpark's sources off the path when PySpark is installed: it has the same, compiled."""
+    zips = [p for p in sys.path if os.path.basename(p) == "pyspark.zip" or "py4j-" in os.path.basename(p)]
+    rest = [p for p in sys.path if p not in zips]
+    if zips and PathFinder.find_spec("pyspark", rest) and PathFinder.find_spec("py4j", rest):
+        sys.path[:] = rest
+
+
+def preload() -> None:
+    """Import what workers need; a package that is missing here is reported by the worker that misses it."""
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+    # Workers collect garbage after every task: what is frozen is not looked at, and its pages stay shared.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    prefer_installed_pyspark()
+    preload()
+    from pyspark.daemon import manager
+
+    manager()

@@ -1,0 +1,183 @@
+"""All of Flink SQL's statements and clauses: they are read, or refused as unsupported at their place, never anything else."""
+
+import pytest
+
+from sqlstream.errors import Source, UnsupportedError
+from sqlstream.sql.statements import parse_script
+
+# Statements with the words that the error points at.
+STATEMENTS = [
+    ("CREATE OR REPLACE TABLE t (a INT)", "CREATE OR REPLACE"),
+    ("REPLACE TABLE t AS SELECT 1", "REPLACE TABLE"),
+    ("CREATE OR REPLACE TABLE t AS SELECT 1", "CREATE OR REPLACE"),
+    ("CREATE TABLE t (m INT METADATA)", "METADATA"),
+    ("CREATE TABLE t (m INT METADATA FROM 'key' VIRTUAL, b INT)", "METADATA FROM 'key' VIRTUAL"),
+    ("CREATE TABLE t (m INT METADATA VIRTUAL)", "METADATA VIRTUAL"),
+    ("CREATE TABLE t (a INT) PARTITIONED BY (a) WITH ('k' = 'v')", "PARTITIONED BY"),
+    ("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a) INTO 4 BUCKETS WITH ('k' = 'v')", "DISTRIBUTED"),
+    ("CREATE TABLE t (a INT) DISTRIBUTED INTO 4 BUCKETS", "DISTRIBUTED"),
+    ("CREATE TABLE t LIKE s", "LIKE"),
+    ("CREATE TABLE t (a INT) WITH ('k' = 'v') LIKE s (INCLUDING ALL OVERWRITING OPTIONS)", "LIKE"),
+    ("CREATE TABLE t AS SELECT 1", "AS"),
+    ("CREATE TABLE t (a INT) WITH ('k' = 'v') AS SELECT 1", "AS"),
+    ("CREATE TABLE c.d.t (a INT)", "c.d.t"),
+    ("CREATE TABLE t (a INT, UNIQUE (a))", "UNIQUE"),
+    ("CREATE TABLE t (a INT DEFAULT 1)", "DEFAULT"),
+    ("CREATE TABLE t (a INT PRIMARY KEY ENFORCED)", "ENFORCED"),
+    ("CREATE TABLE t (a MULTISET<INT>)", "MULTISET"),
+    ("CREATE TABLE t (a INT MULTISET)", "MULTISET"),
+    ("CREATE TABLE t (a ROW<b RAW('x', 'y')>)", "RAW"),
+    ("CREATE TABLE t (a TIMESTAMP(9))", "9"),
+    ("CREATE TABLE t (a TIMESTAMP_LTZ(7))", "7"),
+    ("CREATE TABLE t (a INTERVAL YEAR TO MONTH)", "INTERVAL YEAR TO MONTH"),
+    ("CREATE TABLE t (a INTERVAL DAY(3) TO SECOND(3))", "INTERVAL DAY(3) TO SECOND(3)"),
+    ("CREATE TABLE t (WATERMARK FOR a.b AS a.b)", "a.b"),
+    ("CREATE FUNCTION f AS 'com.F' LANGUAGE JAVA USING JAR 'x.jar'", "CREATE FUNCTION"),
+    ("CREATE TEMPORARY FUNCTION IF NOT EXISTS f AS 'm.f' LANGUAGE PYTHON", "CREATE TEMPORARY FUNCTION"),
+    ("CREATE TEMPORARY SYSTEM FUNCTION f AS 'm.f'", "CREATE TEMPORARY SYSTEM FUNCTION"),
+    ("CREATE CATALOG IF NOT EXISTS c WITH ('type'='jdbc')", "CREATE CATALOG"),
+    ("CREATE DATABASE d COMMENT 'x'", "CREATE DATABASE"),
+    ("CREATE TEMPORARY MODEL m INPUT (text STRING) OUTPUT (label STRING) WITH ('a'='b')", "CREATE TEMPORARY MODEL"),
+    ("CREATE MODEL m WITH ('a'='b')", "CREATE MODEL"),
+    ("CREATE CONNECTION c WITH ('a'='b')", "CREATE CONNECTION"),
+    ("CREATE MATERIALIZED TABLE m FRESHNESS = INTERVAL '3' MINUTE AS SELECT 1", "CREATE MATERIALIZED TABLE"),
+    ("CREATE OR ALTER MATERIALIZED TABLE m AS SELECT 1", "CREATE OR ALTER"),
+    ("ALTER MATERIALIZED TABLE m SUSPEND", "ALTER"),
+    ("ALTER TABLE t ADD (a INT)", "ALTER TABLE"),
+    ("ALTER VIEW v RENAME TO w", "ALTER VIEW"),
+    ("ALTER FUNCTION f AS 'x'", "ALTER"),
+    ("ALTER CATALOG c SET ('a'='b')", "ALTER"),
+    ("DROP MATERIALIZED TABLE m", "DROP MATERIALIZED TABLE"),
+    ("DROP CATALOG c", "DROP CATALOG"),
+    ("DROP DATABASE IF EXISTS d", "DROP DATABASE"),
+    ("DROP TEMPORARY FUNCTION f", "DROP TEMPORARY FUNCTION"),
+    ("DROP FUNCTION f", "DROP FUNCTION"),
+    ("DROP MODEL m", "DROP MODEL"),
+    ("TRUNCATE TABLE t", "TRUNCATE TABLE"),
+    ("CALL cat.db.proc(1)", "CALL"),
+    ("ANALYZE TABLE t COMPUTE STATISTICS", "ANALYZE TABLE"),
+    ("EXECUTE INSERT INTO t SELECT 1", "EXECUTE INSERT"),
+    ("INSERT OVERWRITE t SELECT 1", "INSERT OVERWRITE"),
+    ("INSERT INTO t PARTITION (p='v') SELECT 1", "PARTITION"),
+    ("INSERT INTO t VALUES (1, 2)", "VALUES"),
+    ("INSERT INTO t (a) VALUES (1)", "VALUES"),
+    ("INSERT INTO c.t SELECT 1", "c.t"),
+    ("INSERT INTO t SELECT a FROM s ON CONFLICT DO DEDUPLICATE", "CONFLICT"),
+    ("WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x", "INSERT"),
+    ("EXECUTE STATEMENT SET BEGIN INSERT INTO t SELECT 1; END", "EXECUTE STATEMENT SET"),
+    ("BEGIN STATEMENT SET; INSERT INTO t SELECT 1; END", "BEGIN STATEMENT SET"),
+    ("DELETE FROM t WHERE a = 1", "DELETE"),
+    ("UPDATE t SET a = 1", "UPDATE"),
+    ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "MERGE"),
+    ("EXPLAIN CHANGELOG_MODE SELECT 1", "EXPLAIN"),
+    ("COMPILE PLAN 'p.json' FOR INSERT INTO t SELECT 1", "COMPILE PLAN"),
+    ("EXECUTE PLAN 'p.json'", "EXECUTE PLAN"),
+    ("COMPILE AND EXECUTE PLAN 'p.json' FOR INSERT INTO t SELECT 1", "COMPILE AND EXECUTE PLAN"),
+    ("SHOW TABLES LIKE 'x'", "SHOW"),
+    ("SHOW JOBS", "SHOW JOBS"),
+    ("SHOW CREATE TABLE t", "SHOW"),
+    ("DESCRIBE t", "DESCRIBE"),
+    ("DESC CATALOG EXTENDED c", "DESC"),
+    ("DESC JOB 'id'", "DESC JOB"),
+    ("USE CATALOG c", "USE"),
+    ("USE MODULES a, b", "USE"),
+    ("LOAD MODULE m", "LOAD MODULE"),
+    ("UNLOAD MODULE m", "UNLOAD MODULE"),
+    ("ADD JAR 'p'", "ADD JAR"),
+    ("REMOVE JAR 'p'", "REMOVE JAR"),
+    ("SET", "SET"),
+    ("RESET 'k'", "RESET"),
+    ("RESET", "RESET"),
+    ("STOP JOB 'id' WITH SAVEPOINT WITH DRAIN", "STOP JOB"),
+    ("VALUES (1, 2)", "VALUES"),
+    # DuckDB's
+    ("COPY t TO 'x.csv'", "COPY"),
+    ("ATTACH 'x.db'", "ATTACH"),
+    ("PRAGMA threads", "PRAGMA"),
+    # in queries
+    ("SELECT * FROM t /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
+    ("SELECT /*+ STATE_TTL('o'='3d') */ a FROM t", "/*+ STATE_TTL('o'='3d') */"),
+    ("INSERT INTO t /*+ OPTIONS('k'='v') */ SELECT 1", "/*+ OPTIONS('k'='v') */"),
+    ("SELECT /*+BROADCAST(a)*/ a FROM t", "/*+BROADCAST(a)*/"),
+    ("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY a ORDER BY b DEFINE A AS TRUE) AS m", "MATCH_RECOGNIZE"),
+    ("SELECT * FROM o JOIN r FOR SYSTEM_TIME AS OF o.ts ON o.a = r.a", "FOR SYSTEM_TIME AS OF o.ts"),
+    ("SELECT * FROM o JOIN r FOR SYSTEM_TIME AS OF o.ts AS r2 ON o.a = r2.a", "FOR SYSTEM_TIME AS OF o.ts"),
+    ("SELECT * FROM t FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01'", "FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01'"),
+    ("SELECT * FROM o, LATERAL TABLE(Rates(o.ts))", "Rates"),
+    ("SELECT * FROM o LEFT JOIN LATERAL TABLE(f(o.x)) AS t(a) ON TRUE", "f"),
+    ("SELECT * FROM TABLE(f(input => TABLE t))", "f"),
+    ("SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)", "TUMBLE"),
+    ("SELECT HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '1' MINUTE) FROM t", "HOP_START"),
+    ("SELECT ts - INTERVAL '1:30' MINUTE TO SECOND FROM t", "INTERVAL '1:30' MINUTE TO SECOND"),
+    ("SELECT INTERVAL '1' SECOND(3) FROM t", "INTERVAL '1' SECOND(3)"),
+    ("SELECT CAST(a AS INTERVAL DAY TO SECOND) FROM t", "INTERVAL DAY TO SECOND"),
+    ("SELECT 5! FROM t", "!"),
+    ("SELECT 0xff FROM t", "0xff"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), STATEMENTS, ids=lambda value: value[:60])
+def test_unsupported_where_it_stands(text, words):
+    source = Source("q", f"SELECT 1;\n{text}; SELECT 2")
+    with pytest.raises(UnsupportedError) as caught:
+        parse_script(source)
+    assert caught.value.span.text == words
+    assert caught.value.span.start >= len("SELECT 1;\n")
+    assert caught.value.hint is None or caught.value.hint.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        (
+            "EXPLAIN SELECT 1",
+            """\
+unsupported: EXPLAIN
+  --> q:1:1
+   |
+1  | EXPLAIN SELECT 1
+   | ^^^^^^^
+hint: Use the command `sqlstream explain`.""",
+        ),
+        (
+            "SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x",
+            """\
+unsupported: the hint OPTIONS
+  --> q:1:17
+   |
+1  | SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x
+   |                 ^^^^^^^^^^^^^^^^^^^^^^^
+hint: Put the options into the WITH clause of CREATE TABLE.""",
+        ),
+        (
+            "CREATE TABLE t (ts TIMESTAMP(9))",
+            """\
+unsupported: TIMESTAMP with more than 6 digits
+  --> q:1:30
+   |
+1  | CREATE TABLE t (ts TIMESTAMP(9))
+   |                              ^
+hint: Times are kept in microseconds: write a precision of 6 or less.""",
+        ),
+        (
+            "SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)",
+            """\
+unsupported: TUMBLE outside FROM
+  --> q:1:33
+   |
+1  | SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
+   |                                 ^^^^^^
+hint: Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end.""",
+        ),
+    ],
+)
+def test_golden_unsupported_errors(text, rendered):
+    with pytest.raises(UnsupportedError) as caught:
+        parse_script(Source("q", text))
+    assert caught.value.render() == rendered
+
+
+def test_comments_that_look_like_hints():
+    script = """/*++++ a decoration ++++*/ SELECT '/*+ no(hint) */' -- /*+ none(here) */
+        , "/*+ nor(here) */" /* nor /*+ here() */ */ FROM t"""
+    assert len(parse_script(Source("q", script))) == 1

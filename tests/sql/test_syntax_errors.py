@@ -1,0 +1,380 @@
+"""What is wrong with a text, and where: golden texts of errors."""
+
+import textwrap
+
+import pytest
+
+from sqlstream.errors import ParseError, Source, SqlStreamError, UnsupportedError
+from sqlstream.sql.statements import parse_expression, parse_script
+
+GOLDEN = """
+SELECT a, FORM t b
+----
+syntax error: unexpected "b"
+  --> q.sql:1:18
+   |
+1  | SELECT a, FORM t b
+   |                  ^
+====
+SELECT a
+  FROM t WHERE
+----
+syntax error: expected an expression, found the end of the statement
+  --> q.sql:2:15
+   |
+2  |   FROM t WHERE
+   |               ^
+====
+SELECT a + FROM t; SELECT 1
+----
+syntax error: expected an expression, found "FROM"
+  --> q.sql:1:12
+   |
+1  | SELECT a + FROM t; SELECT 1
+   |            ^^^^
+====
+SELECT count(a FROM t
+----
+syntax error: expected ")", found "FROM"
+  --> q.sql:1:16
+   |
+1  | SELECT count(a FROM t
+   |                ^^^^
+====
+SELECT a FROM t WHERE b = 'it''s; SELECT 1
+----
+syntax error: the string is not closed
+  --> q.sql:1:27
+   |
+1  | SELECT a FROM t WHERE b = 'it''s; SELECT 1
+   |                           ^
+====
+SELECT "a FROM t
+----
+syntax error: the quoted name is not closed
+  --> q.sql:1:8
+   |
+1  | SELECT "a FROM t
+   |        ^
+====
+SELECT 1 /* open /* nested */ FROM t
+----
+syntax error: the comment is not closed
+  --> q.sql:1:10
+   |
+1  | SELECT 1 /* open /* nested */ FROM t
+   |          ^^
+====
+SELECT CASE WHEN a 1 END
+----
+syntax error: unexpected "1"
+  --> q.sql:1:20
+   |
+1  | SELECT CASE WHEN a 1 END
+   |                    ^
+====
+SELECT 'ü☃', `ü`, x IN , y
+----
+syntax error: unexpected ","
+  --> q.sql:1:24
+   |
+1  | SELECT 'ü☃', `ü`, x IN , y
+   |                        ^
+====
+SELECT f(a,, b)
+----
+syntax error: unexpected ","
+  --> q.sql:1:12
+   |
+1  | SELECT f(a,, b)
+   |            ^
+====
+SELECT a FROM t SETTINGS x = 1
+----
+syntax error: unexpected "x"
+  --> q.sql:1:26
+   |
+1  | SELECT a FROM t SETTINGS x = 1
+   |                          ^
+====
+SELECT * FROM a JOIN b
+----
+syntax error: expected ON or USING, found the end of the statement
+  --> q.sql:1:23
+   |
+1  | SELECT * FROM a JOIN b
+   |                       ^
+====
+SELECT CAST(a AS ROW<b INT) FROM t
+----
+syntax error: expected ">", found ")"
+  --> q.sql:1:27
+   |
+1  | SELECT CAST(a AS ROW<b INT) FROM t
+   |                           ^
+====
+SELECT a FROM t WHERE x = ?
+----
+syntax error: expected an expression, found "?"
+  --> q.sql:1:27
+   |
+1  | SELECT a FROM t WHERE x = ?
+   |                           ^
+====
+SELECT x'0g'
+----
+syntax error: the string holds a character that is not a digit
+  --> q.sql:1:8
+   |
+1  | SELECT x'0g'
+   |        ^^^^^
+====
+SELECT {: 1}
+----
+syntax error: unexpected end of the statement
+  --> q.sql:1:13
+   |
+1  | SELECT {: 1}
+   |             ^
+====
+SELEC a
+----
+syntax error: expected a statement, found "SELEC"
+  --> q.sql:1:1
+   |
+1  | SELEC a
+   | ^^^^^
+====
+'SELECT' a
+----
+syntax error: expected a statement, found "'SELECT'"
+  --> q.sql:1:1
+   |
+1  | 'SELECT' a
+   | ^^^^^^^^
+====
+CREATE TABLE (a INT)
+----
+syntax error: expected the name of a table, found "("
+  --> q.sql:1:14
+   |
+1  | CREATE TABLE (a INT)
+   |              ^
+====
+CREATE TABLE t (a INT b INT)
+----
+syntax error: expected "," or ")", found "b"
+  --> q.sql:1:23
+   |
+1  | CREATE TABLE t (a INT b INT)
+   |                       ^
+====
+CREATE TABLE t (a INT,)
+----
+syntax error: expected the name of a column, found ")"
+  --> q.sql:1:23
+   |
+1  | CREATE TABLE t (a INT,)
+   |                       ^
+====
+CREATE TABLE t (a, b INT)
+----
+syntax error: expected a type, or AS and an expression, found ","
+  --> q.sql:1:18
+   |
+1  | CREATE TABLE t (a, b INT)
+   |                  ^
+====
+CREATE TABLE t (a INT, b AS a +)
+----
+syntax error: expected an expression, found ")"
+  --> q.sql:1:32
+   |
+1  | CREATE TABLE t (a INT, b AS a +)
+   |                                ^
+====
+CREATE TABLE t (a INT, b AS a IN)
+----
+syntax error: unexpected "IN"
+  --> q.sql:1:31
+   |
+1  | CREATE TABLE t (a INT, b AS a IN)
+   |                               ^^
+====
+CREATE TABLE t (a INT, A BIGINT)
+----
+syntax error: the column "A" is given twice
+  --> q.sql:1:24
+   |
+1  | CREATE TABLE t (a INT, A BIGINT)
+   |                        ^
+====
+CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a) NOT ENFORCED)
+----
+syntax error: a table has one primary key
+  --> q.sql:1:36
+   |
+1  | CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a) NOT ENFORCED)
+   |                                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+====
+CREATE TABLE t (a INT, PRIMARY KEY (a, a))
+----
+syntax error: the column "a" is given twice
+  --> q.sql:1:40
+   |
+1  | CREATE TABLE t (a INT, PRIMARY KEY (a, a))
+   |                                        ^
+====
+CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR b AS b)
+----
+syntax error: a table has one watermark
+  --> q.sql:1:46
+   |
+1  | CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR b AS b)
+   |                                              ^^^^^^^^^^^^^^^^^^^^
+====
+CREATE TABLE t (a INT) WITH ('k' = 'v', 'k' = 'w')
+----
+syntax error: the option "k" is given twice
+  --> q.sql:1:41
+   |
+1  | CREATE TABLE t (a INT) WITH ('k' = 'v', 'k' = 'w')
+   |                                         ^^^
+====
+CREATE TABLE t (a INT) WITH (k = 'v')
+----
+syntax error: expected an option in quotes, found "k"
+  --> q.sql:1:30
+   |
+1  | CREATE TABLE t (a INT) WITH (k = 'v')
+   |                              ^
+====
+CREATE TABLE t (a INT) WITH ('k' = 1)
+----
+syntax error: expected a value in quotes, found "1"
+  --> q.sql:1:36
+   |
+1  | CREATE TABLE t (a INT) WITH ('k' = 1)
+   |                                    ^
+====
+CREATE VIEW v SELECT 1
+----
+syntax error: expected AS, found "SELECT"
+  --> q.sql:1:15
+   |
+1  | CREATE VIEW v SELECT 1
+   |               ^^^^^^
+====
+INSERT t SELECT 1
+----
+syntax error: expected INTO, found "t"
+  --> q.sql:1:8
+   |
+1  | INSERT t SELECT 1
+   |        ^
+====
+INSERT INTO t (a, b SELECT 1
+----
+syntax error: expected "," or ")", found "SELECT"
+  --> q.sql:1:21
+   |
+1  | INSERT INTO t (a, b SELECT 1
+   |                     ^^^^^^
+====
+INSERT INTO t
+----
+syntax error: expected a query, found the end of the statement
+  --> q.sql:1:14
+   |
+1  | INSERT INTO t
+   |              ^
+====
+DROP t
+----
+syntax error: expected TABLE or VIEW, found "t"
+  --> q.sql:1:6
+   |
+1  | DROP t
+   |      ^
+====
+SET 'k'
+----
+syntax error: expected "=", found the end of the statement
+  --> q.sql:1:8
+   |
+1  | SET 'k'
+   |        ^
+====
+SET k =
+----
+syntax error: expected a value, found the end of the statement
+  --> q.sql:1:8
+   |
+1  | SET k =
+   |        ^
+====
+SET a b = 1
+----
+syntax error: the name of an option has letters, digits, dots and dashes
+  --> q.sql:1:5
+   |
+1  | SET a b = 1
+   |     ^^^
+""".strip()
+
+
+@pytest.mark.parametrize("case", GOLDEN.split("\n====\n"), ids=lambda case: case.split("\n")[0])
+def test_golden_syntax_errors(case):
+    text, expected = case.split("\n----\n")
+    with pytest.raises(ParseError) as caught:
+        parse_script(Source("q.sql", text))
+    assert caught.value.render() == expected
+
+
+def test_positions_count_from_the_start_of_the_file():
+    script = "SELECT 1;\n\nSELECT 'é' FROM t;\n  SELECT 2 3"
+    with pytest.raises(ParseError) as caught:
+        parse_script(Source("dir/q.sql", script))
+    assert caught.value.render() == textwrap.dedent("""\
+        syntax error: unexpected "3"
+          --> dir/q.sql:4:12
+           |
+        4  |   SELECT 2 3
+           |            ^""")
+
+
+def test_expressions_alone():
+    with pytest.raises(ParseError, match='unexpected "b"'):
+        parse_expression(Source("e", "a b"))
+    with pytest.raises(ParseError, match="expected an expression, found the end of the statement"):
+        parse_expression(Source("e", ""))
+
+
+def test_deep_nesting_is_an_error_of_its_own():
+    with pytest.raises(ParseError, match="nested too deeply"):
+        parse_script(Source("q", f"SELECT {'(' * 5000}1{')' * 5000}"))
+
+
+SEEDS = [
+    "CREATE TABLE t (a ROW<b INT>, c AS f(a, x -> x), WATERMARK FOR ts AS ts - INTERVAL '1' DAY) WITH ('k' = 'v')",
+    "INSERT INTO t (a) SELECT CASE WHEN a THEN {'b': [1]} END, CAST(a AS MAP<INT, INT>) FROM t JOIN u USING (k)",
+    "SELECT sum(a) FILTER (WHERE b) OVER (ORDER BY c) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '2' DAY))",
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_damaged_text_is_never_anything_but_our_error(seed):
+    words = seed.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
+    damaged = [words[:i] + words[i + 1 :] for i in range(len(words))]
+    damaged += [words[:i] for i in range(len(words))]
+    damaged += [[*words[:i], extra, *words[i:]] for i in range(len(words)) for extra in (",", "(", "AS", "'", "NULL")]
+    refused = 0
+    for text in map(" ".join, damaged):
+        try:
+            parse_script(Source("q", text))
+        except SqlStreamError as error:
+            refused += 1
+            assert isinstance(error, ParseError | UnsupportedError)
+            assert error.span is not None
+            error.render()
+    assert refused > len(damaged) / 2
