@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib.metadata import version
 
 import duckdb
@@ -17,6 +18,7 @@ from sqlstream.storage.jobs import JobRecord, OperatorRecord, ScanRecord, SinkRe
 _HASHED = "SELECT hash('sqlstream', 42::BIGINT, TIMESTAMP '2013-01-01')"
 
 
+@cache
 def hash_probe() -> str:
     """Return what tells DuckDB's hash function from another version's."""
     with duckdb.connect() as con:

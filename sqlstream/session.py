@@ -280,10 +280,13 @@ class Session:
                 fs.delete_tree(self.warehouse.table(table).job(name).root)
                 if not self.warehouse.writers(table):
                     fs.delete_tree(self.warehouse.table(table).root)
+        if lock:
+            fs.delete_tree(paths.root)
+            return
+        files = {f.name for f in fs.infos(paths.root)}
         for entry in fs.entries(paths.root):
-            if lock or not entry.startswith("lock"):
-                fs.delete_tree(f"{paths.root}/{entry}")
-                fs.delete(f"{paths.root}/{entry}")
+            if not entry.startswith("lock"):
+                (fs.delete if entry in files else fs.delete_tree)(f"{paths.root}/{entry}")
 
     # -- the end
 

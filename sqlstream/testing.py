@@ -14,6 +14,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from types import TracebackType
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -44,6 +45,7 @@ from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import write_record
 from sqlstream.storage.manifests import newest_manifest
 from sqlstream.storage.query import open_query
+from sqlstream.storage.segments import quote_name
 
 # Rows as tuples in the order of the physical columns (text is cast to the column's type), or an Arrow table.
 Rows: TypeAlias = Iterable[Sequence[Any]] | pa.Table
@@ -271,9 +273,8 @@ class LocalRun:
                 self.timers[stage, bucket] = advance.wake_at
 
     def _print(self, files: Sequence[str]) -> None:
-        with duckdb.connect() as con:
-            for file in files:
-                self.printed += con.execute("FROM read_parquet(?)", [file]).fetchall()
+        for file in files:
+            self.printed += _connection().execute("FROM read_parquet(?)", [file]).fetchall()
 
 
 def typed_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
@@ -284,24 +285,29 @@ def typed_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
         if len(row) != len(columns):
             raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {row}')
     names = [f"c{i}" for i in range(len(columns))]
-    with duckdb.connect(config={"threads": 1}) as con:
-        con.execute("SET TimeZone = 'UTC'")
-        marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
-        values = [v for row in given for v in row]
-        source = f"(VALUES {marks}) t({', '.join(names)})" if given else "(SELECT 1 WHERE false)"
-        items = ", ".join(
-            f'{n if given else f"CAST(NULL AS {c.type})"} AS "{c.name.replace(chr(34), chr(34) * 2)}"'
-            for n, c in zip(names, columns, strict=True)
-        )
-        return con.sql(f"SELECT {items} FROM {source}", params=values).to_arrow_table()
+    marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
+    values = [v for row in given for v in row]
+    source = f"(VALUES {marks}) t({', '.join(names)})" if given else "(SELECT 1 WHERE false)"
+    items = ", ".join(
+        f"{n if given else f'CAST(NULL AS {c.type})'} AS {quote_name(c.name)}"
+        for n, c in zip(names, columns, strict=True)
+    )
+    return _connection().execute(f"SELECT {items} FROM {source}", values).to_arrow_table()
 
 
 def _microseconds(time: int | str) -> int:
     if isinstance(time, int):
         return time
-    with duckdb.connect() as con:
-        [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
+    [(value,)] = _connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
     return int(value)
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    """Return a connection to convert values with; opening one takes longer than a batch."""
+    con = duckdb.connect(config={"threads": 1})
+    con.execute("SET TimeZone = 'UTC'")
+    return con
 
 
 __all__ = ["Stream", "typed_rows"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import duckdb
 import pyarrow as pa
@@ -30,7 +31,7 @@ BATCH_ROWS = 100_000
 NEVER = -(2**62)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WindowAggregate:
     """The operator: group columns, the window's size (None: the start is one of the group columns), the aggregate calls.
 
@@ -49,7 +50,7 @@ class WindowAggregate:
     def kind(self) -> str:
         return "window_aggregate"
 
-    @property
+    @cached_property
     def group(self) -> tuple[tuple[Column, str], ...]:
         """The stored group columns and the expressions that make them: keys, the end, the start where it is not end - size."""
         start = () if self.size is not None else ((Column(START, "TIMESTAMP"), str(self.start)),)
@@ -57,17 +58,17 @@ class WindowAggregate:
         keys = ((Column(f"k{i}", column.type), sql) for i, (column, sql) in enumerate(self.keys))
         return (*keys, *start, (Column(END, "TIMESTAMP"), self.end))
 
-    @property
+    @cached_property
     def hash_columns(self) -> tuple[str, ...]:
         """The columns whose hash picks the bucket."""
         return tuple(f"k{i}" for i in range(len(self.keys))) or (END,)
 
-    @property
+    @cached_property
     def partial_calls(self) -> tuple[tuple[str, Partial], ...]:
         found = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
         return tuple(zip([n for n, _ in found], partials([c for _, c in found], "p"), strict=True))
 
-    @property
+    @cached_property
     def partial_columns(self) -> dict[str, tuple[str, str, str]]:
         """The stored columns of partial results, by name: type, SQL over input rows, SQL that merges. Calls may share one."""
         columns = {}
@@ -76,7 +77,7 @@ class WindowAggregate:
                 columns[name] = (type, made, merge)
         return columns
 
-    @property
+    @cached_property
     def value_calls(self) -> tuple[tuple[str, Values, str], ...]:
         """The calls that keep values: result name, values, and the table that they share with equal ones."""
         tables: dict[object, str] = {}
@@ -90,7 +91,7 @@ class WindowAggregate:
                 found.append((name, values(call, f"{table}_", f"_part = {number}"), table))
         return tuple(found)
 
-    @property
+    @cached_property
     def value_tables(self) -> dict[str, Values]:
         return {table: kept for _, kept, table in self.value_calls}
 
@@ -99,7 +100,7 @@ class WindowAggregate:
         """COUNT(*) is what `_rows` holds anyway."""
         return call.function in ("count", "count_star") and not call.arguments and call.filter is None
 
-    @property
+    @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         group = tuple(c for c, _ in self.group)
         columns = (*group, Column(ROWS, "BIGINT"), *(Column(n, t) for n, (t, _, _) in self.partial_columns.items()))
@@ -121,7 +122,7 @@ class WindowAggregate:
         merges = [f"{merge} AS {quote_name(n)}" for n, (_, _, merge) in self.partial_columns.items()]
         return [f"CAST(sum({ROWS}) AS BIGINT) AS {ROWS}", *merges]
 
-    @property
+    @cached_property
     def parts(self) -> dict[str, str]:
         """What the fragment before the exchange computes from `_rows`: SQL per part, in the form in which it is stored."""
         select = ", ".join(f"{sql} AS {quote_name(c.name)}" for c, sql in self.group)
@@ -137,7 +138,7 @@ class WindowAggregate:
             found[table] = f"SELECT {distinct}{select}, {collected} FROM _rows{where}"
         return {t.name: encoded(t.columns, f"({found[t.name]})") for t in self.tables}
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Column, ...]:
         """The columns of the result."""
         bounds = (Column(name, "TIMESTAMP") for name in self.bounds if name is not None)

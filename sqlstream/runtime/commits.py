@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -127,8 +128,12 @@ class Commits:
             self.warehouse.fs, paths.root, 0, [sink_declaration(self.job)], self._sink, self.job.retention_ms
         )
         bucket.adopt(ROWS, segments)
-        with duckdb.connect() as con:
-            self._sink = bucket.commit(con, batch, time, None)
+        self._sink = bucket.commit(self._con, batch, time, None)
+
+    @cached_property
+    def _con(self) -> duckdb.DuckDBPyConnection:
+        # For compaction; opening one takes longer than a small batch.
+        return duckdb.connect(config={"threads": 1})
 
     def _measure(self, message: dict[str, Any], time: int) -> None:
         if "operator" in message:

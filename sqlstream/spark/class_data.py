@@ -1,9 +1,9 @@
 """A class-data archive for Spark's JVM: the classes of a job parsed once, then mapped into memory by every later start.
 
-It takes the start of a session from 4 s to 2 s, and as much from the first batch. A run that finds no archive has its JVM write down the
-classes that it loads, which costs nothing noticeable; after it, a process of the lowest priority makes the archive from that list (half a
-minute of one core, 200 MB in the user's cache). Archiving in the job's own JVM instead slowed that job down by a half and its exit by ten
-seconds. The JVM ignores an archive that does not fit, and SQLSTREAM_CDS=off leaves all of this out.
+It takes the start of a session from 4 s to 2 s, and 2 s from the first batch. A run that finds no archive has its JVM write down
+the classes that it loads, which costs nothing noticeable; after it, a process of the lowest priority makes the archive from that
+list (half a minute of one core, 200 MB in the user's cache). Archiving in the job's own JVM instead slowed that job down by a half
+and its exit by ten seconds. The JVM ignores an archive that does not fit, and SQLSTREAM_CDS=off leaves all of this out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
             return ClassData(archive, None)
     except OSError:
         return None
-    return ClassData(archive, archive.with_suffix(f".{os.getpid()}-{time.time_ns()}.lst")) if os.access(cache, os.W_OK) else None
+    return (
+        ClassData(archive, archive.with_suffix(f".{os.getpid()}-{time.time_ns()}.lst"))
+        if os.access(cache, os.W_OK)
+        else None
+    )
 
 
 def _fingerprint(files: Sequence[str]) -> str:
@@ -101,8 +105,9 @@ def _is_of_a_job(record: Path) -> bool:
 def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
     """Make the archive from a list of classes; return whether this call did. Only a complete one gets the name."""
     made = archive.with_suffix(f".{os.getpid()}.tmp")
-    with open(archive.with_suffix(".lock"), "w") as lock:
+    with open(archive.parent / "classes.lock", "w") as lock:
         try:
+            # One at a time: the second of two first runs leaves it to the other.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             record.unlink(missing_ok=True)
@@ -121,14 +126,13 @@ def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
         finally:
             made.unlink(missing_ok=True)
             record.unlink(missing_ok=True)
-            Path(lock.name).unlink(missing_ok=True)
 
 
 def _prune(archive: Path) -> None:
     """Delete the archives of other versions but the last used, and what runs that were killed have left."""
     now = time.time()
     archives = sorted(archive.parent.glob("classes-*.jsa"), key=lambda p: p.stat().st_mtime, reverse=True)
-    leftovers = [p for e in ("lst", "tmp", "lock") for p in archive.parent.glob(f"classes-*.{e}")]
+    leftovers = [p for e in ("lst", "tmp") for p in archive.parent.glob(f"classes-*.{e}")]
     stale = [p for p in leftovers if now - p.stat().st_mtime > _LEFTOVER_SECONDS]
     for path in [*archives[_KEPT:], *stale]:
         with contextlib.suppress(OSError):

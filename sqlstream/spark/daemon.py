@@ -1,7 +1,7 @@
 """The process that Spark forks its Python workers from, with everything that a worker imports already in it.
 
-`spark.python.daemon.module` names it. Spark's own imports nothing, so that each worker spends half a second on it again; and since
-Spark puts its packages on the workers' path as a zip of sources, each worker also compiled them.
+`spark.python.daemon.module` names it. Spark's own imports nothing, so each worker spends half a second on that again; and where
+Spark puts its packages on the workers' path as a zip of sources, each worker compiles them, too.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ def java_version(path: str) -> int | None:
 def _ask(path: str) -> int | None:
     # macOS has a /usr/bin/java that only says where to download one.
     try:
-        answer = subprocess.run([path, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        answer = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     found = re.search(r'version "(\d[\d.]*)', answer.stderr + answer.stdout)

@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -> None:
     """Raise ParseError when a query or an expression, read from these tokens, is none to DuckDB."""
-    canvas = _Canvas(source)
+    canvas = _Canvas(span)
     for token in tokens:
         if source.text[token.start] == "`":
             canvas.paint(token.start, token.end + 1, f'"{"x" * (token.end - token.start - 1)}"')
@@ -35,7 +35,7 @@ def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -
     for part in node.walk():
         _paint_node(canvas, part)
     prefix = "" if isinstance(node, exp.Query) else "SELECT "
-    text = prefix + "".join(canvas.characters[span.start : span.end])
+    text = prefix + "".join(canvas.characters)
     if error := _syntax_error(text):
         message, start, length = error
         if length == 0:
@@ -46,15 +46,16 @@ def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -
 
 
 class _Canvas:
-    """The text of a source, to be painted over."""
+    """A part of a source, to be painted over; offsets are those of the source."""
 
-    def __init__(self, source: Source):
+    def __init__(self, span: Span):
         # DuckDB counts bytes; outside strings and names there is nothing but ASCII.
-        self.characters = list(re.sub(r"[^\x00-\x7f]", "x", source.text))
-        self.source = source
+        self.characters = list(re.sub(r"[^\x00-\x7f]", "x", span.text))
+        self.span = span
 
     def paint(self, start: int, end: int, text: str) -> None:
-        self.characters[start:end] = text.ljust(end - start)
+        offset = self.span.start
+        self.characters[start - offset : end - offset] = text.ljust(end - start)
 
 
 def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
@@ -67,12 +68,12 @@ def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
             canvas.paint(start, end, "INT")
         case exp.ToMap():
             # Flink's MAP['a', 1] is a list to DuckDB's grammar.
-            if flink := re.compile(r"map(?=\s*\[)", re.IGNORECASE).match(canvas.source.text, start):
+            if flink := re.compile(r"map(?=\s*\[)", re.IGNORECASE).match(canvas.span.source.text, start):
                 canvas.paint(*flink.span(), "")
         case WindowTVF():
             # The table alone is left of the call.
             call_end: int = node.args["end"]
-            table = span_of(node.this, canvas.source)
+            table = span_of(node.this, canvas.span.source)
             canvas.paint(start, table.start, "")
             canvas.paint(table.end, call_end, "")
 

@@ -238,7 +238,8 @@ class StreamingParser(WindowParser):
 
     def _parse_paren(self) -> exp.Expr | None:
         this = super()._parse_paren()
-        if isinstance(this, exp.Tuple) and len(this.expressions) == 1:  # (x,)
+        if isinstance(this, exp.Tuple) and len(this.expressions) == 1:
+            # sqlglot writes (x,) as (x).
             return self.expression(exp.Anonymous(this="row", expressions=this.expressions))
         return this
 

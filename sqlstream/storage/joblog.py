@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sqlstream.storage.filesystem import Filesystem
@@ -33,7 +33,7 @@ class LogEntry:
     operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> LogEntry:

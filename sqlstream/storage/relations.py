@@ -102,8 +102,10 @@ class Relations:
         return None
 
     def _table(self, name: str) -> WarehouseTable | DeclaredTable | None:
-        # A job that has not written yet counts as well: the table is there, and empty.
-        writers = [job for job in self._jobs.values() if job.record and _writes(job, name)]
+        # Before anything is written a table is there too, and empty.
+        names = self._warehouse.writers(name) or list(self._jobs)
+        jobs = [self._jobs[job] for job in names if job in self._jobs]
+        writers = [job for job in jobs if job.record and _writes(job, name)]
         if writers and writers[0].record:
             return WarehouseTable(writers[0].record.sink.table, tuple(writers))
         return self._declared.get(name)

@@ -48,7 +48,9 @@ def test_create_table_keeps_every_part():
     assert {k: v.value for k, v in table.options.items()} == {"connector": "filesystem", "path": "it's here"}
 
 
-@pytest.mark.parametrize("constraint", ["PRIMARY KEY", "PRIMARY KEY NOT ENFORCED", "CONSTRAINT pk PRIMARY KEY NOT ENFORCED"])
+@pytest.mark.parametrize(
+    "constraint", ["PRIMARY KEY", "PRIMARY KEY NOT ENFORCED", "CONSTRAINT pk PRIMARY KEY NOT ENFORCED"]
+)
 def test_primary_key_as_column_constraint(constraint):
     table = parse(f"CREATE TEMP TABLE t (a INT {constraint} NOT NULL COMMENT 'key', b INT)")
     assert [name.text for name in table.primary_key] == ["a"]
@@ -112,7 +114,9 @@ def test_types_in_both_spellings(written, duckdb):
 
 
 def test_views():
-    view = parse("CREATE TEMPORARY VIEW IF NOT EXISTS v (a, `b c`) COMMENT 'x' AS WITH q AS (SELECT 1, 2) SELECT * FROM q")
+    view = parse(
+        "CREATE TEMPORARY VIEW IF NOT EXISTS v (a, `b c`) COMMENT 'x' AS WITH q AS (SELECT 1, 2) SELECT * FROM q"
+    )
     assert isinstance(view, CreateView)
     assert (view.name.text, view.temporary, view.if_not_exists) == ("v", True, True)
     assert [name.text for name in view.columns] == ["a", "b c"]

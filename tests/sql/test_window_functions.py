@@ -10,8 +10,7 @@ from sqlstream.sql.statements import parse_script, to_duckdb
 
 def window(text):
     (select,) = parse_script(Source("q", f"SELECT * FROM {text}"))
-    call = select.query.find(WindowTVF)
-    return call
+    return select.query.find(WindowTVF)
 
 
 def described(call):
@@ -32,7 +31,7 @@ def described(call):
         "TABLE(TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '10' MINUTES, INTERVAL '1' MINUTE))",
         "table(tumble(table bid, descriptor(ts), interval '10' minutes, interval '1' minute))",
         "TUMBLE(DATA => TABLE bid, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' MINUTES, OFFSET => INTERVAL '1' MINUTE)",
-        'TUMBLE("OFFSET" => INTERVAL \'1\' MINUTE, size => INTERVAL \'10\' MINUTES, DATA => TABLE bid, TIMECOL => DESCRIPTOR(ts))',
+        "TUMBLE(\"OFFSET\" => INTERVAL '1' MINUTE, size => INTERVAL '10' MINUTES, DATA => TABLE bid, TIMECOL => DESCRIPTOR(ts))",
         "TUMBLE(TIMECOL => DESCRIPTOR(ts), DATA => TABLE bid, SIZE => INTERVAL '10' MINUTES, `OFFSET` => INTERVAL '1' MINUTE)",
     ],
 )
@@ -44,7 +43,9 @@ def test_all_ways_to_write_one_tumble(text):
 
 
 def test_intervals_are_in_positional_order():
-    hop = window("HOP(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '2' HOUR, SLIDE => INTERVAL '1' HOUR)")
+    hop = window(
+        "HOP(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '2' HOUR, SLIDE => INTERVAL '1' HOUR)"
+    )
     assert described(hop)[3] == ["INTERVAL '1' HOUR", "INTERVAL '2' HOUR"]
     cumulate = window("CUMULATE(TABLE t, DESCRIPTOR(t.ts), INTERVAL '1' HOUR, INTERVAL '2' HOUR)")
     assert described(cumulate) == ("CUMULATE", "t", "t.ts", ["INTERVAL '1' HOUR", "INTERVAL '2' HOUR"], None)
@@ -54,7 +55,9 @@ def test_intervals_are_in_positional_order():
 def test_session_keys(keys):
     session = window(f"SESSION(TABLE t PARTITION BY {keys}, DESCRIPTOR(ts), INTERVAL '5' MINUTES)")
     assert [to_duckdb(key) for key in session.args["partition_by"]] == keys.strip("()").split(", ")
-    named = window(f"SESSION(DATA => TABLE t PARTITION BY {keys}, GAP => INTERVAL '5' MINUTES, TIMECOL => DESCRIPTOR(ts))")
+    named = window(
+        f"SESSION(DATA => TABLE t PARTITION BY {keys}, GAP => INTERVAL '5' MINUTES, TIMECOL => DESCRIPTOR(ts))"
+    )
     assert to_duckdb(named) == to_duckdb(session)
 
 
@@ -67,12 +70,15 @@ def test_subquery_as_data(data):
 
 def test_windows_in_joins_and_in_from_first_queries():
     tumble = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)"
-    (statement,) = parse_script(Source("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1"))
+    (statement,) = parse_script(
+        Source("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1")
+    )
     assert isinstance(statement.query.args["from_"].this, WindowTVF)
     assert [type(join.this) for join in statement.query.args["joins"]] == [WindowTVF, WindowTVF]
     assert to_duckdb(statement.query) == f"SELECT 1 FROM {tumble} AS a JOIN {tumble} AS b USING (k), {tumble} AS c"
 
 
+NAMES = "Existing arguments: DATA, TIMECOL, SIZE, OFFSET."
 USAGE = "Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)."
 
 
@@ -88,7 +94,7 @@ USAGE = "Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)."
         ("SIZE => INTERVAL '1' DAY", ")", "TUMBLE needs the argument DATA", USAGE),
         ("DATA => TABLE bid, DATA => TABLE b", "DATA", "the argument DATA is given twice", USAGE),
         ("TABLE bid, DATA => TABLE b", "DATA", "the argument DATA is given twice", USAGE),
-        ("DATA => TABLE bid, DESCRIPTOR(ts)", "DESCRIPTOR", 'expected a named argument, found "DESCRIPTOR"', "Existing arguments: DATA, TIMECOL, SIZE, OFFSET."),
+        ("DATA => TABLE bid, ts", "ts", 'expected a named argument, found "ts"', NAMES),
         ("SIZ => INTERVAL '1' DAY", "SIZ", "TUMBLE has no argument SIZ", 'did you mean "SIZE"?'),
         ("TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '1' DAY, 5", "5", "TUMBLE takes at most 4 arguments", USAGE),
         ("TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY", "the end", "", None),

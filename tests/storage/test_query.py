@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from small_job import EPOCH, SmallJob
 
 from sqlstream.errors import QueryError
-from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.filesystem import LocalFilesystem, Warehouse
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.jobs import Status, write_status
 from sqlstream.storage.query import list_relations, open_query, translate
@@ -144,6 +144,29 @@ def test_state_and_results_are_of_one_version_while_the_job_goes_on(tmp_path: Pa
 def contents(job: SmallJob, version: int | None = None) -> tuple[list[tuple], list[tuple]]:
     at = "" if version is None else f" AT (VERSION => {version})"
     return sorted(ask(job, DEPARTURES + at)), sorted(ask(job, "FROM counts" + at))
+
+
+class OvertakenFilesystem(LocalFilesystem):
+    """Lets the job commit a batch and sweep at once, just before the first manifest is read."""
+
+    def __init__(self, job: SmallJob):
+        self.job = job
+        self.overtaken = 0
+
+    def read_text(self, path: str) -> str:
+        if "/manifests/" in path and not self.overtaken:
+            self.overtaken = 1
+            for _ in range(2):
+                self.job.batch([("d", 4, 40)], watermark=20)
+            sweep(self.job.warehouse.fs, self.job.paths, 0, self.job.version, 2 * EPOCH)
+        return super().read_text(path)
+
+
+def test_a_reader_that_is_overtaken_looks_again(job: SmallJob) -> None:
+    warehouse = Warehouse(job.warehouse.root)
+    warehouse.fs = filesystem = OvertakenFilesystem(job)
+    assert ask(warehouse, f"{DEPARTURES} ORDER BY ALL") == [("c", 30, 1), ("d", 40, 8)]
+    assert filesystem.overtaken
 
 
 batches = st.lists(

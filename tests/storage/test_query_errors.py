@@ -293,13 +293,13 @@ FETCH_CASES = [
            |                             ^^^^^""",
     ),
     (
-        f"SELECT {'1, ' * 50}k::INT, {'2, ' * 50} n FROM counts",
+        f"SELECT n::INT, {'1, ' * 50}k::INT, {'2, ' * 50} n::INT FROM counts",
         f"""\
         error: could not convert string 'a' to INT32 when casting from source column k
-          --> query:1:159
+          --> query:1:167
            |
-        1  | SELECT {"1, " * 50}k::INT, {"2, " * 50} n FROM counts
-           | {" " * 158}^^^^^""",
+        1  | SELECT n::INT, {"1, " * 50}k::INT, {"2, " * 50} n::INT FROM counts
+           | {" " * 166}^^^^^""",
     ),
     ("SELECT error('no ' || k) FROM counts", "error: no a"),
 ]

@@ -1,0 +1,111 @@
+"""Sends what PySpark and py4j say on their own, in this process, to the log file instead of the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import traceback
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_LIBRARIES = ("pyspark", "py4j")
+
+
+class _Log(logging.FileHandler):
+    """Appends to the log file while there is one; what cannot be written is not worth a word on the terminal."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # The folder may be gone.
+        with contextlib.suppress(OSError):
+            super().emit(record)
+
+
+_log = logging.getLogger("sqlstream.spark.chatter")
+_installed = False
+
+
+def divert(log_file: str) -> None:
+    """Send warnings, log records and stray tracebacks of PySpark and py4j to the file, from now on and after Spark's end."""
+    global _installed
+    handler = _Log(log_file, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in (*_LIBRARIES, _log.name):
+        logger = logging.getLogger(name)
+        for old in logger.handlers[:]:
+            logger.removeHandler(old)
+            old.close()
+        logger.addHandler(handler)
+        logger.propagate = False
+    if not _installed:
+        _installed = True
+        _divert_warnings()
+        _divert_tracebacks()
+
+
+def note(message: str, *, error: BaseException | bool = False) -> None:
+    """Write to the log file what only someone who looks for the cause wants to read."""
+    _log.warning(message, exc_info=error)
+
+
+def quiet_server(server: Any) -> None:
+    """Have a socketserver log what goes wrong with a request; by default it prints a traceback, also at the JVM's normal end."""
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
+            note("a request of the JVM failed", error=True)
+
+    server.handle_error = handle_error
+
+
+def _divert_warnings() -> None:
+    show = warnings.showwarning
+    ours = (*(_folder(n) for n in _LIBRARIES), str(Path(__file__).parent))
+
+    def showwarning(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        if file is None and filename.startswith(ours):
+            note(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
+        else:
+            show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = showwarning
+
+
+def _divert_tracebacks() -> None:
+    """Log the exceptions that end py4j's threads and finalizers when the JVM is gone."""
+    in_thread, unraisable = threading.excepthook, sys.unraisablehook
+
+    def thread_hook(args: threading.ExceptHookArgs) -> None:
+        if _raised_in_libraries(args.exc_traceback):
+            note("".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)))
+        else:
+            in_thread(args)
+
+    def unraisable_hook(args: Any) -> None:
+        if _raised_in_libraries(args.exc_traceback):
+            note("".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)))
+        else:
+            unraisable(args)
+
+    threading.excepthook, sys.unraisablehook = thread_hook, unraisable_hook
+
+
+def _raised_in_libraries(trace: TracebackType | None) -> bool:
+    frames = traceback.extract_tb(trace)
+    return bool(frames) and frames[-1].filename.startswith(tuple(_folder(n) for n in _LIBRARIES))
+
+
+def _folder(package: str) -> str:
+    import importlib.util
+
+    spec = importlib.util.find_spec(package)
+    return os.path.dirname(spec.origin) if spec and spec.origin else f"<no {package}>"

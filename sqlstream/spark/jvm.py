@@ -1,0 +1,361 @@
+"""Starts and stops Spark: its JVM, quiet and fast, and the session in it.
+
+The JVM is started as `spark-submit` would, without its two scripts and the JVM that they start to build a command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlstream.errors import UsageError
+from sqlstream.spark import chatter
+from sqlstream.spark.class_data import ClassData, class_data
+from sqlstream.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_SECONDS = 120.0
+STOP_SECONDS = 20.0
+
+DEFAULTS: dict[str, str] = {
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # What the switched-off UI would show is kept all the same: in a job of many batches most of the heap.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.session.timeZone": "UTC",
+    # Not possible with state, and a warning in each query.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Else every batch waits for RocksDB to flush and to copy its files.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Else every write reads first, for a count that nobody asks for.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # The default forks a chmod for every file of the checkpoint: 40-50 ms a batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # As many rows as fit into the bytes; without that second limit a batch of large frames failed at 2 GB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",
+    "spark.python.daemon.module": "sqlstream.spark.daemon",
+    # Otherwise the two kinds of tasks differ in an environment variable, and each kind gets a daemon and workers of its own.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # A worker that crashes in native code leaves its Python stack in the error.
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+# On one machine nothing needs the network, nor a name server that takes seconds to know this host.
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+
+# Spark's own: JavaModuleOptions of its launcher; a test compares them.
+_OPENED = (
+    "java.base/java.lang java.base/java.lang.invoke java.base/java.lang.reflect java.base/java.io java.base/java.net "
+    "java.base/java.nio java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic "
+    "java.base/jdk.internal.ref java.base/sun.nio.ch java.base/sun.nio.cs java.base/sun.security.action "
+    "java.base/sun.util.calendar java.security.jgss/sun.security.krb5"
+)
+MODULE_OPTIONS = [
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "--add-modules=jdk.incubator.vector",
+    *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED.split()),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dderby.connection.requireAuthentication=false",
+]
+# The optimizing compiler takes the second core from a start. Its thresholds times ten: a short job ends before it begins (start
+# to first result 5.8 s, not 6.7; 4.8 s without that compiler), and a long one gets it all the same.
+_COMPILER = [
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+]
+
+
+@dataclass(slots=True)
+class _Jvm:
+    """The running JVM: `java` is its command up to the class path, `before` PySpark's gateway when it was started."""
+
+    process: subprocess.Popen[bytes]
+    java: list[str]
+    classes: ClassData | None
+    log_file: str
+    before: tuple[Any, Any]
+    gateway: Any = None
+
+
+_running: _Jvm | None = None
+
+
+def start_spark(
+    *, master: str, conf: Mapping[str, str], log_file: str, pass_fds: Sequence[int] = (), app_name: str = "sqlstream"
+) -> SparkSession:
+    """Start a JVM with a Spark session in it; `conf` (spark.*) goes over DEFAULTS.
+
+    Whatever Spark, its JVM and its Python workers say is appended to `log_file`. The JVM keeps `pass_fds` open as long as it
+    lives. It is in a process session of its own, so no Ctrl-C reaches it, and it ends when this process does, however that ends.
+    The handler of SIGINT stays what it was. One at a time: raise UsageError if there is one, if Java is missing, or if Spark
+    does not start.
+    """
+    global _running
+    java = find_java()
+    local = master.startswith("local")
+    settings = {**DEFAULTS, **(_LOCAL if local else {}), "spark.app.name": app_name, **conf, "spark.master": master}
+    chatter.divert(log_file)
+    if _running is not None or _has_context():
+        raise UsageError("a Spark session is running in this process", hint="Stop it first.")
+    jvm = _launch(java.path, settings, log_file, pass_fds)
+    try:
+        with _connected(jvm, settings):
+            session = _new_session(jvm)
+    except BaseException as e:
+        _end(jvm)
+        if not isinstance(e, Exception) or isinstance(e, UsageError):
+            raise
+        detail = str(getattr(e, "java_exception", None) or e).strip().split("\n")[0]
+        raise UsageError("Spark did not start", detail=detail, hint=f"More is in {log_file}.") from e
+    _running = jvm
+    return session
+
+
+def stop_spark(session: SparkSession) -> None:
+    """Stop the session and wait until its JVM is gone; does nothing if it is already. Never raises for a JVM that died."""
+    global _running
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if _running is None:
+        return
+    jvm, _running = _running, None
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    try:
+        # PySpark waits up to a second for this thread; it can end while the JVM does.
+        session.sparkContext._accumulatorServer = None  # type: ignore[assignment]
+        session.stop()
+    except Exception as e:
+        chatter.note("the JVM was gone before the session was stopped", error=e)
+    finally:
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        SparkContext._active_spark_context = None
+        closing = threading.Thread(target=server.shutdown if server else lambda: None, daemon=True)
+        closing.start()
+        clean = _end(jvm)
+        closing.join(STOP_SECONDS)
+    if jvm.classes is not None and clean:
+        jvm.classes.archive_later(jvm.java, jvm.log_file)
+
+
+def _has_context() -> bool:
+    # Asking must not import PySpark, which takes as long as the JVM needs to be up.
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Sequence[int]) -> _Jvm:
+    spark_home = _spark_home()
+    extra = _extra_classpath(settings)
+    jars = sorted(str(p) for p in (spark_home / "jars").glob("*.jar"))
+    # Archives know no folders, and a class path of the user's would be in nobody else's.
+    classes = None if extra else class_data(java, jars)
+    prefix = [java, *MODULE_OPTIONS, "-cp", ":".join([*extra, *jars])]
+    folder = tempfile.mkdtemp(prefix="sqlstream-")
+    try:
+        properties = os.path.join(folder, "spark.properties")
+        Path(properties).write_text(_properties(settings))
+        info = os.path.join(folder, "gateway")
+        command = [
+            *prefix,
+            *(classes.options if classes else []),
+            *_jvm_options(settings, log_file),
+            *("org.apache.spark.deploy.SparkSubmit", "--properties-file", properties, "--load-spark-defaults"),
+            "pyspark-shell",
+        ]
+        environment = _environment(settings, spark_home) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": info}
+        with open(log_file, "ab") as log:
+            begins = log.tell()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+        jvm = _Jvm(process, prefix, classes, log_file, (None, None))
+        try:
+            # PySpark is imported while the JVM comes up.
+            from pyspark import SparkContext
+
+            jvm.before = (SparkContext._gateway, SparkContext._jvm)
+            _await_gateway(jvm, info, begins)
+        except BaseException:
+            _end(jvm)
+            raise
+        return jvm
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise UsageError("PySpark is not installed", hint="Install it with `pip install pyspark`.")
+    return Path(spec.origin).parent
+
+
+def _extra_classpath(settings: Mapping[str, str]) -> list[str]:
+    paths = [settings.get("spark.driver.extraClassPath", "")]
+    paths += [os.environ.get(name, "") for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")]
+    return [p for p in paths if p]
+
+
+def _jvm_options(settings: Mapping[str, str], log_file: str) -> list[str]:
+    """Return what must be on the JVM's command line; the user's options come last, so they win."""
+    folder = os.path.dirname(os.path.abspath(log_file))
+    library_path = settings.get("spark.driver.extraLibraryPath")
+    return [
+        f"-Xmx{settings['spark.driver.memory']}",
+        *_COMPILER,
+        f"-XX:ErrorFile={os.path.join(folder, 'hs_err_pid%p.log')}",
+        f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
+        *([f"-Djava.library.path={library_path}"] if library_path else []),
+        *shlex.split(settings.get("spark.driver.defaultJavaOptions", "")),
+        *shlex.split(settings.get("spark.driver.extraJavaOptions", "")),
+    ]
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    """Return settings as a Java properties file: on a command line everybody could read the secrets among them."""
+
+    def escaped(value: str) -> str:
+        return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+    return "".join(f"{key}={escaped(str(value))}\n" for key, value in settings.items())
+
+
+def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str]:
+    """Return the JVM's environment, which is its Python workers' too."""
+    unwanted = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
+    environment = {k: v for k, v in os.environ.items() if k not in unwanted}
+    environment |= {"SPARK_CONNECT_MODE": "0", "PYTHONHASHSEED": "0", "PYSPARK_PYTHON": _python(settings)}
+    master = settings["spark.master"]
+    if master.startswith("local"):
+        environment = _LOCAL_ENVIRONMENT | environment
+    if not master.startswith("local") or master.startswith("local-cluster"):
+        # Executor processes are started from there. Without it Spark leaves the zip of PySpark's sources off its workers' path,
+        # and they take the installed one, which is compiled.
+        environment["SPARK_HOME"] = str(spark_home)
+    return environment
+
+
+def _python(settings: Mapping[str, str]) -> str:
+    return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def _await_gateway(jvm: _Jvm, info: str, begins: int) -> None:
+    """Wait for the JVM to say where its gateway listens, then connect to it."""
+    deadline = time.monotonic() + START_SECONDS
+    while not os.path.exists(info):
+        if jvm.process.poll() is not None or time.monotonic() > deadline:
+            with open(jvm.log_file, errors="replace") as log:
+                log.seek(begins)
+                said = [line.strip() for line in log if line.strip()]
+            detail = said[-1] if said else f"It ended with code {jvm.process.poll()}."
+            raise UsageError("Spark's JVM did not start", detail=detail, hint=f"More is in {jvm.log_file}.")
+        time.sleep(0.005)
+    with open(info, "rb") as file:
+        port, length = struct.unpack("!ii", file.read(8))
+        secret = file.read(length).decode()
+    from pyspark.java_gateway import launch_gateway
+
+    with _variables(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
+        jvm.gateway = launch_gateway()  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _connected(jvm: _Jvm, settings: Mapping[str, str]) -> Iterator[None]:
+    """Have PySpark use this JVM, and keep the SIGINT handler, which a SparkContext replaces."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = SparkContext._jvm = None
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if in_main else None
+    try:
+        with _variables(PYSPARK_PYTHON=_python(settings)):
+            yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _new_session(jvm: _Jvm) -> SparkSession:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext(gateway=jvm.gateway)
+    chatter.quiet_server(context._accumulatorServer)
+    return SparkSession(context)
+
+
+def _end(jvm: _Jvm) -> bool:
+    """End the JVM by closing its standard input, and wait for it; return whether it ended by itself."""
+    from pyspark import SparkContext
+
+    if jvm.gateway is not None:
+        with contextlib.suppress(Exception):
+            jvm.gateway.shutdown()
+    SparkContext._gateway, SparkContext._jvm = jvm.before
+    with contextlib.suppress(OSError):
+        assert jvm.process.stdin is not None
+        jvm.process.stdin.close()
+    try:
+        return jvm.process.wait(STOP_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        jvm.process.kill()
+        jvm.process.wait()
+        return False
+
+
+@contextlib.contextmanager
+def _variables(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

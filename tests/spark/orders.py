@@ -1,0 +1,85 @@
+"""A small stream with everything that makes recovery hard: disorder, NULLs, many windows, values that must be kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+
+FILES = 30
+ROWS = 2_000
+SCRIPT = """
+CREATE TABLE orders (id BIGINT, shop STRING, price DECIMAL(10, 2), ts TIMESTAMP(3),
+    WATERMARK FOR ts AS ts - INTERVAL '2' MINUTE)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'parquet', 'source.max-files-per-batch' = '1');
+
+CREATE TABLE sales (shop STRING, window_start TIMESTAMP(3), n BIGINT, total DECIMAL(38, 2), prices BIGINT, first_id BIGINT);
+
+INSERT INTO sales
+WITH by_shop AS (
+    SELECT shop, window_start, window_end, COUNT(*) AS n, SUM(price) AS total,
+        COUNT(DISTINCT price) AS prices, MIN(id) AS first_id
+    FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '30' SECOND))
+    GROUP BY shop, window_start, window_end
+)
+SELECT shop, window_start, n, total, prices, first_id FROM by_shop;
+"""
+BATCH = """
+SELECT shop, time_bucket(INTERVAL '30 seconds', ts, TIMESTAMP '1970-01-01') AS window_start, count(*) AS n,
+    sum(price) AS total, count(DISTINCT price) AS prices, min(id) AS first_id
+FROM read_parquet('{path}/*.parquet') GROUP BY ALL ORDER BY ALL
+"""
+
+
+def write_orders(folder: Path, files: int = FILES, rows: int = ROWS) -> None:
+    """Write files whose rows are up to a minute out of order, also across files."""
+    folder.mkdir(parents=True)
+    with duckdb.connect() as con:
+        for number in range(files):
+            con.execute(
+                f"""COPY (
+                    SELECT i AS id, CASE WHEN hash(i) % 20 = 0 THEN NULL ELSE 'shop ' || hash(i, 1) % 7 END AS shop,
+                        CAST(hash(i, 2) % 500 AS DECIMAL(10, 2)) / 4 AS price,
+                        TIMESTAMP '2026-01-01' + to_milliseconds(CAST(i * 20 + hash(i, 3) % 60000 AS BIGINT)) AS ts
+                    FROM range({number * rows}, {(number + 1) * rows}) t(i)
+                ) TO '{folder}/{number:03d}.parquet' (FORMAT parquet)"""
+            )
+            moment = 1_700_000_000 + number
+            os.utime(folder / f"{number:03d}.parquet", (moment, moment))
+
+
+def batch_answer(folder: Path) -> list[tuple[object, ...]]:
+    """Return what DuckDB says about all rows at once."""
+    with duckdb.connect() as con:
+        return con.execute(BATCH.format(path=folder)).fetchall()
+
+
+def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start `sqlstream run` in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sqlstream", "run", "orders.sql", *arguments],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill a run and everything that it started, as a crash of the machine would."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def wait_until(condition: object, seconds: float = 60.0) -> None:
+    """Poll a condition until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not come to this in time"
+        time.sleep(0.02)

@@ -1,0 +1,140 @@
+"""Whatever is killed, and whenever: results, state and versions are those of an unbroken run, and DuckDB's batch answer."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from orders import ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
+
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import last_committed
+from sqlstream.storage.query import open_query
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+RESULT = "SELECT * FROM sales ORDER BY ALL"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write_orders(tmp_path / "in")
+    (tmp_path / "orders.sql").write_text(SCRIPT)
+    (tmp_path / "udfs").mkdir()
+    return tmp_path
+
+
+def ask(project: Path, sql: str) -> list[tuple[object, ...]]:
+    return open_query(Warehouse(str(project / "warehouse")), sql).fetchall()
+
+
+def version(project: Path) -> int:
+    warehouse = Warehouse(str(project / "warehouse"))
+    committed = last_committed(warehouse.fs, warehouse.job("sales"))
+    return -1 if committed is None else committed
+
+
+def finish(project: Path, *arguments: str) -> str:
+    run = start(project, *arguments)
+    output, _ = run.communicate(timeout=180)
+    assert run.returncode == 0, output
+    return output
+
+
+def test_ten_kills_change_nothing(project: Path) -> None:
+    expected = batch_answer(project / "in")
+    finish(project, "--warehouse", "unbroken")
+    unbroken = open_query(Warehouse(str(project / "unbroken")), "SELECT version, watermark FROM sqlstream.snapshots")
+    moments = random.Random(4)
+    kills = 0
+    for _ in range(10):
+        before = version(project)
+        run = start(project)
+        # From the first moment of a batch to the middle of the next ones: also between its commit and Spark's.
+        wait_until(lambda before=before, run=run: version(project) > before or run.poll() is not None)
+        if run.poll() is not None:
+            run.communicate()
+            break
+        try:
+            run.wait(moments.uniform(0.0, 1.2))
+            run.communicate()
+        except Exception:
+            kill_group(run)
+            kills += 1
+    finish(project)
+    assert kills >= 8
+    assert ask(project, RESULT) == expected
+    assert ask(project, "SELECT version, watermark FROM sqlstream.snapshots") == unbroken.fetchall()
+    assert ask(project, "SELECT status, rows_in, rows_out FROM sqlstream.jobs") == [
+        ("FINISHED", 30 * ROWS, len(expected))
+    ]
+    assert ask(project, "SELECT count(*) FROM state.sales.by_shop") == [(0,)]
+
+
+def test_an_old_version_of_a_finished_job_shows_its_open_windows(project: Path) -> None:
+    finish(project)
+    found = ask(
+        project,
+        "SELECT s.version, s.watermark, (SELECT min(window_end) FROM state.sales.by_shop AT (VERSION => 10)) AS low,"
+        " (SELECT sum(n) FROM state.sales.by_shop AT (VERSION => 10)) AS open,"
+        " (SELECT sum(n) FROM sales AT (VERSION => 10)) AS closed FROM sqlstream.snapshots s WHERE s.version = 10",
+    )
+    [(_, watermark, low, open_rows, closed)] = found
+    assert low > watermark
+    assert open_rows + closed == 11 * ROWS
+
+
+def test_a_killed_python_worker_is_replaced(project: Path) -> None:
+    run = start(project)
+    wait_until(lambda: version(project) >= 2)
+    killed = 0
+    for child in psutil.Process(run.pid).children(recursive=True):
+        if "java" not in child.name() and killed < 3:
+            child.kill()
+            killed += 1
+    output, _ = run.communicate(timeout=180)
+    assert killed > 0
+    assert run.returncode == 0, output
+    assert ask(project, RESULT) == batch_answer(project / "in")
+
+
+def test_a_killed_executor_is_replaced(project: Path) -> None:
+    run = start(project, "--set", "spark.master=local-cluster[2,1,1024]")
+
+    def executors() -> list[psutil.Process]:
+        found = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
+        return [p for p in found if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
+
+    wait_until(lambda: version(project) >= 2 or run.poll() is not None, 120)
+    os.kill(executors()[0].pid, signal.SIGKILL)
+    output, _ = run.communicate(timeout=240)
+    assert run.returncode == 0, output
+    assert ask(project, RESULT) == batch_answer(project / "in")
+
+
+def test_ctrl_c_stops_after_the_batch_and_the_job_goes_on(project: Path) -> None:
+    run = start(project)
+    wait_until(lambda: version(project) >= 2)
+    os.kill(run.pid, signal.SIGINT)
+    output, _ = run.communicate(timeout=60)
+    assert run.returncode == 0, output
+    assert "Traceback" not in output
+    assert ask(project, "SELECT status FROM sqlstream.jobs") == [("STOPPED",)]
+    assert "skipped" not in finish(project)
+    assert "is finished and was skipped" in finish(project)
+    assert ask(project, RESULT) == batch_answer(project / "in")
+
+
+def test_a_job_runs_once_at_a_time(project: Path) -> None:
+    run = start(project)
+    wait_until(lambda: version(project) >= 0)
+    second = start(project)
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 2, output
+    assert str(run.pid) in output
+    kill_group(run)
+    finish(project)
+    assert ask(project, RESULT) == batch_answer(project / "in")
