@@ -73,7 +73,8 @@ def newest(column: str) -> int:
     """Return a number that `sqlstream.jobs` has about the job, or -1 while there is none."""
     done = query(f"SELECT {column} FROM sqlstream.jobs WHERE job = 'departures'", "--format", "csv")
     words = done.stdout.split()
-    return int(words[1]) if done.returncode == 0 and len(words) == 2 else -1
+    value = words[1].strip('"') if done.returncode == 0 and len(words) == 2 else ""
+    return int(value) if value else -1
 
 
 def demo() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import duckdb
 from sqlglot import exp
@@ -24,9 +25,7 @@ class Judge:
     def __init__(self, con: duckdb.DuckDBPyConnection):
         self.con = con
         con.execute("SET VARIABLE _now = make_timestamptz(0)")
-        rows = con.execute("SELECT DISTINCT function_name, function_type FROM duckdb_functions()").fetchall()
-        self.aggregates = {name for name, kind in rows if kind == "aggregate"}
-        self.functions = {name for name, kind in rows if kind in ("scalar", "aggregate", "macro")}
+        self.aggregates, self.functions = _built_in()
 
     def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: Source) -> list[str]:
         """Return the DuckDB types of bound expressions over a schema; raise BindError at the part that does not fit."""
@@ -102,6 +101,15 @@ class Judge:
         # The whole list would be no hint.
         near = [f for f in self.functions if f[:1] == name[:1].lower()]
         return sorted(near) or sorted(self.functions)
+
+
+@cache
+def _built_in() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of DuckDB's aggregates, and of all its functions that can stand in an expression."""
+    with duckdb.connect(config={"threads": 1}) as con:
+        rows = con.execute("SELECT DISTINCT function_name, function_type FROM duckdb_functions()").fetchall()
+    aggregates = frozenset(name for name, kind in rows if kind == "aggregate")
+    return aggregates, frozenset(name for name, kind in rows if kind in ("scalar", "aggregate", "macro"))
 
 
 def empty(schema: Schema) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -128,12 +128,8 @@ class Commits:
             self.warehouse.fs, paths.root, 0, [sink_declaration(self.job)], self._sink, self.job.retention_ms
         )
         bucket.adopt(ROWS, segments)
-        self._sink = bucket.commit(self._con, batch, time, None)
-
-    @cached_property
-    def _con(self) -> duckdb.DuckDBPyConnection:
-        # For compaction; opening one takes longer than a small batch.
-        return duckdb.connect(config={"threads": 1})
+        with _connection().cursor() as con:
+            self._sink = bucket.commit(con, batch, time, None)
 
     def _measure(self, message: dict[str, Any], time: int) -> None:
         if "operator" in message:
@@ -166,6 +162,12 @@ class Commits:
 def sink_declaration(job: Job) -> TableDeclaration:
     """Return the one table in a sink's directory."""
     return TableDeclaration(ROWS, tuple(Column(name, type) for name, type in job.plan.sink.columns))
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    # For compaction; to open one takes as long as a small batch.
+    return duckdb.connect(config={"threads": 1})
 
 
 def _nothing_seen() -> dict[str, Any]:

@@ -238,7 +238,11 @@ class StreamingParser(WindowParser):
 
     def _parse_paren(self) -> exp.Expr | None:
         this = super()._parse_paren()
-        if isinstance(this, exp.Tuple) and len(this.expressions) == 1:
+        if (
+            isinstance(this, exp.Tuple)
+            and len(this.expressions) == 1
+            and not isinstance(this.expressions[0], exp.Query)
+        ):
             # sqlglot writes (x,) as (x).
             return self.expression(exp.Anonymous(this="row", expressions=this.expressions))
         return this

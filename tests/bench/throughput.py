@@ -1,0 +1,141 @@
+"""One run of one system over one data set. `__main__` starts each in a process of its own, so that its memory can be told.
+
+    python -m tests.bench.throughput '{"system": "sqlstream", "work": "many_keys", ...}'  prints a Run as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from tests.bench import plain_spark
+from tests.bench.commits import batch_seconds, median_ms
+from tests.bench.data import Dataset
+from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
+
+SQLSTREAM, SPARK_HEAP, SPARK_ROCKSDB, DUCKDB = "sqlstream", "Spark, heap store", "Spark, RocksDB store", "DuckDB batch"
+SPARK = "Spark"
+DUCKDB_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to run: a system, a work, its input, and where it may write."""
+
+    system: str
+    work: str
+    data: str
+    rows: int
+    files: int
+    batches: int
+    warm_up: int
+    cores: int
+    folder: str
+
+    @property
+    def files_per_batch(self) -> int:
+        return self.files // self.batches
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of it.
+
+    `rows_per_second` is over all warm batches together, `batch_ms` is the median of one; `whole_seconds` counts everything
+    from the start of the process's work (the session, too) to its end.
+    """
+
+    rows_per_second: float
+    batch_ms: float
+    whole_seconds: float
+    summary: list[int]
+
+
+def measure(task: Task) -> Run:
+    """Run a task in this process."""
+    work = work_named(task.work)
+    match task.system:
+        case "sqlstream":
+            return _sqlstream(task, work)
+        case "DuckDB batch":
+            return _duckdb(task, work)
+        case _:
+            return _spark(task, work)
+
+
+def _warm(task: Task, checkpoint: Path, begun: float, summary: list[int]) -> Run:
+    whole = time.time() - begun
+    seconds = batch_seconds(checkpoint, task.batches, task.warm_up)
+    rows = task.rows // task.batches
+    return Run(rows * len(seconds) / sum(seconds), median_ms(seconds), whole, summary)
+
+
+def _sqlstream(task: Task, work: Work) -> Run:
+    from sqlstream import Session
+
+    begun = time.time()
+    folder = Path(task.folder)
+    (folder / "project").mkdir(parents=True)
+    warehouse = folder / "warehouse"
+    options = {"parallelism.default": str(task.cores)}
+    with Session(str(folder / "project"), str(warehouse), options) as session:
+        job = session.sql(sqlstream_script(work, task.data, task.files_per_batch))
+        assert job is not None
+        job.wait()
+        summary = session.query(_summary(work, task, OUTPUT)).fetchall()[0]
+    return _warm(task, warehouse / "jobs" / OUTPUT / "checkpoint", begun, list(summary))
+
+
+def _spark(task: Task, work: Work) -> Run:
+    begun = time.time()
+    folder = Path(task.folder)
+    folder.mkdir(parents=True)
+    plain_spark.run(work, task.data, task.files_per_batch, task.cores, folder, rocksdb=task.system == SPARK_ROCKSDB)
+    whole_ended = time.time()
+    with duckdb.connect() as con:
+        rows = f"read_parquet('{folder}/{OUTPUT}/*.parquet')"
+        [summary] = con.execute(_summary(work, task, rows)).fetchall()
+    run = _warm(task, folder / "checkpoint", begun, list(summary))
+    return Run(run.rows_per_second, run.batch_ms, whole_ended - begun, run.summary)
+
+
+def _duckdb(task: Task, work: Work) -> Run:
+    begun = time.time()
+    folder = Path(task.folder)
+    folder.mkdir(parents=True)
+    target = folder / "result.parquet"
+    seconds = []
+    with duckdb.connect(config={"threads": task.cores, "preserve_insertion_order": False}) as con:
+        for _ in range(DUCKDB_RUNS):
+            start = time.perf_counter()
+            con.execute(f"COPY ({duckdb_query(work, task.data)}) TO '{target}' (FORMAT parquet, COMPRESSION lz4)")
+            seconds.append(time.perf_counter() - start)
+        [summary] = con.execute(_summary(work, task, f"read_parquet('{target}')")).fetchall()
+    median = statistics.median(seconds)
+    return Run(task.rows / median, median * 1000, time.time() - begun, list(summary))
+
+
+def _summary(work: Work, task: Task, rows: str) -> str:
+    closed = Dataset(Path(task.data), task.rows, work.keys, task.files).closed_until
+    return work.summary.format(rows=rows, closed_until=closed)
+
+
+def main(arguments: Mapping[str, Any]) -> None:
+    result = json.dumps(asdict(measure(Task(**arguments))))
+    print(result)
+    sys.stdout.flush()
+    # Nothing is left to clean up; DuckDB's clean-up at the end of Python prints about itself.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
