@@ -89,7 +89,7 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = Binder(self.catalog, Judge(self._con))
+            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions))
         return self._binder
 
     def scripts(self, sources: Iterable[Source]) -> list[PlannedJob]:

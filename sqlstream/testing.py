@@ -38,7 +38,7 @@ from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job
-from sqlstream.sql.nodes import CreateTable, Insert, Statement
+from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
@@ -75,25 +75,41 @@ class Stream:
         self.compiler.add_functions(self._functions)
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
+        # Tables that are fed, as they were declared, and those that jobs write.
+        self._declared: dict[str, Table] = {}
+        self._written: set[str] = set()
         self.script(script, name)
 
     def script(self, text: str, name: str = "test") -> None:
         """Run further statements."""
-        statements = parse_script(Source(name, text))
-        written = {s.target.text.lower() for s in statements if isinstance(s, Insert)}
-        for statement in statements:
-            planned = self.compiler.statement(statement)
-            if isinstance(statement, CreateTable) and statement.name.text.lower() not in written:
-                self._feed_from_files(statement)
+        for statement in parse_script(Source(name, text)):
+            planned = self.compile(statement)
             if planned is not None:
                 self._start(planned)
 
-    def _feed_from_files(self, statement: Statement) -> None:
-        assert isinstance(statement, CreateTable)
-        table = self.compiler.catalog.relation(statement.name.text)
-        if isinstance(table, Table) and table.connector is None:
-            options = {"connector": "filesystem", "format": "parquet", "path": self._directory.name}
+    def compile(self, statement: Statement) -> PlannedJob | None:
+        """Compile a statement as a session does, except that a table which nobody writes is fed by `batch`."""
+        match statement:
+            case CreateTable() | Drop():
+                self._declare_again(statement.name.text)
+            case Insert():
+                self._declare_again(statement.target.text)
+        planned = self.compiler.statement(statement)
+        if isinstance(statement, CreateTable):
+            self._feed(statement.name.text)
+        return planned
+
+    def _feed(self, name: str) -> None:
+        table = self.compiler.catalog.relation(name)
+        if isinstance(table, Table) and table.connector is None and name.lower() not in self._written:
+            self._declared[name.lower()] = table
+            options = {"connector": "filesystem", "format": "parquet", "path": table.name}
             self.compiler.catalog.add(replace(table, options=options))
+
+    def _declare_again(self, name: str) -> None:
+        """Make a table what its declaration says."""
+        if (table := self._declared.pop(name.lower(), None)) is not None:
+            self.compiler.catalog.add(table)
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
@@ -101,6 +117,7 @@ class Stream:
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = LocalRun(job)
+        self._written.add(planned.physical.sink.table.name.lower())
 
     def batch(self, table: str, rows: Rows) -> None:
         """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
@@ -292,7 +309,7 @@ def typed_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
         f"{n if given else f'CAST(NULL AS {c.type})'} AS {quote_name(c.name)}"
         for n, c in zip(names, columns, strict=True)
     )
-    return _connection().execute(f"SELECT {items} FROM {source}", values).to_arrow_table()
+    return _connection().sql(f"SELECT {items} FROM {source}", params=values).to_arrow_table()
 
 
 def _microseconds(time: int | str) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog, Table, View
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.intervals import microseconds
@@ -184,7 +184,8 @@ class Binder:
         replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
         for name in (*excluded, *replaced):
             if scope.find(name) is None:
-                raise BindError(f'column "{name}" does not exist in {scope.described}', span)
+                hint = missing("column", name, [f.name for f in scope.schema])
+                raise BindError(f'column "{name}" does not exist in {scope.described}', span, hint=hint)
         columns = []
         for column in scope.schema:
             if column.name.lower() not in excluded:

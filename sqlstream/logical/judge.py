@@ -20,12 +20,16 @@ _NO_MATCH = re.compile(r"No function matches the given name and argument types '
 
 
 class Judge:
-    """Types of expressions over a schema, by preparing them against an empty table. Functions are registered in `con`."""
+    """Types of expressions over a schema, by preparing them against an empty table.
 
-    def __init__(self, con: duckdb.DuckDBPyConnection):
+    The user's functions, whose names are given, are registered in `con`.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, functions: Iterable[str] = ()):
         self.con = con
         con.execute("SET VARIABLE _now = make_timestamptz(0)")
-        self.aggregates, self.functions = _built_in()
+        self.aggregates, built_in = _built_in()
+        self.functions = built_in.union(functions)
 
     def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: Source) -> list[str]:
         """Return the DuckDB types of bound expressions over a schema; raise BindError at the part that does not fit."""
@@ -91,9 +95,8 @@ class Judge:
                 f'function "{name}" does not exist', span, hint=missing("function", name, self._near(name))
             )
         if found := _NO_MATCH.search(text):
-            return BindError(
-                f"no function fits {found.group(1)}", span, hint="Cast the arguments to the types it takes."
-            )
+            call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
+            return BindError(f"no function fits {call}", span, hint="Cast the arguments to the types it takes.")
         message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
         return BindError(message[:1].lower() + message[1:].rstrip(".!"), span)
 

@@ -51,9 +51,8 @@ class Scope:
         span = span_of(column, self.source)
         existing = [f.name for f in self.schema]
         if len(names) > 1 and names[0].lower() != self.alias.lower():
-            return BindError(
-                f'"{names[0]}" is neither a table nor a column here', span, hint=missing("column", names[0], existing)
-            )
+            hint = missing("name", names[0], [self.alias, *existing] if self.alias else existing)
+            return BindError(f'"{names[0]}" is neither a table nor a column here', span, hint=hint)
         name = names[-1] if len(names) == 1 else names[1]
         return BindError(
             f'column "{name}" does not exist in {self.described}', span, hint=missing("column", name, existing)

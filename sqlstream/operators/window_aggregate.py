@@ -203,7 +203,7 @@ class WindowAggregate:
         if relations[PARTIALS] is not None:
             empty = {t.name: empty_relation(t) for t in self.tables}
             sql = self.current({name: sql or empty[name] for name, sql in relations.items()})
-            yield from con.sql(encoded(self.outputs, f"({sql})")).fetch_record_batch(BATCH_ROWS)
+            yield from con.sql(encoded(self.outputs, f"({sql})")).to_arrow_reader(BATCH_ROWS)
 
 
 def empty_relation(table: TableDeclaration) -> str:

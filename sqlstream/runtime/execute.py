@@ -11,13 +11,14 @@ import pyarrow as pa
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET, Frame, pack
+from sqlstream.storage.segments import quote_name
 
 BATCH_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class ScanStats:
-    """What a scan saw in a batch: rows read, rows dropped for a NULL time attribute, newest event time and watermark."""
+    """What a scan saw in a batch: rows read, rows dropped for want of an event time, newest event time and watermark."""
 
     rows: int = 0
     null_rows: int = 0
@@ -56,12 +57,13 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
     if scan.time_column is None:
         [(count,)] = con.execute(f"SELECT count(*) FROM ({rows})").fetchall()
         return rows, ScanStats(rows=count)
-    time = '"' + scan.time_column.replace('"', '""') + '"'
+    # Infinity is no time either: no window holds it.
+    timed = f"isfinite({quote_name(scan.time_column)})"
     [found] = con.execute(
-        f"SELECT count(*), count(*) - count({time}), max(epoch_us({time})), "
-        f"max(epoch_us({scan.watermark})) FILTER (WHERE {time} IS NOT NULL) FROM ({rows})"
+        f"SELECT count(*), count(*) - count_if({timed}), max(epoch_us({quote_name(scan.time_column)})), "
+        f"max(epoch_us({scan.watermark})) FILTER (WHERE {timed}) FROM ({rows})"
     ).fetchall()
-    return f"SELECT * FROM ({rows}) WHERE {time} IS NOT NULL", ScanStats(*found)
+    return f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
 
 
 def part_batches(
@@ -75,9 +77,9 @@ def part_batches(
     for name, sql in fragment.parts:
         body = f"WITH _rows AS ({computed}) {sql}"
         if fragment.exchange is not None:
-            keys = ", ".join('"' + k.replace('"', '""') + '"' for k in fragment.exchange.keys)
+            keys = ", ".join(map(quote_name, fragment.exchange.keys))
             body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({body})"
-        yield name, con.sql(body).fetch_record_batch(BATCH_ROWS)
+        yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 
 def frames(
@@ -96,7 +98,7 @@ def explain_overflow(
     """Return an error that names the column and the row whose value the sink's table cannot hold, if that was it."""
     computed = f"WITH _input AS ({rows}) {fragment.rows}"
     for name, type in sink.columns:
-        column = '"' + name.replace('"', '""') + '"'
+        column = quote_name(name)
         refused = f"{column} IS NOT NULL AND TRY_CAST({column} AS {type}) IS NULL"
         found = con.execute(f"SELECT * FROM ({computed}) WHERE {refused} LIMIT 1")
         names = [d[0] for d in found.description or ()]

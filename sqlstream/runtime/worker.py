@@ -54,7 +54,9 @@ class Job:
 # Registers user functions in a connection (functions/ comes after physical/ in the import order).
 Register = Callable[[duckdb.DuckDBPyConnection, Sequence[Function]], None]
 
-_connections: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
+# Jobs of this process whose connections stay open.
+KEPT = 8
+_connections: dict[tuple[object, ...], duckdb.DuckDBPyConnection] = {}
 
 
 @contextmanager
@@ -64,9 +66,11 @@ def connection(job: Job, register: Register) -> Iterator[duckdb.DuckDBPyConnecti
     The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
     process never uses its parent's.
     """
-    key = (os.getpid(), job.fingerprint)
+    key = (os.getpid(), job.fingerprint, job.functions, job.memory)
     if key not in _connections:
         _connections[key] = _open(job, register)
+        for old in list(_connections)[:-KEPT]:
+            _connections.pop(old).close()
     con = _connections[key].cursor()
     try:
         con.execute(f"SET TimeZone = '{job.zone}'")

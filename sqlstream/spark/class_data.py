@@ -2,8 +2,8 @@
 
 It takes the start of a session from 4 s to 2 s, and 2 s from the first batch. A run that finds no archive has its JVM write down
 the classes that it loads, which costs nothing noticeable; after it, a process of the lowest priority makes the archive from that
-list (half a minute of one core, 200 MB in the user's cache). Archiving in the job's own JVM instead slowed that job down by a half
-and its exit by ten seconds. The JVM ignores an archive that does not fit, and SQLSTREAM_CDS=off leaves all of this out.
+list (half a minute of one core, 200 MB in the user's cache). Archiving in the job's own JVM instead slowed that job by a half and
+its exit by ten seconds. The JVM ignores an archive that does not fit, and SQLSTREAM_CDS=off leaves all of this out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _SEEN_IN_A_JOB = "org/apache/spark/sql/execution/streaming/state/RocksDBStateSto
 # Archives stay for this many Javas and environments, the last used ones.
 _KEPT = 2
 _LEFTOVER_SECONDS = 86_400.0
+_making: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class ClassData:
             return None
         command = [sys.executable, "-m", "sqlstream.spark.class_data", str(self.archive), str(self.record), *java]
         with open(log_file, "ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -57,6 +58,9 @@ class ClassData:
                 cwd=self.archive.parent,
                 start_new_session=True,
             )
+        # Nobody waits for it, of which Popen complains when it is collected.
+        _making.append(process)
+        return process
 
     def discard(self) -> None:
         """Delete what this run has recorded."""

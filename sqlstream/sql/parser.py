@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.sql.spans import mark, marks
+from sqlstream.sql.spans import mark, marks, name_span
 from sqlstream.sql.windows import WindowParser
 
 T = TypeVar("T")
@@ -230,6 +230,14 @@ class StreamingParser(WindowParser):
         if literal := self._parse_typed_literal():
             return self._parse_column_ops(literal)
         return super()._parse_type(parse_interval, fallback_to_identifier)
+
+    def _parse_column_ops(self, this: exp.Expr | None) -> exp.Expr | None:
+        result = super()._parse_column_ops(this)
+        # sqlglot makes bare names of the columns in front of such a call, so that nobody would resolve them.
+        for dot in result.find_all(exp.Dot) if result and result is not this else ():
+            if isinstance(call := dot.expression, exp.Anonymous):
+                raise self._refused("a call behind a dot", name_span(call, self.source), f"Write {call.name}(..).")
+        return result
 
     def _parse_is_rhs(self, distinct: bool = False) -> exp.Expr | None:
         # In `x IS TRUE::VARCHAR` it is the predicate that is cast.

@@ -44,7 +44,7 @@ def write_orders(folder: Path, files: int = FILES, rows: int = ROWS) -> None:
             con.execute(
                 f"""COPY (
                     SELECT i AS id, CASE WHEN hash(i) % 20 = 0 THEN NULL ELSE 'shop ' || hash(i, 1) % 7 END AS shop,
-                        CAST(hash(i, 2) % 500 AS DECIMAL(10, 2)) / 4 AS price,
+                        CAST(CAST(hash(i, 2) % 500 AS DOUBLE) / 4 AS DECIMAL(10, 2)) AS price,
                         TIMESTAMP '2026-01-01' + to_milliseconds(CAST(i * 20 + hash(i, 3) % 60000 AS BIGINT)) AS ts
                     FROM range({number * rows}, {(number + 1) * rows}) t(i)
                 ) TO '{folder}/{number:03d}.parquet' (FORMAT parquet)"""

@@ -65,7 +65,6 @@ select * like 'x%' from range(1) t(x);
 select #1, a: x, b: x + 1 from range(1) t(x);
 from (values (1,2)) t(a,b) select a where b = 2;
 from range(3);
-select 'x'.upper().lower(), [1].list_sum(), x.abs() from (select -1 x);
 select try(1/0), error is null from (select null error);
 select greatest(1,2), least(1,2), round(1.25,1), floor(1.5), ceil(1.5), ceiling(1.5), trunc(1.5), sign(-1), mod(5,3), pow(2,3), sqrt(4), cbrt(8), exp(1), ln(1), log(10), log(2,8), log2(8), log10(10), pi(), degrees(1), radians(1), sin(1), atan2(1,2), isnan(1.0), isinf(1.0), isfinite(1.0), gcd(4,6), lcm(4,6), factorial(3), even(2.5), bit_count(5), gamma(2), setseed(0.5), hash('a') > 0, nextafter(1.0, 2.0), add(1,2), subtract(1,2), multiply(1,2), divide(4,2), fdiv(1,2), fmod(5,3), xor(1,2);
 select current_date = today(), current_timestamp = now(), typeof(current_time), typeof(localtime), typeof(localtimestamp), typeof(get_current_timestamp()), typeof(current_localtimestamp()), current_database(), current_schema(), version() is not null, current_user, session_user, typeof(transaction_timestamp()), current_catalog;

@@ -112,6 +112,8 @@ STATEMENTS = [
     ("SELECT INTERVAL '1' SECOND(3) FROM t", "INTERVAL '1' SECOND(3)"),
     ("SELECT CAST(a AS INTERVAL DAY TO SECOND) FROM t", "INTERVAL DAY TO SECOND"),
     ("SELECT 5! FROM t", "!"),
+    ("SELECT t.a.upper() FROM t", "upper"),
+    ("SELECT f(a).b.sum() OVER () FROM t", "sum"),
     ("SELECT 0xff FROM t", "0xff"),
 ]
 

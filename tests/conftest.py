@@ -1,0 +1,75 @@
+"""Collects golden scripts (see `golden`): an item per case. `--update` writes what comes out in the place of what should."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from golden import Case, InProcess, Record, Runner, fits, parse, run, updated
+from slt_functions import FUNCTIONS
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="rewrite the expected results of golden scripts")
+    parser.addoption("--spark", action="store_true", help="run golden scripts on Spark, not in process")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return Script.from_parent(parent, path=file_path) if file_path.suffix == ".slt" else None
+
+
+class Script(pytest.File):
+    """A golden script."""
+
+    def collect(self) -> Iterator[CaseItem]:
+        self.shown: list[tuple[Record, list[str]]] = []
+        for case in parse(self.path):
+            yield CaseItem.from_parent(self, name=case.name or self.path.stem, case=case)
+
+    def teardown(self) -> None:
+        if self.config.getoption("update"):
+            text = self.path.read_text()
+            new = updated(text, {record.line: (record, shown) for record, shown in self.shown}.values())
+            if new != text:
+                self.path.write_text(new)
+
+
+class Different(Exception):
+    """A case did not show what it should."""
+
+
+class CaseItem(pytest.Item):
+    """A case of a golden script."""
+
+    def __init__(self, *, case: Case, **arguments: object):
+        super().__init__(**arguments)  # type: ignore[arg-type]
+        self.case = case
+
+    def runner(self) -> Runner:
+        if self.config.getoption("spark"):
+            from slt_spark import OnSpark
+
+            return OnSpark(FUNCTIONS)
+        return InProcess(FUNCTIONS)
+
+    def runtest(self) -> None:
+        runner = self.runner()
+        script = self.parent
+        assert isinstance(script, Script)
+        try:
+            for record, shown in run(self.case, runner):
+                script.shown.append((record, shown))
+                if not fits(record, shown) and not self.config.getoption("update"):
+                    difference = difflib.unified_diff(record.expected, shown, "expected", "shown", lineterm="", n=99)
+                    raise Different(f"{self.path}:{record.line}\n" + "\n".join(difference))
+        finally:
+            runner.close()
+
+    def repr_failure(self, info: pytest.ExceptionInfo[BaseException]) -> str:  # type: ignore[override]
+        if isinstance(info.value, Different):
+            return str(info.value)
+        return f"{self.path}: {self.case.name}\n{info.getrepr(style='short')}"
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.case.line, self.name

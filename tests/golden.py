@@ -1,0 +1,252 @@
+"""Golden scripts: what a `*.slt` file says, and how a case of it runs.
+
+A file is a prelude, shared by its cases, and cases that start with `case <name>`, each with a warehouse of its own. A record
+is a verb at the start of a line, SQL or rows below it, and, after `----`, what must come out; a blank line ends it.
+
+    statement            run the SQL
+    batch <table>        one micro-batch of rows, and the empty ones that become due
+    tick <table> <time>  move the table's watermark without a row
+    finish               end the input
+    restart              go on in a new process
+    query [<table>]      rows of the SQL, or of the table, in any order unless the SQL has ORDER BY
+    state <operator>     the operator's view, with the names of its columns
+    output [<job>]       what a job that prints has printed
+    explain [<stage>]    the plan of the SQL
+    error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
+
+Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-01, in rows as in results.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlstream.errors import Source, SqlStreamError
+from sqlstream.explaining import explained
+from sqlstream.sql.statements import parse_script
+from sqlstream.testing import Stream
+
+DAY = date(2026, 1, 1)
+VERBS = ("statement", "batch", "tick", "finish", "restart", "query", "state", "output", "explain", "error")
+_VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
+_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
+
+Row = tuple[Any, ...]
+
+
+class Runner(Protocol):
+    """What a case needs of whatever runs it; rows are texts or None, times are texts that DuckDB reads."""
+
+    def statement(self, sql: str) -> None: ...
+
+    def batch(self, table: str, rows: list[list[str | None]]) -> None: ...
+
+    def tick(self, table: str, time: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def query(self, sql: str) -> list[Row]: ...
+
+    def output(self, job: str | None) -> list[Row]: ...
+
+    def explain(self, sql: str, stage: str) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class InProcess:
+    """Runs a case in this process, without a JVM."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]] = ()):
+        self.stream = Stream("", functions=functions, parallelism=3)
+
+    def statement(self, sql: str) -> None:
+        self.stream.script(sql, "sql")
+
+    def batch(self, table: str, rows: list[list[str | None]]) -> None:
+        self.stream.advance(1000)
+        self.stream.batch(table, rows)
+
+    def tick(self, table: str, time: str) -> None:
+        self.stream.tick(table, time)
+
+    def finish(self) -> None:
+        self.stream.finish()
+
+    def restart(self) -> None:
+        self.stream.restart()
+
+    def query(self, sql: str) -> list[Row]:
+        return self.stream.query(sql)
+
+    def output(self, job: str | None) -> list[Row]:
+        return self.stream.rows(job)
+
+    def explain(self, sql: str, stage: str) -> str:
+        planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        return "\n".join(explained(job, stage) for job in planned if job is not None)
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+@dataclass
+class Record:
+    """A verb with its argument, the lines below it, and the lines that must come out: `expected` in `at[0]:at[1]`."""
+
+    line: int
+    verb: str
+    argument: str
+    body: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+    # Where the lines after `----` are; an empty range where they would go.
+    at: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Case:
+    name: str
+    line: int
+    records: list[Record] = field(default_factory=list)
+
+
+def parse(path: Path) -> list[Case]:
+    """Return the cases of a file, each with the file's prelude before it."""
+    prelude = Case("", 0)
+    cases = [prelude]
+    record: Record | None = None
+    lines = path.read_text().splitlines()
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        if not line.strip():
+            record = None
+        elif line.startswith("case "):
+            record = None
+            cases.append(Case(line.removeprefix("case ").strip(), number))
+        elif line == "----" and record is not None:
+            start = number
+            while number < len(lines) and lines[number].strip():
+                number += 1
+            record.expected, record.at = lines[start:number], (start, number)
+            record = None
+        elif found := _VERB.fullmatch(line):
+            record = Record(number, found[1], (found[2] or "").strip())
+            cases[-1].records.append(record)
+        elif record is not None and not (line.startswith("#") and not record.body):
+            record.body.append(line)
+        elif not line.startswith("#"):
+            raise SyntaxError(f"{path}:{number}: a line outside of a record: {line}")
+    for case in cases[1:]:
+        case.records[:0] = prelude.records
+    return cases[1:] or [prelude]
+
+
+def run(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
+    """Run a case; yield each record that shows something, and what it shows."""
+    for record in case.records:
+        if record.verb != "error":
+            shown = execute(record, runner)
+        else:
+            verb, _, argument = (record.argument or "statement").partition(" ")
+            try:
+                execute(Record(record.line, verb, argument, record.body), runner)
+                shown = ["no error"]
+            except SqlStreamError as error:
+                shown = error.render().splitlines()
+        if shown is not None:
+            yield record, shown
+
+
+def execute(record: Record, runner: Runner) -> list[str] | None:
+    """Run one record and return what it shows, None where it is not to show anything."""
+    text, argument = "\n".join(record.body), record.argument
+    match record.verb:
+        case "statement":
+            runner.statement(text)
+        case "batch":
+            runner.batch(argument, [_cells(line) for line in record.body])
+        case "tick":
+            table, _, time = argument.partition(" ")
+            runner.tick(table, _dated(time) or "")
+        case "finish":
+            runner.finish()
+        case "restart":
+            runner.restart()
+        case "query":
+            return list(map(written, runner.query(text or f"FROM {argument}")))
+        case "state":
+            view = f"state.{argument if '.' in argument else f'{_job_of(argument, runner)}.{argument}'}"
+            names = ", ".join(str(row[0]) for row in runner.query(f"DESCRIBE FROM {view}"))
+            return [names, *sorted(map(written, runner.query(f"FROM {view}")))]
+        case "output":
+            return list(map(written, runner.output(argument or None)))
+        case "explain":
+            return runner.explain(text, argument or "optimized").splitlines()
+        case verb:
+            raise SyntaxError(f"line {record.line}: no such verb: {verb}")
+    return None
+
+
+def _job_of(operator: str, runner: Runner) -> str:
+    jobs = runner.query(f"SELECT job FROM sqlstream.operators WHERE operator = '{operator}'")
+    return str(jobs[-1][0]) if jobs else "nothing"
+
+
+def fits(record: Record, shown: list[str]) -> bool:
+    """Tell whether a record shows what it must: rows in any order, where the query does not order them."""
+    ordered = record.verb not in ("query", "output") or any("ORDER BY" in line for line in record.body)
+    return shown == record.expected if ordered else sorted(shown) == sorted(record.expected)
+
+
+def updated(text: str, records: Iterable[tuple[Record, list[str]]]) -> str:
+    """Return a file's text with what its records showed in the place of what they were to show."""
+    lines = text.splitlines()
+    for record, shown in sorted(records, key=lambda r: -r[0].line):
+        start, end = record.at
+        if start == 0:
+            start = end = record.line + len(record.body)
+            lines[start:end] = ["----", *shown]
+        else:
+            lines[start:end] = shown
+    return "\n".join(lines) + "\n"
+
+
+def _cells(line: str) -> list[str | None]:
+    [cells] = csv.reader([line], skipinitialspace=True)
+    return [_dated(cell.strip()) for cell in cells]
+
+
+def _dated(text: str) -> str | None:
+    return None if text == "NULL" else f"{DAY} {text}" if _TIME.fullmatch(text) else text
+
+
+def written(row: Row) -> str:
+    """Return a row as a line."""
+    return ", ".join(map(_written, row))
+
+
+def _written(value: object) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).lower()
+        case datetime():
+            zone = "+00" if value.tzinfo else ""
+            moment = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
+            text = str(moment.time()) if moment.date() == DAY else str(moment)
+            return text + zone
+        case str():
+            return f'"{value}"' if value in ("", "NULL") or "," in value or value != value.strip() else value
+        case _:
+            return str(value)
