@@ -133,7 +133,7 @@ def caret_lines(span: Span) -> list[str]:
     return [
         f"{gutter} --> {span}",
         f"{gutter}  |",
-        f"{line}  | {text}",
+        f" {line} | {text}",
         f"{gutter}  | {pad}{'^' * width}",
     ]
 

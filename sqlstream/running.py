@@ -29,20 +29,17 @@ REFRESH_SECONDS = 0.1
 def run_jobs(session: Session, planned: Sequence[PlannedJob], *, fresh: bool, debug: bool) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together."""
     stopping = threading.Event()
+    unbounded: list[Job] = []
     with _stop_on_signals(stopping), _progress(session) as show:
         for job in planned:
             if stopping.is_set():
                 break
-            _say_starting(session, job)
-            started = session.start(job, fresh=fresh)
+            if not session.has_spark:
+                click.echo("starting Spark ...", err=True)
+            unbounded.append(session.start(job, fresh=fresh))
             if job.bounded:
-                _watch([started], stopping, show, debug)
-        _watch(session.jobs, stopping, show, debug)
-
-
-def _say_starting(session: Session, job: PlannedJob) -> None:
-    if not session.has_spark:
-        click.echo("starting Spark ...", err=True)
+                _watch([unbounded.pop()], stopping, show, debug)
+        _watch(unbounded, stopping, show, debug)
 
 
 def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Progress, debug: bool) -> None:
@@ -56,6 +53,9 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Progress, debug
             for job in running:
                 job.stop()
         show.update(running)
+        for job in running:
+            for warning in job.warnings():
+                show.console.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
         for job in list(running):
             try:
                 if job.wait(REFRESH_SECONDS / len(running)):

@@ -57,6 +57,10 @@ class Job:
         """What Spark or Python raised, for debugging."""
         return None if self._run is None else self._run.cause
 
+    def warnings(self) -> list[str]:
+        """Return what the job has to say since the last call: files that were rewritten after they had been read."""
+        return [] if self._run is None else list(self._run.take_warnings())
+
     def stop(self) -> None:
         """Ask the job to stop after the batch that is running; `wait` tells when it has."""
         if self._run is not None:
@@ -112,9 +116,17 @@ class Session:
     # -- statements
 
     def sql(self, text: str, *, fresh: bool = False) -> Job | None:
-        """Run statements; return the last job that they started. Bounded jobs are not waited for: see `Job.wait`."""
-        jobs = [self.start(planned, fresh=fresh) for planned in self.compile(Source("sql", text))]
-        return jobs[-1] if jobs else None
+        """Run statements; return the last job that they started, without waiting for it: see `Job.wait`.
+
+        Where there are several jobs, a bounded one has ended before the next begins.
+        """
+        job = None
+        planned = self.compile(Source("sql", text))
+        for number, one in enumerate(planned, 1):
+            job = self.start(one, fresh=fresh)
+            if one.bounded and number < len(planned):
+                job.wait()
+        return job
 
     def compile(self, source: Source) -> list[PlannedJob]:
         """Parse and bind a script; definitions take effect, jobs are returned and not yet started."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from golden import Case, InProcess, Record, Runner, fits, parse, run, updated
+from golden import Case, InProcess, Record, Runner, parse, run, updated
 from slt_functions import FUNCTIONS
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the expected results of golden scripts")
@@ -60,7 +61,7 @@ class CaseItem(pytest.Item):
         try:
             for record, shown in run(self.case, runner):
                 script.shown.append((record, shown))
-                if not fits(record, shown) and not self.config.getoption("update"):
+                if shown != record.expected and not self.config.getoption("update"):
                     difference = difflib.unified_diff(record.expected, shown, "expected", "shown", lineterm="", n=99)
                     raise Different(f"{self.path}:{record.line}\n" + "\n".join(difference))
         finally:

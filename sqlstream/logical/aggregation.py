@@ -90,6 +90,7 @@ class Aggregation:
                 what = clause.replace("_", " ").upper()
                 raise self.binder.unsupported(what, at if isinstance(at, exp.Expr) else group, "Write one GROUP BY.")
         for node in self._grouped(group):
+            self.binder.refuse_aggregates(node, "in GROUP BY")
             bound = self.binder.bind(node)
             if bound.sql in names:
                 continue
@@ -207,6 +208,8 @@ class Aggregation:
         binder = self.binder
         if len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
+        for inside in (*arguments, *order, *([where] if where is not None else [])):
+            binder.refuse_aggregates(inside, "inside another one")
         bound = [binder.rewrite(a) for a in arguments]
         types = binder.judge.types(binder.scope.schema, bound, binder.scope.source)
         inputs = tuple(
@@ -216,10 +219,6 @@ class Aggregation:
         condition = binder.bind(where).sql if where is not None else None
         ordered = tuple(to_duckdb(binder.rewrite(o)) for o in order)
         keys = [binder.rewrite(o.this if isinstance(o, exp.Ordered) else o) for o in order]
-        for expression in (*bound, *([binder.rewrite(where)] if where is not None else [])):
-            for inner in expression.walk():
-                if binder.is_aggregate(inner):
-                    raise BindError("an aggregate cannot stand inside another one", binder.span(node))
         whole = self._whole(node)
         return AggregateItem(
             name="",

@@ -14,6 +14,7 @@ from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
+    TIMES,
     Expression,
     Field,
     Filter,
@@ -146,6 +147,7 @@ class Binder:
         return Project(node, self.items(binder, projections))
 
     def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
+        binder.refuse_aggregates(node, f"in {clause}")
         bound = binder.bind(node)
         if bound.type not in ("BOOLEAN", NULL_TYPE):
             raise BindError(f"{clause} needs a condition, not a value of type {bound.type}", bound.span)
@@ -281,11 +283,8 @@ class Binder:
             )
             raise AssertionError("resolve() raises for a column that is not there")
         if name != time_attribute(below):
-            raise BindError(
-                f'column "{name}" of {relation.described} is not a time attribute',
-                at,
-                hint=f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND.",
-            )
+            hint = _no_time_hint(relation, name)
+            raise BindError(f'column "{name}" of {relation.described} is not a time attribute', at, hint=hint)
         for added in ("window_start", "window_end", "window_time"):
             if any(f.name.lower() == added for f in schema(below)):
                 raise BindError(
@@ -318,6 +317,16 @@ class Binder:
             raise BindError("the columns of UNION ALL have types that do not fit", span_of(query, env.source))
         wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
         return Union(tuple(_cast_to(node, wanted) for node in inputs))
+
+
+def _no_time_hint(relation: Relation, name: str) -> str:
+    if attribute := time_attribute(relation.node):
+        return f'The time attribute of {relation.described} is "{attribute}".'
+    if isinstance(relation.node, Scan) and any(f.name == name and f.type in TIMES for f in schema(relation.node)):
+        return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
+    if isinstance(relation.node, Scan):
+        return f"Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it."
+    return "A column remains a time attribute as long as every query on the way passes it on unchanged."
 
 
 def _sides(query: exp.Expr) -> list[exp.Expr]:
@@ -364,4 +373,5 @@ def _name_of(node: exp.Expr) -> str:
 
 
 def _aggregates(binder: ExpressionBinder, node: exp.Expr) -> bool:
-    return any(binder.is_aggregate(n) for n in node.walk())
+    # SUM(x) OVER (..) is no aggregate of the block.
+    return any(binder.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window)))

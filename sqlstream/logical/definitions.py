@@ -11,11 +11,9 @@ from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Expression, Field, Item, Node, Project, Sink, quote, schema
+from sqlstream.logical.nodes import TIMES, Expression, Field, Item, Node, Project, Sink, quote, schema
 from sqlstream.logical.scope import Scope
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
-
-TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
@@ -30,7 +28,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
         if column.expression is None:
             columns.append(Column(column.name.text, types[column.name.text], None, column.not_null))
         else:
-            bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression)
+            bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
             columns.append(Column(column.name.text, bound.type, bound.sql))
     names = [c.name for c in columns]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
@@ -54,12 +52,12 @@ def _type(column: ColumnDef, judge: Judge) -> str:
         raise BindError(f'type of column "{column.name.text}": {message[:1].lower()}{message[1:]}', at) from e
 
 
-def _stable(binder: ExpressionBinder, node: exp.Expr) -> Expression:
+def _stable(binder: ExpressionBinder, node: exp.Expr, what: str) -> Expression:
+    binder.refuse_aggregates(node, f"in {what}")
     bound = binder.bind(node)
     if bound.volatile:
-        raise UnsupportedError(
-            "a computed column cannot be random", bound.span, hint="A repeated batch must see the same."
-        )
+        hint = "A batch that is repeated after a crash must give the same rows."
+        raise UnsupportedError(f"{what} cannot be random", bound.span, hint=hint)
     return bound
 
 
@@ -84,7 +82,7 @@ def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Cat
         raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
     fields = tuple(Field(c.name, c.type) for c in columns)
     scope = Scope(statement.name.text, fields, statement.span.source, described)
-    bound = _stable(ExpressionBinder(scope, catalog, judge), mark.expression)
+    bound = _stable(ExpressionBinder(scope, catalog, judge), mark.expression, "a watermark")
     if bound.type not in TIMES:
         raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
     return Watermark(name, bound.sql)

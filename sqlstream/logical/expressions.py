@@ -48,6 +48,11 @@ _INSTEAD = {
     "timestampdiff": "Write date_diff('hour', a, b).",
     "timestampadd": "Write ts + INTERVAL '1' HOUR.",
     "json_query": "Write json_extract(text, '$.path').",
+    "first_value": "Write first(x ORDER BY ts).",
+    "last_value": "Write last(x ORDER BY ts).",
+    "collect": "Write list(x); there is no type MULTISET.",
+    "json_arrayagg": "Write json_group_array(x) FILTER (WHERE x IS NOT NULL).",
+    "json_objectagg": "Write json_group_object(key, value).",
 }
 
 
@@ -56,6 +61,8 @@ class ExpressionBinder:
 
     def __init__(self, scope: Scope, catalog: Catalog, judge: Judge):
         self.scope, self.catalog, self.judge = scope, catalog, judge
+        # The aliases whose expressions are being bound: they may not name themselves.
+        self._aliases: list[str] = []
 
     def bind(self, node: exp.Expr) -> Expression:
         """Return an expression over the block's input, with its type."""
@@ -120,6 +127,11 @@ class ExpressionBinder:
             raise self.error("an aggregate is not allowed here", node)
         return None
 
+    def refuse_aggregates(self, node: exp.Expr, where: str) -> None:
+        """Raise when there is an aggregate call in an expression; `where` says which one that is."""
+        if (call := next((n for n in node.walk() if self.is_aggregate(n)), None)) is not None:
+            raise self.error(f"an aggregate is not allowed {where}", call)
+
     def is_aggregate(self, node: exp.Expr) -> bool:
         """Tell whether a node is an aggregate call, with its FILTER or WITHIN GROUP."""
         if isinstance(node, exp.Filter | exp.WithinGroup):
@@ -130,7 +142,13 @@ class ExpressionBinder:
         return name.lower() in self.judge.aggregates and self.catalog.function(name) is None
 
     def _alias(self, node: exp.Column) -> exp.Expr:
-        return _like(node, exp.Paren(this=self._rewrite(self.scope.select_aliases[node.name.lower()].copy())))
+        name = node.name.lower()
+        if name in self._aliases:
+            raise self.scope.missing(node)
+        self._aliases.append(name)
+        bound = self._rewrite(self.scope.select_aliases[name].copy())
+        self._aliases.pop()
+        return _like(node, exp.Paren(this=bound))
 
     def _check_call(self, node: exp.Anonymous) -> None:
         name = node.name.lower()
@@ -166,16 +184,15 @@ class GroupedBinder(ExpressionBinder):
         """Stand the key or the aggregate's result in for an expression that is one."""
         if self.is_aggregate(node):
             return _like(node, column_reference(self.aggregate(node)))
-        if isinstance(node, exp.Literal | exp.Identifier) or any(self.is_aggregate(n) for n in node.walk()):
+        if isinstance(node, exp.Literal | exp.Identifier) or not isinstance(node, exp.Condition):
             return None
-        if isinstance(node, exp.Column) and self.scope.find(node.name) is None and _is_alias(self.scope, node):
-            return None
-        if not isinstance(node, exp.Condition):
+        if any(self.is_aggregate(n) or self._is_alias(n) for n in node.walk()):
             return None
         found = self.keys.get(to_duckdb(self.below.rewrite(node)))
         if found is not None:
             return _like(node, column_reference(found))
         if isinstance(node, exp.Column):
+            self._check_function_around(node)
             raise self.error(
                 f'column "{node.name}" must be in GROUP BY or inside an aggregate',
                 node,
@@ -183,9 +200,19 @@ class GroupedBinder(ExpressionBinder):
             )
         return None
 
+    def _is_alias(self, node: exp.Expr) -> bool:
+        return (
+            isinstance(node, exp.Column)
+            and not node.table
+            and node.name.lower() in self.scope.select_aliases
+            and self.scope.find(node.name) is None
+        )
 
-def _is_alias(scope: Scope, node: exp.Column) -> bool:
-    return not node.table and node.name.lower() in scope.select_aliases
+    def _check_function_around(self, node: exp.Column) -> None:
+        """Raise when a column stands in a call of a function that does not exist: it may be meant for an aggregate."""
+        call = node.find_ancestor(exp.Anonymous)
+        if call is not None and self.catalog.function(call.name) is None and not self.judge.knows(call.name):
+            raise self.judge.no_function(call.name, self.span(call))
 
 
 def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:

@@ -9,13 +9,15 @@ from functools import cache
 import duckdb
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, SqlStreamError, missing
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, nearest
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
+_AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the function call "(.*?)"\. ')
+_CALLED = re.compile(r"(\w+)\(")
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
 
 
@@ -90,29 +92,35 @@ class Judge:
         span = span_of(expression, source)
         text = str(error)
         if found := _NO_FUNCTION.search(text):
-            name = found.group(1).strip('"')
-            return BindError(
-                f'function "{name}" does not exist', span, hint=missing("function", name, self._near(name))
-            )
-        if found := _NO_MATCH.search(text):
+            return self.no_function(found.group(1).strip('"'), span)
+        if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
             call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
             return BindError(f"no function fits {call}", span, hint="Cast the arguments to the types it takes.")
         message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
         return BindError(message[:1].lower() + message[1:].rstrip(".!"), span)
 
-    def _near(self, name: str) -> list[str]:
-        # The whole list would be no hint.
-        near = [f for f in self.functions if f[:1] == name[:1].lower()]
-        return sorted(near) or sorted(self.functions)
+    def knows(self, name: str) -> bool:
+        """Tell whether there is a function of this name."""
+        return name.lower() in self.functions
+
+    def no_function(self, name: str, span: Span) -> BindError:
+        """Return the error for a function that does not exist."""
+        match = nearest(name, sorted(self.functions))
+        return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
 
 
 @cache
 def _built_in() -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of DuckDB's aggregates, and of all its functions that can stand in an expression."""
     with duckdb.connect(config={"threads": 1}) as con:
-        rows = con.execute("SELECT DISTINCT function_name, function_type FROM duckdb_functions()").fetchall()
-    aggregates = frozenset(name for name, kind in rows if kind == "aggregate")
-    return aggregates, frozenset(name for name, kind in rows if kind in ("scalar", "aggregate", "macro"))
+        rows = con.execute("SELECT function_name, function_type, macro_definition FROM duckdb_functions()").fetchall()
+    functions = frozenset(name for name, kind, _ in rows if kind in ("scalar", "aggregate", "macro"))
+    aggregates = {name for name, kind, _ in rows if kind == "aggregate"}
+    # A macro that calls an aggregate is one, such as json_group_array; wavg calls one that does.
+    calls = {name: set(_CALLED.findall(body)) for name, kind, body in rows if kind == "macro" and body}
+    while found := {name for name, called in calls.items() if called & aggregates} - aggregates:
+        aggregates |= found
+    return frozenset(aggregates), functions
 
 
 def empty(schema: Schema) -> str:

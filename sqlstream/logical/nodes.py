@@ -14,6 +14,10 @@ from sqlstream.catalog import Table
 from sqlstream.errors import Span
 
 
+# The types that a time attribute can have.
+TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A bound scalar expression: DuckDB SQL over the columns of one node, and its DuckDB type."""
@@ -83,7 +87,7 @@ class AggregateItem:
 class Scan:
     """Reads a table: its columns, the computed ones among them.
 
-    Emits every row once, in the order of the source. Rows whose time attribute is NULL are dropped and counted.
+    Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
     Keeps no state.
     """
 

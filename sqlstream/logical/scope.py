@@ -31,15 +31,14 @@ class Scope:
 
         `a.b` is column b of relation a, or field b of the struct column a.
         """
-        path = [part for part in (column.args.get(k) for k in ("catalog", "db", "table", "this")) if part is not None]
-        names = [part.name for part in path]
+        names = _path(column)
         qualified = len(names) > 1 and names[0].lower() == self.alias.lower() and self.find(names[1]) is not None
         fields = names[1:] if qualified else names
         found = self.find(fields[0])
         if found is None:
             if len(names) == 1 and names[0].lower() in self.select_aliases:
                 return None
-            raise self._missing(column, names)
+            raise self.missing(column)
         bound: exp.Expr = column_reference(found)
         bound.meta.update(column.meta)
         for name in fields[1:]:
@@ -47,8 +46,9 @@ class Scope:
             bound.meta.update(column.meta)
         return bound
 
-    def _missing(self, column: exp.Column, names: list[str]) -> BindError:
-        span = span_of(column, self.source)
+    def missing(self, column: exp.Column) -> BindError:
+        """Return the error for a column that does not exist."""
+        names, span = _path(column), span_of(column, self.source)
         existing = [f.name for f in self.schema]
         if len(names) > 1 and names[0].lower() != self.alias.lower():
             hint = missing("name", names[0], [self.alias, *existing] if self.alias else existing)
@@ -57,6 +57,11 @@ class Scope:
         return BindError(
             f'column "{name}" does not exist in {self.described}', span, hint=missing("column", name, existing)
         )
+
+
+def _path(column: exp.Column) -> list[str]:
+    parts = (column.args.get(key) for key in ("catalog", "db", "table", "this"))
+    return [part.name for part in parts if part is not None]
 
 
 def column_reference(name: str) -> exp.Column:

@@ -10,7 +10,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes
 from sqlstream.logical.nodes import Filter, Node, Project, Scan, Sink, Tumble, Union, quote, schema, window_size
-from sqlstream.operators.aggregates import ALIASES, AggregateCall, reason, strategy
+from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
@@ -215,7 +215,9 @@ def window_operator(node: nodes.WindowAggregate) -> WindowAggregate:
             result_type=item.type,
         )
         if strategy(call) is None:
-            raise UnsupportedError(f"aggregate {item.function} cannot run incrementally", item.span, hint=reason(call))
+            raise UnsupportedError(
+                f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(reason(call))
+            )
         calls.append((item.name, call))
     window = node.window
     assert window.end is not None
@@ -230,6 +232,16 @@ def window_operator(node: nodes.WindowAggregate) -> WindowAggregate:
         bounds=(window.start, window.end, window.time),
         calls=tuple(calls),
     )
+
+
+def _sentence(phrase: str) -> str:
+    """Return a phrase as a sentence; one that begins with a function's name keeps that as it is.
+
+    >>> _sentence("rows of a stream have no order"), _sentence("arg_max does not take DISTINCT")
+    ('Rows of a stream have no order.', 'arg_max does not take DISTINCT.')
+    """
+    first = phrase.partition(" ")[0]
+    return f"{phrase if is_aggregate(first) else phrase[:1].upper() + phrase[1:]}."
 
 
 def window_bound(node: nodes.WindowAggregate) -> str:

@@ -127,6 +127,10 @@ class Feed:
             ticks = {0: END_OF_INPUT}
         return Descriptor(self.sequence + 1, int(time.time() * 1000), splits, ticks, last)
 
+    def changed(self) -> set[str]:
+        """Return the files that were rewritten after they had been read."""
+        return {path for scan in self.scans for path in scan.discovery.changed}
+
     def write(self, descriptor: Descriptor) -> None:
         """Hand a batch to Spark."""
         self._put(descriptor.sequence, to_lines(descriptor, self._slots))

@@ -139,10 +139,18 @@ def start_spark(
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
             raise
-        detail = str(getattr(e, "java_exception", None) or e).strip().split("\n")[0]
+        detail = _first_line(e)
         raise UsageError("Spark did not start", detail=detail, hint=f"More is in {log_file}.") from e
     _running = jvm
     return session
+
+
+def _first_line(error: Exception) -> str:
+    try:
+        # The text of an exception of Java's is asked of the JVM, which may be gone.
+        return str(getattr(error, "java_exception", None) or error).strip().split("\n")[0]
+    except OSError:
+        return "its JVM ended"
 
 
 def stop_spark(session: SparkSession) -> None:
@@ -276,6 +284,9 @@ def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str
         # Executor processes are started from there. Without it Spark leaves the zip of PySpark's sources off its workers' path,
         # and they take the installed one, which is compiled.
         environment["SPARK_HOME"] = str(spark_home)
+        # What starts them asks which Scala the jars are for.
+        names = [p.name for p in (spark_home / "jars").glob("spark-core_*.jar")]
+        environment["SPARK_SCALA_VERSION"] = names[0].split("_")[1].split("-")[0] if names else "2.13"
     return environment
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,6 +60,8 @@ class JobRun(threading.Thread):
         # Tells that enough rows have come out: a SELECT with a LIMIT.
         self.is_satisfied: Callable[[], bool] = lambda: False
         self._stop_requested = threading.Event()
+        self._warnings: deque[str] = deque()
+        self._warned: set[str] = set()
         self._query: StreamingQuery | None = None
         self._swept = time.monotonic()
         self._fed_at = float("-inf")
@@ -68,6 +71,13 @@ class JobRun(threading.Thread):
     def request_stop(self) -> None:
         """Ask the job to stop after the batch that is running."""
         self._stop_requested.set()
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings that nobody has taken yet."""
+        taken = []
+        while self._warnings:
+            taken.append(self._warnings.popleft())
+        return taken
 
     @property
     def totals(self) -> Totals:
@@ -144,6 +154,9 @@ class JobRun(threading.Thread):
         if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < self.settings.interval:
             return
         descriptor = self.feed.compose()
+        for path in self.feed.changed() - self._warned:
+            self._warned.add(path)
+            self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
         if descriptor is not None:
             self.feed.write(descriptor)
             self._fed_at = now

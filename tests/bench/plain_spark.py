@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.commits import commit_times
 from tests.bench.data import COLUMNS
 from tests.bench.work import OUTPUT, Work, spark_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+HEAP_STORE, ROCKSDB_STORE = "Spark, heap store", "Spark, RocksDB store"
 
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -54,19 +56,28 @@ def session(cores: int, *, rocksdb: bool) -> SparkSession:
     return spark
 
 
-def _start(spark: SparkSession, work: Work, data: str, files: int, folder: Path, *, available: bool) -> StreamingQuery:
+def _start(spark: SparkSession, work: Work, data: str, files: int, folder: Path, **trigger: bool) -> StreamingQuery:
     schema = ", ".join(f"{name} {type_}" for name, type_ in COLUMNS.items())
     bids: DataFrame = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(data)
     writer = spark_frame(work, bids).writeStream.format("parquet").outputMode("append")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    if available:
-        writer = writer.trigger(availableNow=True)
+    if trigger:
+        writer = writer.trigger(**trigger)
     return writer.start(str(folder / OUTPUT))
 
 
 def run(work: Work, data: str, files_per_batch: int, cores: int, folder: Path, *, rocksdb: bool) -> None:
     """Run the work over all files, `files_per_batch` in a batch, into Parquet files with Spark's exactly-once sink."""
     spark = session(cores, rocksdb=rocksdb)
-    query = _start(spark, work, data, files_per_batch, folder, available=True)
-    query.awaitTermination()
+    _start(spark, work, data, files_per_batch, folder, availableNow=True).awaitTermination()
+    spark.stop()
+
+
+@contextmanager
+def running(work: Work, data: str, files_per_batch: int, cores: int, folder: Path, *, rocksdb: bool) -> Iterator[None]:
+    """Run the work over files that arrive meanwhile."""
+    spark = session(cores, rocksdb=rocksdb)
+    query = _start(spark, work, data, files_per_batch, folder)
+    yield
+    query.stop()
     spark.stop()

@@ -18,12 +18,10 @@ from typing import Any
 import duckdb
 
 from tests.bench import plain_spark
-from tests.bench.commits import batch_seconds, median_ms
+from tests.bench.commits import batch_seconds
 from tests.bench.data import Dataset
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
 
-SQLSTREAM, SPARK_HEAP, SPARK_ROCKSDB, DUCKDB = "sqlstream", "Spark, heap store", "Spark, RocksDB store", "DuckDB batch"
-SPARK = "Spark"
 DUCKDB_RUNS = 3
 
 
@@ -76,7 +74,7 @@ def _warm(task: Task, checkpoint: Path, begun: float, summary: list[int]) -> Run
     whole = time.time() - begun
     seconds = batch_seconds(checkpoint, task.batches, task.warm_up)
     rows = task.rows // task.batches
-    return Run(rows * len(seconds) / sum(seconds), median_ms(seconds), whole, summary)
+    return Run(rows * len(seconds) / sum(seconds), statistics.median(seconds) * 1000, whole, summary)
 
 
 def _sqlstream(task: Task, work: Work) -> Run:
@@ -99,7 +97,7 @@ def _spark(task: Task, work: Work) -> Run:
     begun = time.time()
     folder = Path(task.folder)
     folder.mkdir(parents=True)
-    plain_spark.run(work, task.data, task.files_per_batch, task.cores, folder, rocksdb=task.system == SPARK_ROCKSDB)
+    plain_spark.run(work, task.data, task.files_per_batch, task.cores, folder, rocksdb=task.system == plain_spark.ROCKSDB_STORE)
     whole_ended = time.time()
     with duckdb.connect() as con:
         rows = f"read_parquet('{folder}/{OUTPUT}/*.parquet')"

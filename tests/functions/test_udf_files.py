@@ -177,7 +177,7 @@ IMPORT_ERRORS = {
         error: udfs/a.py cannot be imported: KeyError: 'é'
           --> udfs/a.py:6:5
            |
-        6  |     return RATES[x]
+         6 |     return RATES[x]
            |     ^^^^^^^^^^^^^^^
         """,
     ),
@@ -187,7 +187,7 @@ IMPORT_ERRORS = {
         error: udfs/a.py cannot be imported: ModuleNotFoundError: No module named 'no_such_package'
           --> udfs/a.py:2:1
            |
-        2  | import no_such_package
+         2 | import no_such_package
            | ^^^^^^^^^^^^^^^^^^^^^^
         """,
     ),
@@ -197,7 +197,7 @@ IMPORT_ERRORS = {
         error: udfs/a.py cannot be imported: JSONDecodeError: Expecting value: line 1 column 2 (char 1)
           --> udfs/a.py:3:1
            |
-        3  | json.loads('[')
+         3 | json.loads('[')
            | ^^^^^^^^^^^^^^^
         """,
     ),
@@ -207,7 +207,7 @@ IMPORT_ERRORS = {
         error: udfs/a.py cannot be imported: invalid syntax
           --> udfs/a.py:2:1
            |
-        2  | def f(:
+         2 | def f(:
            | ^^^^^^^
         """,
     ),
@@ -217,7 +217,7 @@ IMPORT_ERRORS = {
         error: udfs/a.py cannot be imported: SystemExit
           --> udfs/a.py:2:1
            |
-        2  | raise SystemExit
+         2 | raise SystemExit
            | ^^^^^^^^^^^^^^^^
         """,
     ),
@@ -249,7 +249,7 @@ DECLARATIONS = {
         error: parameter "b" of function "f" has no type hint
           --> udfs/a.py:3:15
            |
-        3  | def f(a: int, b) -> int: ...
+         3 | def f(a: int, b) -> int: ...
            |               ^
         hint: Write b: int, say, or name the SQL type: @udf(parameters={'b': 'BIGINT'}).
         """,
@@ -260,7 +260,7 @@ DECLARATIONS = {
         error: the result of function "f" has no type hint
           --> udfs/a.py:3:1
            |
-        3  | def f(a: int): ...
+         3 | def f(a: int): ...
            | ^^^^^
         hint: Write -> int, say, or name the SQL type: @udf(returns='BIGINT').
         """,
@@ -271,7 +271,7 @@ DECLARATIONS = {
         error: parameter "a" of function "f" has no usable type: object has no SQL type
           --> udfs/a.py:3:15
            |
-        3  | def f(é: str, a: list[object]) -> int: ...
+         3 | def f(é: str, a: list[object]) -> int: ...
            |               ^^^^^^^^^^^^^^^
         {USABLE}@udf(parameters={{'a': 'BIGINT'}}).
         """,
@@ -282,7 +282,7 @@ DECLARATIONS = {
         error: the result of function "f" has no usable type: NoneType has no SQL type
           --> udfs/a.py:3:1
            |
-        3  | def f(a: int) -> None: ...
+         3 | def f(a: int) -> None: ...
            | ^^^^^
         {USABLE}@udf(returns='BIGINT').
         """,
@@ -293,7 +293,7 @@ DECLARATIONS = {
         error: the type hints of function "f" cannot be evaluated: name 'Missing' is not defined
           --> udfs/a.py:3:1
            |
-        3  | def f(a: "Missing") -> int: ...
+         3 | def f(a: "Missing") -> int: ...
            | ^^^^^
         hint: Hints may use what is defined at the top level of the file, not only under TYPE_CHECKING.
         """,
@@ -304,7 +304,7 @@ DECLARATIONS = {
         unsupported: parameter "b" of function "f" has a default value, which SQL would not use
           --> udfs/a.py:3:15
            |
-        3  | def f(a: int, b: int = 1) -> int: ...
+         3 | def f(a: int, b: int = 1) -> int: ...
            |               ^^^^^^
         hint: Remove the default, or wrap the function in one without it.
         """,
@@ -315,7 +315,7 @@ DECLARATIONS = {
         unsupported: parameter "rest" of function "f" takes any number of arguments
           --> udfs/a.py:3:8
            |
-        3  | def f(*rest: int) -> int: ...
+         3 | def f(*rest: int) -> int: ...
            |        ^^^^^^^^^
         hint: Name each parameter, or take a list[T].
         """,
@@ -326,7 +326,7 @@ DECLARATIONS = {
         unsupported: parameter "a" of function "f" can only be given by name
           --> udfs/a.py:3:10
            |
-        3  | def f(*, a: int) -> int: ...
+         3 | def f(*, a: int) -> int: ...
            |          ^^^^^^
         hint: SQL gives arguments by position: remove the * before it.
         """,
@@ -337,7 +337,7 @@ DECLARATIONS = {
         unsupported: function "f" is async
           --> udfs/a.py:3:1
            |
-        3  | async def f(a: int) -> int: ...
+         3 | async def f(a: int) -> int: ...
            | ^^^^^^^^^^^
         hint: Use def instead of async def.
         """,
@@ -348,7 +348,7 @@ DECLARATIONS = {
         unsupported: function "f" is a generator
           --> udfs/a.py:3:1
            |
-        3  | def f(a: int) -> int: yield a
+         3 | def f(a: int) -> int: yield a
            | ^^^^^
         hint: Return one value per row: a list, say, which UNNEST turns into rows.
         """,
@@ -359,7 +359,7 @@ DECLARATIONS = {
         error: function "Upper" has the name of a scalar function of SQL
           --> udfs/a.py:3:1
            |
-        3  | def Upper(a: str) -> str: ...
+         3 | def Upper(a: str) -> str: ...
            | ^^^^^^^^^
         hint: Give it another name: @udf(name='my_upper').
         """,
@@ -435,7 +435,7 @@ def test_a_global_that_cannot_travel(write: Write) -> None:
         error: function "f" uses "LOCK", which cannot be sent to worker processes: cannot pickle '_thread.lock' object
            --> udfs/a.py:11:1
             |
-        11  | def f(a: int) -> int:
+         11 | def f(a: int) -> int:
             | ^^^^^
         hint: Create such an object where it is used, in a function under functools.cache.
         """).strip()

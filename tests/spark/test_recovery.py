@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -104,12 +105,17 @@ def test_a_killed_python_worker_is_replaced(project: Path) -> None:
 def test_a_killed_executor_is_replaced(project: Path) -> None:
     run = start(project, "--set", "spark.master=local-cluster[2,1,1024]")
 
-    def executors() -> list[psutil.Process]:
-        found = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
-        return [p for p in found if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
+    def executor() -> int | None:
+        for process in psutil.Process(run.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
+                if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                    return process.pid
+        return None
 
     wait_until(lambda: version(project) >= 2 or run.poll() is not None, 120)
-    os.kill(executors()[0].pid, signal.SIGKILL)
+    pid = executor()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
     output, _ = run.communicate(timeout=240)
     assert run.returncode == 0, output
     assert ask(project, RESULT) == batch_answer(project / "in")

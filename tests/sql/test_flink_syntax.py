@@ -137,7 +137,7 @@ def test_unsupported_where_it_stands(text, words):
 unsupported: EXPLAIN
   --> q:1:1
    |
-1  | EXPLAIN SELECT 1
+ 1 | EXPLAIN SELECT 1
    | ^^^^^^^
 hint: Use the command `sqlstream explain`.""",
         ),
@@ -147,7 +147,7 @@ hint: Use the command `sqlstream explain`.""",
 unsupported: the hint OPTIONS
   --> q:1:17
    |
-1  | SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x
+ 1 | SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x
    |                 ^^^^^^^^^^^^^^^^^^^^^^^
 hint: Put the options into the WITH clause of CREATE TABLE.""",
         ),
@@ -157,7 +157,7 @@ hint: Put the options into the WITH clause of CREATE TABLE.""",
 unsupported: TIMESTAMP with more than 6 digits
   --> q:1:30
    |
-1  | CREATE TABLE t (ts TIMESTAMP(9))
+ 1 | CREATE TABLE t (ts TIMESTAMP(9))
    |                              ^
 hint: Times are kept in microseconds: write a precision of 6 or less.""",
         ),
@@ -167,7 +167,7 @@ hint: Times are kept in microseconds: write a precision of 6 or less.""",
 unsupported: TUMBLE outside FROM
   --> q:1:33
    |
-1  | SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
+ 1 | SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
    |                                 ^^^^^^
 hint: Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end.""",
         ),

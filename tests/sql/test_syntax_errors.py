@@ -13,7 +13,7 @@ SELECT a, FORM t b
 syntax error: unexpected "b"
   --> q.sql:1:18
    |
-1  | SELECT a, FORM t b
+ 1 | SELECT a, FORM t b
    |                  ^
 ====
 SELECT a
@@ -22,7 +22,7 @@ SELECT a
 syntax error: expected an expression, found the end of the statement
   --> q.sql:2:15
    |
-2  |   FROM t WHERE
+ 2 |   FROM t WHERE
    |               ^
 ====
 SELECT a + FROM t; SELECT 1
@@ -30,7 +30,7 @@ SELECT a + FROM t; SELECT 1
 syntax error: expected an expression, found "FROM"
   --> q.sql:1:12
    |
-1  | SELECT a + FROM t; SELECT 1
+ 1 | SELECT a + FROM t; SELECT 1
    |            ^^^^
 ====
 SELECT count(a FROM t
@@ -38,7 +38,7 @@ SELECT count(a FROM t
 syntax error: expected ")", found "FROM"
   --> q.sql:1:16
    |
-1  | SELECT count(a FROM t
+ 1 | SELECT count(a FROM t
    |                ^^^^
 ====
 SELECT a FROM t WHERE b = 'it''s; SELECT 1
@@ -46,7 +46,7 @@ SELECT a FROM t WHERE b = 'it''s; SELECT 1
 syntax error: the string is not closed
   --> q.sql:1:27
    |
-1  | SELECT a FROM t WHERE b = 'it''s; SELECT 1
+ 1 | SELECT a FROM t WHERE b = 'it''s; SELECT 1
    |                           ^
 ====
 SELECT "a FROM t
@@ -54,7 +54,7 @@ SELECT "a FROM t
 syntax error: the quoted name is not closed
   --> q.sql:1:8
    |
-1  | SELECT "a FROM t
+ 1 | SELECT "a FROM t
    |        ^
 ====
 SELECT 1 /* open /* nested */ FROM t
@@ -62,7 +62,7 @@ SELECT 1 /* open /* nested */ FROM t
 syntax error: the comment is not closed
   --> q.sql:1:10
    |
-1  | SELECT 1 /* open /* nested */ FROM t
+ 1 | SELECT 1 /* open /* nested */ FROM t
    |          ^^
 ====
 SELECT CASE WHEN a 1 END
@@ -70,7 +70,7 @@ SELECT CASE WHEN a 1 END
 syntax error: unexpected "1"
   --> q.sql:1:20
    |
-1  | SELECT CASE WHEN a 1 END
+ 1 | SELECT CASE WHEN a 1 END
    |                    ^
 ====
 SELECT 'ü☃', `ü`, x IN , y
@@ -78,7 +78,7 @@ SELECT 'ü☃', `ü`, x IN , y
 syntax error: unexpected ","
   --> q.sql:1:24
    |
-1  | SELECT 'ü☃', `ü`, x IN , y
+ 1 | SELECT 'ü☃', `ü`, x IN , y
    |                        ^
 ====
 SELECT f(a,, b)
@@ -86,7 +86,7 @@ SELECT f(a,, b)
 syntax error: unexpected ","
   --> q.sql:1:12
    |
-1  | SELECT f(a,, b)
+ 1 | SELECT f(a,, b)
    |            ^
 ====
 SELECT a FROM t SETTINGS x = 1
@@ -94,7 +94,7 @@ SELECT a FROM t SETTINGS x = 1
 syntax error: unexpected "x"
   --> q.sql:1:26
    |
-1  | SELECT a FROM t SETTINGS x = 1
+ 1 | SELECT a FROM t SETTINGS x = 1
    |                          ^
 ====
 SELECT * FROM a JOIN b
@@ -102,7 +102,7 @@ SELECT * FROM a JOIN b
 syntax error: expected ON or USING, found the end of the statement
   --> q.sql:1:23
    |
-1  | SELECT * FROM a JOIN b
+ 1 | SELECT * FROM a JOIN b
    |                       ^
 ====
 SELECT CAST(a AS ROW<b INT) FROM t
@@ -110,7 +110,7 @@ SELECT CAST(a AS ROW<b INT) FROM t
 syntax error: expected ">", found ")"
   --> q.sql:1:27
    |
-1  | SELECT CAST(a AS ROW<b INT) FROM t
+ 1 | SELECT CAST(a AS ROW<b INT) FROM t
    |                           ^
 ====
 SELECT a FROM t WHERE x = ?
@@ -118,7 +118,7 @@ SELECT a FROM t WHERE x = ?
 syntax error: expected an expression, found "?"
   --> q.sql:1:27
    |
-1  | SELECT a FROM t WHERE x = ?
+ 1 | SELECT a FROM t WHERE x = ?
    |                           ^
 ====
 SELECT x'0g'
@@ -126,7 +126,7 @@ SELECT x'0g'
 syntax error: the string holds a character that is not a digit
   --> q.sql:1:8
    |
-1  | SELECT x'0g'
+ 1 | SELECT x'0g'
    |        ^^^^^
 ====
 SELECT {: 1}
@@ -134,7 +134,7 @@ SELECT {: 1}
 syntax error: unexpected end of the statement
   --> q.sql:1:13
    |
-1  | SELECT {: 1}
+ 1 | SELECT {: 1}
    |             ^
 ====
 SELEC a
@@ -142,7 +142,7 @@ SELEC a
 syntax error: expected a statement, found "SELEC"
   --> q.sql:1:1
    |
-1  | SELEC a
+ 1 | SELEC a
    | ^^^^^
 ====
 'SELECT' a
@@ -150,7 +150,7 @@ syntax error: expected a statement, found "SELEC"
 syntax error: expected a statement, found "'SELECT'"
   --> q.sql:1:1
    |
-1  | 'SELECT' a
+ 1 | 'SELECT' a
    | ^^^^^^^^
 ====
 CREATE TABLE (a INT)
@@ -158,7 +158,7 @@ CREATE TABLE (a INT)
 syntax error: expected the name of a table, found "("
   --> q.sql:1:14
    |
-1  | CREATE TABLE (a INT)
+ 1 | CREATE TABLE (a INT)
    |              ^
 ====
 CREATE TABLE t (a INT b INT)
@@ -166,7 +166,7 @@ CREATE TABLE t (a INT b INT)
 syntax error: expected "," or ")", found "b"
   --> q.sql:1:23
    |
-1  | CREATE TABLE t (a INT b INT)
+ 1 | CREATE TABLE t (a INT b INT)
    |                       ^
 ====
 CREATE TABLE t (a INT,)
@@ -174,7 +174,7 @@ CREATE TABLE t (a INT,)
 syntax error: expected the name of a column, found ")"
   --> q.sql:1:23
    |
-1  | CREATE TABLE t (a INT,)
+ 1 | CREATE TABLE t (a INT,)
    |                       ^
 ====
 CREATE TABLE t (a, b INT)
@@ -182,7 +182,7 @@ CREATE TABLE t (a, b INT)
 syntax error: expected a type, or AS and an expression, found ","
   --> q.sql:1:18
    |
-1  | CREATE TABLE t (a, b INT)
+ 1 | CREATE TABLE t (a, b INT)
    |                  ^
 ====
 CREATE TABLE t (a INT, b AS a +)
@@ -190,7 +190,7 @@ CREATE TABLE t (a INT, b AS a +)
 syntax error: expected an expression, found ")"
   --> q.sql:1:32
    |
-1  | CREATE TABLE t (a INT, b AS a +)
+ 1 | CREATE TABLE t (a INT, b AS a +)
    |                                ^
 ====
 CREATE TABLE t (a INT, b AS a IN)
@@ -198,7 +198,7 @@ CREATE TABLE t (a INT, b AS a IN)
 syntax error: unexpected "IN"
   --> q.sql:1:31
    |
-1  | CREATE TABLE t (a INT, b AS a IN)
+ 1 | CREATE TABLE t (a INT, b AS a IN)
    |                               ^^
 ====
 CREATE TABLE t (a INT, A BIGINT)
@@ -206,7 +206,7 @@ CREATE TABLE t (a INT, A BIGINT)
 syntax error: the column "A" is given twice
   --> q.sql:1:24
    |
-1  | CREATE TABLE t (a INT, A BIGINT)
+ 1 | CREATE TABLE t (a INT, A BIGINT)
    |                        ^
 ====
 CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a) NOT ENFORCED)
@@ -214,7 +214,7 @@ CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a) NOT ENFORCED)
 syntax error: a table has one primary key
   --> q.sql:1:36
    |
-1  | CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a) NOT ENFORCED)
+ 1 | CREATE TABLE t (a INT PRIMARY KEY, PRIMARY KEY (a) NOT ENFORCED)
    |                                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 ====
 CREATE TABLE t (a INT, PRIMARY KEY (a, a))
@@ -222,7 +222,7 @@ CREATE TABLE t (a INT, PRIMARY KEY (a, a))
 syntax error: the column "a" is given twice
   --> q.sql:1:40
    |
-1  | CREATE TABLE t (a INT, PRIMARY KEY (a, a))
+ 1 | CREATE TABLE t (a INT, PRIMARY KEY (a, a))
    |                                        ^
 ====
 CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR b AS b)
@@ -230,7 +230,7 @@ CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR b AS b)
 syntax error: a table has one watermark
   --> q.sql:1:46
    |
-1  | CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR b AS b)
+ 1 | CREATE TABLE t (a INT, WATERMARK FOR a AS a, WATERMARK FOR b AS b)
    |                                              ^^^^^^^^^^^^^^^^^^^^
 ====
 CREATE TABLE t (a INT) WITH ('k' = 'v', 'k' = 'w')
@@ -238,7 +238,7 @@ CREATE TABLE t (a INT) WITH ('k' = 'v', 'k' = 'w')
 syntax error: the option "k" is given twice
   --> q.sql:1:41
    |
-1  | CREATE TABLE t (a INT) WITH ('k' = 'v', 'k' = 'w')
+ 1 | CREATE TABLE t (a INT) WITH ('k' = 'v', 'k' = 'w')
    |                                         ^^^
 ====
 CREATE TABLE t (a INT) WITH (k = 'v')
@@ -246,7 +246,7 @@ CREATE TABLE t (a INT) WITH (k = 'v')
 syntax error: expected an option in quotes, found "k"
   --> q.sql:1:30
    |
-1  | CREATE TABLE t (a INT) WITH (k = 'v')
+ 1 | CREATE TABLE t (a INT) WITH (k = 'v')
    |                              ^
 ====
 CREATE TABLE t (a INT) WITH ('k' = 1)
@@ -254,7 +254,7 @@ CREATE TABLE t (a INT) WITH ('k' = 1)
 syntax error: expected a value in quotes, found "1"
   --> q.sql:1:36
    |
-1  | CREATE TABLE t (a INT) WITH ('k' = 1)
+ 1 | CREATE TABLE t (a INT) WITH ('k' = 1)
    |                                    ^
 ====
 CREATE VIEW v SELECT 1
@@ -262,7 +262,7 @@ CREATE VIEW v SELECT 1
 syntax error: expected AS, found "SELECT"
   --> q.sql:1:15
    |
-1  | CREATE VIEW v SELECT 1
+ 1 | CREATE VIEW v SELECT 1
    |               ^^^^^^
 ====
 INSERT t SELECT 1
@@ -270,7 +270,7 @@ INSERT t SELECT 1
 syntax error: expected INTO, found "t"
   --> q.sql:1:8
    |
-1  | INSERT t SELECT 1
+ 1 | INSERT t SELECT 1
    |        ^
 ====
 INSERT INTO t (a, b SELECT 1
@@ -278,7 +278,7 @@ INSERT INTO t (a, b SELECT 1
 syntax error: expected "," or ")", found "SELECT"
   --> q.sql:1:21
    |
-1  | INSERT INTO t (a, b SELECT 1
+ 1 | INSERT INTO t (a, b SELECT 1
    |                     ^^^^^^
 ====
 INSERT INTO t
@@ -286,7 +286,7 @@ INSERT INTO t
 syntax error: expected a query, found the end of the statement
   --> q.sql:1:14
    |
-1  | INSERT INTO t
+ 1 | INSERT INTO t
    |              ^
 ====
 DROP t
@@ -294,7 +294,7 @@ DROP t
 syntax error: expected TABLE or VIEW, found "t"
   --> q.sql:1:6
    |
-1  | DROP t
+ 1 | DROP t
    |      ^
 ====
 SET 'k'
@@ -302,7 +302,7 @@ SET 'k'
 syntax error: expected "=", found the end of the statement
   --> q.sql:1:8
    |
-1  | SET 'k'
+ 1 | SET 'k'
    |        ^
 ====
 SET k =
@@ -310,7 +310,7 @@ SET k =
 syntax error: expected a value, found the end of the statement
   --> q.sql:1:8
    |
-1  | SET k =
+ 1 | SET k =
    |        ^
 ====
 SET a b = 1
@@ -318,7 +318,7 @@ SET a b = 1
 syntax error: the name of an option has letters, digits, dots and dashes
   --> q.sql:1:5
    |
-1  | SET a b = 1
+ 1 | SET a b = 1
    |     ^^^
 """.strip()
 
@@ -339,7 +339,7 @@ def test_positions_count_from_the_start_of_the_file():
         syntax error: unexpected "3"
           --> dir/q.sql:4:12
            |
-        4  |   SELECT 2 3
+         4 |   SELECT 2 3
            |            ^""")
 
 

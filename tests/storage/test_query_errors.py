@@ -31,7 +31,7 @@ CASES = [
         error: DROP is not a query
           --> query:1:1
            |
-        1  | DROP TABLE counts
+         1 | DROP TABLE counts
            | ^^^^
         hint: Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement.""",
     ),
@@ -41,7 +41,7 @@ CASES = [
         error: a query cannot contain INSERT
           --> query:2:3
            |
-        2  |   INSERT INTO counts VALUES (1)
+         2 |   INSERT INTO counts VALUES (1)
            |   ^^^^^^
         hint: Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement.""",
     ),
@@ -51,7 +51,7 @@ CASES = [
         error: only one statement can run at a time
           --> query:1:14
            |
-        1  | FROM counts; FROM counts
+         1 | FROM counts; FROM counts
            |              ^^^^
         hint: Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement.""",
     ),
@@ -67,7 +67,7 @@ CASES = [
         error: PIVOT must list its values here
           --> query:1:1
            |
-        1  | PIVOT counts ON k
+         1 | PIVOT counts ON k
            | ^^^^^
         hint: Write PIVOT t ON c IN (value, ..) USING ..""",
     ),
@@ -77,7 +77,7 @@ CASES = [
         error: the table function "query" is not available in queries
           --> query:1:6
            |
-        1  | FROM query('SELECT 1')
+         1 | FROM query('SELECT 1')
            |      ^^^^^
         hint: Write the query itself.""",
     ),
@@ -87,7 +87,7 @@ CASES = [
         error: syntax error at or near "counts"
           --> query:1:22
            |
-        1  | SELECT '日本', 'é' FRM counts
+         1 | SELECT '日本', 'é' FRM counts
            |                      ^^^^^^""",
     ),
     (
@@ -96,7 +96,7 @@ CASES = [
         error: column "m" does not exist
           --> query:2:3
            |
-        2  |   m FROM counts
+         2 |   m FROM counts
            |   ^
         hint: existing columns: k, ..""",
     ),
@@ -106,7 +106,7 @@ CASES = [
         error: table "state.hourly.departurs" does not exist
           --> query:1:6
            |
-        1  | FROM state.hourly.departurs
+         1 | FROM state.hourly.departurs
            |      ^^^^^^^^^^^^^^^^^^^^^^
         hint: did you mean "state.hourly.departures"?""",
     ),
@@ -123,7 +123,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: function "kount" does not exist
           --> query:2:2
            |
-        2  | \tkount(*) FROM counts
+         2 | \tkount(*) FROM counts
            | \t^^^^^^^^
         hint: did you mean "count"?""",
     ),
@@ -133,7 +133,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: column "k" must appear in the GROUP BY clause or must be part of an aggregate function
           --> query:1:8
            |
-        1  | SELECT k, count(*) FROM counts
+         1 | SELECT k, count(*) FROM counts
            |        ^
         Either add it to the GROUP BY list, or use ANY_VALUE("k") if the exact value of "k" is not important.""",
     ),
@@ -143,7 +143,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: "/etc/passwd" is outside of what a query may read
           --> query:1:6
            |
-        1  | FROM read_text('/etc/passwd')
+         1 | FROM read_text('/etc/passwd')
            |      ^^^^^^^^^^^^^^^^^^^^^^^^
         hint: A query reads files of the warehouse and of declared tables only.""",
     ),
@@ -153,7 +153,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: job "hourly" keeps no version 1
           --> query:2:26
            |
-        2  |  state.hourly.departures AT (VERSION => 1) d
+         2 |  state.hourly.departures AT (VERSION => 1) d
            |                          ^^^^^^^^^^^^^^^^^
         Its oldest version is 2 of 2026-01-01 00:00:02, its newest 5 of 2026-01-01 00:00:05.""",
     ),
@@ -163,7 +163,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: job "hourly" keeps no version that old
           --> query:1:30
            |
-        1  | FROM state.hourly.departures AT (VERSION => 2)
+         1 | FROM state.hourly.departures AT (VERSION => 2)
            |                              ^^^^^^^^^^^^^^^^^
         Its oldest version is 3 of 2026-01-01 00:00:03, its newest 5 of 2026-01-01 00:00:05.""",
     ),
@@ -173,7 +173,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: job "hourly" keeps no version 6
           --> query:1:13
            |
-        1  | FROM counts AT (VERSION => 6)
+         1 | FROM counts AT (VERSION => 6)
            |             ^^^^^^^^^^^^^^^^^
         Its oldest version is 2 of 2026-01-01 00:00:02, its newest 5 of 2026-01-01 00:00:05.""",
     ),
@@ -183,7 +183,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: job "hourly" keeps no version of 2025-12-31 00:00:00 or before
           --> query:1:13
            |
-        1  | FROM counts AT (TIMESTAMP => '2025-12-31')
+         1 | FROM counts AT (TIMESTAMP => '2025-12-31')
            |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
         Its oldest version is 2 of 2026-01-01 00:00:02, its newest 5 of 2026-01-01 00:00:05.""",
     ),
@@ -193,7 +193,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: column "n" does not exist
           --> query:1:13
            |
-        1  | FROM counts AT (VERSION => n)
+         1 | FROM counts AT (VERSION => n)
            |             ^^^^^^^^^^^^^^^^^""",
     ),
     (
@@ -202,7 +202,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: AT takes a constant
           --> query:1:13
            |
-        1  | FROM counts AT (VERSION => (SELECT max(n) FROM counts))
+         1 | FROM counts AT (VERSION => (SELECT max(n) FROM counts))
            |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
     ),
     (
@@ -211,7 +211,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: could not convert string 'x' to INT64
           --> query:1:13
            |
-        1  | FROM counts AT (VERSION => 'x')
+         1 | FROM counts AT (VERSION => 'x')
            |             ^^^^^^^^^^^^^^^^^^^""",
     ),
     (
@@ -220,7 +220,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: this AT clause is not complete
           --> query:1:13
            |
-        1  | FROM counts AT (VERSION => )
+         1 | FROM counts AT (VERSION => )
            |             ^^^^^^^^^^^^^^^^
         hint: Write AT (VERSION => ..).""",
     ),
@@ -230,7 +230,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: AT must follow the name of a table or view
           --> query:1:20
            |
-        1  | FROM (FROM counts) AT (VERSION => 3)
+         1 | FROM (FROM counts) AT (VERSION => 3)
            |                    ^^^^^^^^^^^^^^^^^""",
     ),
     (
@@ -239,7 +239,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: "sqlstream.jobs" has no older versions: only state and tables of the warehouse do
           --> query:1:21
            |
-        1  | FROM sqlstream.jobs AT (VERSION => 3)
+         1 | FROM sqlstream.jobs AT (VERSION => 3)
            |                     ^^^^^^^^^^^^^^^^^""",
     ),
     (
@@ -248,7 +248,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: table "count" does not exist
           --> query:1:6
            |
-        1  | FROM count AT (VERSION => 3)
+         1 | FROM count AT (VERSION => 3)
            |      ^^^^^
         hint: did you mean "counts"?""",
     ),
@@ -258,7 +258,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: column "y" does not exist
           --> query:1:56
            |
-        1  | SELECT d.k, x FROM counts AT (VERSION => 4) AS d WHERE y
+         1 | SELECT d.k, x FROM counts AT (VERSION => 4) AS d WHERE y
            |                                                        ^
         hint: existing columns: k, ..""",
     ),
@@ -268,7 +268,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
         error: referenced table "state.hourly.departures" not found
           --> query:1:8
            |
-        1  | SELECT state.hourly.departures.n FROM state.hourly.departures AT (VERSION => 4)
+         1 | SELECT state.hourly.departures.n FROM state.hourly.departures AT (VERSION => 4)
            |        ^^^^^^^^^^^^^^^^^^^^^^^^^
         Candidate tables: "hourly.departures\"""",
     ),
@@ -289,7 +289,7 @@ FETCH_CASES = [
         error: could not convert string 'a' to INT32 when casting from source column k
           --> query:3:29
            |
-        3  |  AT (VERSION => 4) c WHERE k::INT = 1
+         3 |  AT (VERSION => 4) c WHERE k::INT = 1
            |                             ^^^^^""",
     ),
     (
@@ -298,7 +298,7 @@ FETCH_CASES = [
         error: could not convert string 'a' to INT32 when casting from source column k
           --> query:1:167
            |
-        1  | SELECT n::INT, {"1, " * 50}k::INT, {"2, " * 50} n::INT FROM counts
+         1 | SELECT n::INT, {"1, " * 50}k::INT, {"2, " * 50} n::INT FROM counts
            | {" " * 166}^^^^^""",
     ),
     ("SELECT error('no ' || k) FROM counts", "error: no a"),
