@@ -132,7 +132,7 @@ class Compiler:
             case Drop():
                 self._drop(statement)
             case SetOption():
-                self.options.set(statement.key.text, statement.value.value, statement.span)
+                self.options.set(statement.key.text, statement.value.value, statement.key.span, statement.value.span)
                 if statement.key.text.lower() == "table.local-time-zone":
                     self._con.execute(f"SET TimeZone = '{statement.value.value}'")
             case Insert():
@@ -161,7 +161,8 @@ class Compiler:
         if isinstance(existing, kind):
             self.catalog.drop(statement.name.text)
         elif existing is not None:
-            raise BindError(f'"{statement.name.text}" is not a {statement.kind.lower()}', statement.name.span)
+            hint = f"Write DROP {'VIEW' if kind is Table else 'TABLE'}."
+            raise BindError(f'"{statement.name.text}" is not a {statement.kind.lower()}', statement.name.span, hint=hint)
         elif not statement.if_exists:
             name = statement.name.text
             hint = self.catalog.relation_hint(name)

@@ -108,10 +108,14 @@ class UsageError(SqlStreamError):
 
 
 class JobError(SqlStreamError):
-    """A job failed while running."""
+    """A job failed while running. `log_file` is where Spark says more about it."""
 
     kind = "job failed"
     exit_code = 1
+    log_file: str | None = None
+
+    def render(self) -> str:
+        return "\n".join([super().render(), *([f"log: {self.log_file}"] if self.log_file else [])])
 
 
 class DataError(JobError):

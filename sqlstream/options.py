@@ -96,7 +96,7 @@ class Options:
         for key, value in (values or {}).items():
             self.set(key, value)
 
-    def set(self, key: str, value: str, span: Span | None = None) -> None:
+    def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
         """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
         name = key if key.startswith("spark.") else key.lower()
         if not name.startswith("spark."):
@@ -105,7 +105,7 @@ class Options:
             try:
                 OPTIONS[name].check(value)
             except ValueError as e:
-                raise BindError(f'option "{key}": {e}', span) from None
+                raise BindError(f'option "{key}": {e}', value_span) from None
         self.values[name] = value
 
     def copy(self) -> Options:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -34,8 +33,6 @@ def run_jobs(session: Session, planned: Sequence[PlannedJob], *, fresh: bool, de
         for job in planned:
             if stopping.is_set():
                 break
-            if not session.has_spark:
-                click.echo("starting Spark ...", err=True)
             unbounded.append(session.start(job, fresh=fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)

@@ -140,11 +140,6 @@ class Session:
         """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
         return query(self.project, self.compiler, sql)
 
-    @property
-    def has_spark(self) -> bool:
-        """Whether Spark was started."""
-        return self._spark is not None
-
     # -- jobs
 
     def start(self, planned: PlannedJob, *, fresh: bool = False) -> Job:
@@ -238,6 +233,7 @@ class Session:
         if self._spark is None:
             from sqlstream.spark.jvm import start_spark
 
+            self._notice("starting Spark ...")
             options = planned.options
             conf = options.spark
             master = conf.pop("spark.master", f"local[{options.parallelism},4]")

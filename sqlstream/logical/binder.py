@@ -325,7 +325,7 @@ def _no_time_hint(relation: Relation, name: str) -> str:
     if isinstance(relation.node, Scan) and any(f.name == name and f.type in TIMES for f in schema(relation.node)):
         return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
     if isinstance(relation.node, Scan):
-        return f"Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it."
+        return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it."
     return "A column remains a time attribute as long as every query on the way passes it on unchanged."
 
 

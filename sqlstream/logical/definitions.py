@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import re
+
 import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog, Column, Table, View, Watermark
-from sqlstream.errors import BindError, UnsupportedError, missing
+from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import TIMES, Expression, Field, Item, Node, Project, Sink, quote, schema
+from sqlstream.logical.judge import Judge, plain
+from sqlstream.logical.nodes import (
+    TIMES,
+    Expression,
+    Field,
+    Filter,
+    Item,
+    Node,
+    Project,
+    Sink,
+    Union,
+    quote,
+    schema,
+)
 from sqlstream.logical.scope import Scope
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
+
+_NO_TYPE = re.compile(r'Type with name (.+?) does not exist!(?:\s+Did you mean "(.+?)")?')
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
@@ -47,9 +63,11 @@ def _type(column: ColumnDef, judge: Judge) -> str:
     try:
         return judge.canonical(column.type or "")
     except duckdb.Error as e:
-        message = str(e).partition("\n")[0].partition(": ")[2]
         at = column.type_span or column.span
-        raise BindError(f'type of column "{column.name.text}": {message[:1].lower()}{message[1:]}', at) from e
+        if found := _NO_TYPE.search(str(e)):
+            hint = f'did you mean "{found.group(2).upper()}"?' if found.group(2) else None
+            raise BindError(f'type "{found.group(1)}" does not exist', at, hint=hint) from e
+        raise BindError(f'type of column "{column.name.text}": {plain(str(e))}', at) from e
 
 
 def _stable(binder: ExpressionBinder, node: exp.Expr, what: str) -> Expression:
@@ -109,19 +127,34 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
     targets = _targets(statement, table, writable)
     found = schema(node)
     if len(found) != len(targets):
+        counted = f"{len(found)} column{'s' if len(found) > 1 else ''}"
         raise BindError(
-            f'the query gives {len(found)} columns, but {len(targets)} of table "{table.name}" are to be written',
+            f'the query gives {counted}, but {len(targets)} of table "{table.name}" are to be written',
             statement.span,
-            hint=f"columns of the query: {', '.join(f.name for f in found)}",
+            hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
-    for own, target in zip(found, targets, strict=True):
+    for place, (own, target) in enumerate(zip(found, targets, strict=True)):
         if not assignable(own.type, target.type):
+            span = _span_of_column(node, place)
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
-                statement.span,
-                hint=f"Convert it in the query: CAST({own.name} AS {target.type}).",
+                span or statement.span,
+                hint=f"Convert it in the query: CAST({span.text if span else own.name} AS {target.type}).",
             )
     return Sink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+
+
+def _span_of_column(node: Node, place: int) -> Span | None:
+    """Return where the expression of an output column stands."""
+    match node:
+        case Project():
+            return node.items[place].expression.span
+        case Filter():
+            return _span_of_column(node.input, place)
+        case Union():
+            return _span_of_column(node.inputs[0], place)
+        case _:
+            return None
 
 
 def bind_select(statement: Select, binder: Binder, name: str) -> Sink:

@@ -12,11 +12,13 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, nearest
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import span_of
 
 NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
 _AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the function call "(.*?)"\. ')
+_NO_FIELD = re.compile(r'Could not find key "(.*)" in struct\s+Candidate Entries: (.*)')
 _CALLED = re.compile(r"(\w+)\(")
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
 
@@ -96,8 +98,11 @@ class Judge:
         if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
             call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
             return BindError(f"no function fits {call}", span, hint="Cast the arguments to the types it takes.")
-        message = text.partition("\n")[0].partition(": ")[2] or text.partition("\n")[0]
-        return BindError(message[:1].lower() + message[1:].rstrip(".!"), span)
+        if found := _NO_FIELD.search(text):
+            return BindError(
+                f'field "{found.group(1)}" does not exist', span, hint=f"existing fields: {found.group(2)}"
+            )
+        return BindError(plain(text), span)
 
     def knows(self, name: str) -> bool:
         """Tell whether there is a function of this name."""
@@ -107,6 +112,16 @@ class Judge:
         """Return the error for a function that does not exist."""
         match = nearest(name, sorted(self.functions))
         return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
+
+
+def plain(text: str) -> str:
+    """Return the first line of an error of DuckDB's as ours begin and end.
+
+    >>> plain("Conversion Error: Could not convert string 'x' to INT32\\n\\nLINE 1: ...")
+    "could not convert string 'x' to INT32"
+    """
+    line = text.partition("\n")[0]
+    return in_lower_case((line.partition(": ")[2] or line).rstrip(".!"))
 
 
 @cache

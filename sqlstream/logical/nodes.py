@@ -13,7 +13,6 @@ from typing import TypeVar, assert_never
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
 
-
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 

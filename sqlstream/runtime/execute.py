@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -92,21 +93,29 @@ def frames(
         yield from pack(batches, ports[part], time, labels)
 
 
-def explain_overflow(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan, error: duckdb.Error
-) -> DataError | None:
-    """Return an error that names the column and the row whose value the sink's table cannot hold, if that was it."""
+def explain_refused(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan) -> DataError | None:
+    """Return an error that names the column and the row that the sink's table cannot store, if that was what failed."""
     computed = f"WITH _input AS ({rows}) {fragment.rows}"
+    never_null = {c.name for c in sink.table.columns if c.not_null}
     for name, type in sink.columns:
         column = quote_name(name)
-        refused = f"{column} IS NOT NULL AND TRY_CAST({column} AS {type}) IS NULL"
-        found = con.execute(f"SELECT * FROM ({computed}) WHERE {refused} LIMIT 1")
-        names = [d[0] for d in found.description or ()]
-        for row in found.fetchall():
-            values = dict(zip(names, row, strict=True))
-            shown = ", ".join(f"{k}={v}" for k, v in values.items())
-            return DataError(
-                f'column "{name}" of table "{sink.table.name}" cannot hold {values[name]} ({type})',
-                detail=f"row: {shown}",
-            )
+        checks = {f"{column} IS NOT NULL AND TRY_CAST({column} AS {type}) IS NULL": f"cannot hold {{}} ({type})"}
+        if name in never_null:
+            checks[f"{column} IS NULL"] = "is NOT NULL, but the query gives NULL"
+        for refused, message in checks.items():
+            if row := _first(con, f"SELECT * FROM ({computed}) WHERE {refused}"):
+                shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
+                what = f'column "{name}" of table "{sink.table.name}" {message.format(row[name])}'
+                return DataError(what, detail=f"row: {shown}")
     return None
+
+
+def _first(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any] | None:
+    """Return the first row, None also where the query itself fails."""
+    try:
+        found = con.execute(f"{sql} LIMIT 1")
+        names = [d[0] for d in found.description or ()]
+        row = found.fetchone()
+    except duckdb.Error:
+        return None
+    return dict(zip(names, row, strict=True)) if row is not None else None

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
+from sqlstream.logical.judge import plain
 from sqlstream.operators.step import Clock
 from sqlstream.physical.plan import Fragment
 from sqlstream.runtime import execute
@@ -154,7 +155,7 @@ def run_fragment(
         yield from execute.frames(con, fragment, rows, job.labels, time)
         return
     sink = job.plan.sink
-    with user_errors(sink.table.name, lambda e: execute.explain_overflow(con, fragment, rows, sink, e)):
+    with user_errors(sink.table.name, lambda _: execute.explain_refused(con, fragment, rows, sink)):
         for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
             if sink.kind == "blackhole":
                 yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)))
@@ -180,5 +181,4 @@ def user_errors(name: str, explain: Callable[[duckdb.Error], SqlStreamError | No
         yield
     except duckdb.Error as e:
         found = recover(e) or (explain(e) if explain else None)
-        message = str(e).partition("\n")[0]
-        raise found or JobError(f'"{name}" failed: {message}') from e
+        raise found or JobError(f'"{name}": {plain(str(e))}') from e

@@ -94,10 +94,11 @@ class JobRun(threading.Thread):
             self.state, self.error = "FAILED", e
         except Exception as e:
             self.state, self.cause = "FAILED", e
-            self.error = find_carried(str(e)) or JobError(
-                f'job "{self.job.name}" failed: {_first_line(e)}', detail=f"The log is {self.settings.log_file}."
-            )
+            self.error = find_carried(str(e)) or JobError(_first_line(e))
         finally:
+            if isinstance(self.error, JobError):
+                self.error.kind = f'job "{self.job.name}" failed'
+                self.error.log_file = self.settings.log_file
             self._end()
 
     def _start(self) -> None:
