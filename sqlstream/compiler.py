@@ -162,7 +162,9 @@ class Compiler:
             self.catalog.drop(statement.name.text)
         elif existing is not None:
             hint = f"Write DROP {'VIEW' if kind is Table else 'TABLE'}."
-            raise BindError(f'"{statement.name.text}" is not a {statement.kind.lower()}', statement.name.span, hint=hint)
+            raise BindError(
+                f'"{statement.name.text}" is not a {statement.kind.lower()}', statement.name.span, hint=hint
+            )
         elif not statement.if_exists:
             name = statement.name.text
             hint = self.catalog.relation_hint(name)

@@ -45,7 +45,7 @@ from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import write_record
 from sqlstream.storage.manifests import newest_manifest
 from sqlstream.storage.query import open_query
-from sqlstream.storage.segments import quote_name
+from sqlstream.storage.segments import quote_name, quote_text
 
 # Rows as tuples in the order of the physical columns (text is cast to the column's type), or an Arrow table.
 Rows: TypeAlias = Iterable[Sequence[Any]] | pa.Table
@@ -181,9 +181,11 @@ class Stream:
         if not isinstance(table, Table):
             hint = self.compiler.catalog.relation_hint(name)
             raise BindError(f'table "{name}" does not exist', hint=hint)
-        data = rows if isinstance(rows, pa.Table) else typed_rows(table, rows)
         path = f"{self._directory.name}/{uuid4().hex}.parquet"
-        pq.write_table(data, path)
+        if isinstance(rows, pa.Table):
+            pq.write_table(rows, path)
+        else:
+            _write_rows(table, rows, path)
         return Split(path, 1, 0, 1)
 
     def close(self) -> None:
@@ -294,22 +296,19 @@ class LocalRun:
             self.printed += _connection().execute("FROM read_parquet(?)", [file]).fetchall()
 
 
-def typed_rows(table: Table, rows: Iterable[Sequence[Any]]) -> pa.Table:
-    """Return rows given as Python values or text as Arrow, each column of its declared type."""
+def _write_rows(table: Table, rows: Iterable[Sequence[Any]], path: str) -> None:
+    """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
     columns = table.physical
     given = [tuple(row) for row in rows]
     for row in given:
         if len(row) != len(columns):
             raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {row}')
-    names = [f"c{i}" for i in range(len(columns))]
+    names = ", ".join(quote_name(c.name) for c in columns)
     marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
+    nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
+    source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
     values = [v for row in given for v in row]
-    source = f"(VALUES {marks}) t({', '.join(names)})" if given else "(SELECT 1 WHERE false)"
-    items = ", ".join(
-        f"{n if given else f'CAST(NULL AS {c.type})'} AS {quote_name(c.name)}"
-        for n, c in zip(names, columns, strict=True)
-    )
-    return _connection().sql(f"SELECT {items} FROM {source}", params=values).to_arrow_table()
+    _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
 
 
 def _microseconds(time: int | str) -> int:
@@ -327,4 +326,4 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return con
 
 
-__all__ = ["Stream", "typed_rows"]
+__all__ = ["Stream"]

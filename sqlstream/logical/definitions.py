@@ -29,7 +29,12 @@ from sqlstream.logical.nodes import (
 from sqlstream.logical.scope import Scope
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 
-_NO_TYPE = re.compile(r'Type with name (.+?) does not exist!(?:\s+Did you mean "(.+?)")?')
+_NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
+# Not all that there are, but those that one may have meant.
+_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "VARCHAR"),
+    *("BYTES", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "INTERVAL", "ARRAY", "MAP", "ROW", "UUID", "JSON"),
+)
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
@@ -65,7 +70,7 @@ def _type(column: ColumnDef, judge: Judge) -> str:
     except duckdb.Error as e:
         at = column.type_span or column.span
         if found := _NO_TYPE.search(str(e)):
-            hint = f'did you mean "{found.group(2).upper()}"?' if found.group(2) else None
+            hint = missing("type", found.group(1).upper(), _TYPES)
             raise BindError(f'type "{found.group(1)}" does not exist', at, hint=hint) from e
         raise BindError(f'type of column "{column.name.text}": {plain(str(e))}', at) from e
 
@@ -136,10 +141,11 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
     for place, (own, target) in enumerate(zip(found, targets, strict=True)):
         if not assignable(own.type, target.type):
             span = _span_of_column(node, place)
+            written = span.text if span and not span.text.endswith("*") else own.name
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
                 span or statement.span,
-                hint=f"Convert it in the query: CAST({span.text if span else own.name} AS {target.type}).",
+                hint=f"Convert it in the query: CAST({written} AS {target.type}).",
             )
     return Sink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
 

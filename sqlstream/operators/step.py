@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,7 +52,7 @@ class Operator(Protocol):
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Sequence[tuple[Port, pa.Table]],
+        inputs: Iterable[tuple[Port, pa.Table]],
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]: ...
 

@@ -6,7 +6,7 @@ be merged (DISTINCT, ORDER BY inside, mode, ...) keep their values in a table of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -175,7 +175,7 @@ class WindowAggregate:
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Sequence[tuple[Port, pa.Table]],
+        inputs: Iterable[tuple[Port, pa.Table]],
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, then emit and forget every window that the watermark has closed."""

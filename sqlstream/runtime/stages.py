@@ -16,7 +16,6 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
-from sqlstream.logical.judge import plain
 from sqlstream.operators.step import Clock
 from sqlstream.physical.plan import Fragment
 from sqlstream.runtime import execute
@@ -24,6 +23,7 @@ from sqlstream.runtime.batches import Work
 from sqlstream.runtime.execute import ScanStats, newest
 from sqlstream.runtime.frames import Frame, control, pack_changes
 from sqlstream.runtime.worker import CHUNK, Job, connection
+from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import read
 from sqlstream.storage.read_errors import translate
@@ -92,7 +92,7 @@ class Advance:
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame]:
         """Advance the operator; yield what it emits, then its metrics."""
-        inputs = [(self.stage.ports[f.port], f.table()) for f in arrived]
+        inputs = ((self.stage.ports[f.port], f.table()) for f in arrived)
         clock = self.clock
         with connection(self.job, register) as con, user_errors(self.stage.name):
             execute.set_clock(con, clock.time)
@@ -181,4 +181,5 @@ def user_errors(name: str, explain: Callable[[duckdb.Error], SqlStreamError | No
         yield
     except duckdb.Error as e:
         found = recover(e) or (explain(e) if explain else None)
-        raise found or JobError(f'"{name}": {plain(str(e))}') from e
+        told = duckdb_errors.translate(e, "")
+        raise found or JobError(f'"{name}": {told.message}', detail=told.detail) from e

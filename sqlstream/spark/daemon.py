@@ -6,6 +6,7 @@ Spark puts its packages on the workers' path as a zip of sources, each worker co
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -45,9 +46,11 @@ def preload() -> None:
             importlib.import_module(name)
         except ImportError:
             continue
-    # Workers collect garbage after every task: what is frozen is not looked at, and its pages stay shared.
+    # Workers collect garbage after every task: what is frozen is not looked at, and its pages stay shared. DuckDB's bindings
+    # complain of a leak at the end of a process that keeps it frozen.
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -84,16 +85,13 @@ class Processor(StatefulProcessor):
         self.manifest = handle.getValueState("manifest", "json STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
-        arrived = []
-        for chunk in rows:
-            for row in chunk.itertuples(index=False):
-                frame = Frame(row.bucket, row.port, row.time, bytes(row.payload))
-                if frame.is_control:
-                    yield _frame_rows([frame])
-                else:
-                    arrived.append(frame)
-        if arrived:
-            yield from self._advance(key[0], arrived, timerValues)
+        passing: list[Frame] = []
+        frames = _data_frames(rows, passing)
+        first = next(frames, None)
+        if first is not None:
+            yield from self._advance(key[0], chain([first], frames), timerValues)
+        if passing:
+            yield _frame_rows(passing)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         yield from self._advance(key[0], [], timerValues)
@@ -101,7 +99,7 @@ class Processor(StatefulProcessor):
     def close(self) -> None:
         pass
 
-    def _advance(self, bucket: int, arrived: Sequence[Frame], times: Any) -> Iterator[pd.DataFrame]:
+    def _advance(self, bucket: int, arrived: Iterable[Frame], times: Any) -> Iterator[pd.DataFrame]:
         clock = Clock(
             batch=batch_id(),
             watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
@@ -119,6 +117,17 @@ class Processor(StatefulProcessor):
             self.handle.deleteTimer(timer_millis(advance.woken_at))
         if advance.wake_at is not None and advance.wake_at != advance.woken_at:
             self.handle.registerTimer(timer_millis(advance.wake_at))
+
+
+def _data_frames(chunks: Iterator[Any], passing: list[Frame]) -> Iterator[Frame]:
+    """Yield the frames with rows one by one, as Spark hands them over; put the others aside."""
+    for chunk in chunks:
+        for row in chunk.itertuples(index=False):
+            frame = Frame(row.bucket, row.port, row.time, bytes(row.payload))
+            if frame.is_control:
+                passing.append(frame)
+            else:
+                yield frame
 
 
 def _frames(batch: pa.RecordBatch) -> Iterator[Frame]:

@@ -1,0 +1,72 @@
+"""The command line as a person meets it: start to first result, and a query on small state, Python's start included."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.bench.data import Dataset
+from tests.bench.latency import JOB
+from tests.bench.work import source_table
+
+RUNS = 5
+ARCHIVE_SECONDS = 180.0
+SQLSTREAM = str(Path(sys.executable).with_name("sqlstream"))
+QUERY = f"SELECT * FROM state.{JOB}.window_aggregate_1 ORDER BY auction"
+
+
+def start_to_first_result(data: Dataset, folder: Path, log: Path) -> float:
+    """Return the median seconds from the start of `sqlstream run` to the first printed row of a small windowed job.
+
+    The run before the measured ones makes the archive of Java classes, if there is none; it is waited for.
+    """
+    (folder / "project").mkdir(parents=True)
+    first = sorted(data.folder.iterdir())[0]
+    script = source_table(str(first), 1) + (
+        "SELECT auction % 10 AS k, window_end, count(*) AS n FROM TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND) "
+        "GROUP BY auction % 10, window_start, window_end"
+    )
+    _first_row(script, folder, log)
+    _await_archive()
+    return statistics.median(_first_row(script, folder, log) for _ in range(RUNS))
+
+
+def _first_row(script: str, folder: Path, log: Path) -> float:
+    command = [SQLSTREAM, "run", "-e", script, "--project", str(folder / "project"), "--warehouse", str(folder / "starts")]
+    begun = time.perf_counter()
+    with open(log, "ab") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert process.stdout is not None
+        found = next((time.perf_counter() - begun for line in process.stdout if line.startswith("+I")), None)
+        process.stdout.read()
+        process.wait()
+    if found is None:
+        raise RuntimeError(f"sqlstream run printed no row, see {log}")
+    return found
+
+
+def _await_archive() -> None:
+    if os.environ.get("SQLSTREAM_CDS", "").lower() == "off":
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlstream"
+    deadline = time.monotonic() + ARCHIVE_SECONDS
+    while not list(cache.glob("classes-*.jsa")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no archive of classes in {cache}")
+        time.sleep(0.2)
+
+
+def query_seconds(warehouse: Path, project: Path) -> float:
+    """Return the median seconds of `sqlstream query` on the state that the job of `latency` left."""
+    command = [SQLSTREAM, "query", QUERY, "--warehouse", str(warehouse), "--project", str(project)]
+    seconds = []
+    for _ in range(RUNS + 1):
+        begun = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        seconds.append(time.perf_counter() - begun)
+    # The first one may read the program from a cold disk.
+    return statistics.median(seconds[1:])

