@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 import duckdb
 
@@ -11,11 +11,19 @@ MAX_WIDTH = 40
 INSERTED = "+I"
 
 
+class Writable(Protocol):
+    """Where lines can go."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
 class RowPrinter:
     """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows."""
 
     def __init__(
-        self, stream: TextIO, columns: Sequence[tuple[str, str]], *, title: str = "", limit: int | None = None
+        self, stream: Writable, columns: Sequence[tuple[str, str]], *, title: str = "", limit: int | None = None
     ):
         self.stream, self.columns, self.title, self.limit = stream, columns, title, limit
         self.count = 0

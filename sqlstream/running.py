@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 import threading
@@ -154,9 +155,22 @@ def _progress(session: Session) -> Iterator[Progress]:
     if not console.is_terminal:
         yield Progress(console, None)
         return
-    # Rows that a job prints must not be overwritten: they go through the console, above the live table.
-    with Live(console=console, refresh_per_second=8, transient=True, redirect_stderr=True) as live:
+    if session.output.isatty():
+        # Rows on the same terminal go through the console, above the live table: it would overwrite them.
+        session.output = _Above(console)
+    with Live(console=console, refresh_per_second=8, transient=True, redirect_stdout=False) as live:
         yield Progress(console, live)
+
+
+class _Above(io.TextIOBase):
+    """A stream whose lines appear above the live table of a console."""
+
+    def __init__(self, console: Console):
+        self._console = console
+
+    def write(self, text: str) -> int:
+        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        return len(text)
 
 
 def watermark_text(watermark: int | None) -> str:

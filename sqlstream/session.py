@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,7 +107,7 @@ class Session:
         self.options = Options(conf)
         self.compiler = Compiler(self.options)
         self.jobs: list[Job] = []
-        self._output = output or sys.stdout
+        self.output: TextIO | io.TextIOBase = output or sys.stdout
         self._notice = notice or (lambda text: print(text, file=sys.stderr))
         self._lock: SessionLock | None = None
         self._spark: Any = None
@@ -222,7 +223,7 @@ class Session:
         if sink.kind != "print":
             return None
         title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
-        return RowPrinter(self._output, sink.columns, title=title, limit=sink.limit)
+        return RowPrinter(self.output, sink.columns, title=title, limit=sink.limit)
 
     def _session_lock(self) -> SessionLock:
         if self._lock is None:

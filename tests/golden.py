@@ -66,7 +66,7 @@ class InProcess:
     """Runs a case in this process, without a JVM."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]] = ()):
-        self.stream = Stream("", functions=functions, parallelism=3)
+        self.stream = Stream("", functions=functions, options={"parallelism.default": "3"}, parallelism=3)
 
     def statement(self, sql: str) -> None:
         self.stream.script(sql, "sql")

@@ -257,7 +257,8 @@ class Binder:
     def _rename_to(self, node: Node, names: list[str], span: Span) -> Node:
         fields = schema(node)
         if len(names) > len(fields):
-            raise BindError(f"{len(names)} names are given for {len(fields)} columns", span)
+            columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+            raise BindError(f"{len(names)} names are given for {columns}", span)
         names = names + [f.name for f in fields[len(names) :]]
         return Project(
             node,

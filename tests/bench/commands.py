@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import psutil
 
 from tests.bench.data import Dataset
 from tests.bench.latency import JOB
@@ -36,7 +37,16 @@ def start_to_first_result(data: Dataset, folder: Path, log: Path) -> float:
 
 
 def _first_row(script: str, folder: Path, log: Path) -> float:
-    command = [SQLSTREAM, "run", "-e", script, "--project", str(folder / "project"), "--warehouse", str(folder / "starts")]
+    command = [
+        SQLSTREAM,
+        "run",
+        "-e",
+        script,
+        "--project",
+        str(folder / "project"),
+        "--warehouse",
+        str(folder / "starts"),
+    ]
     begun = time.perf_counter()
     with open(log, "ab") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -50,14 +60,9 @@ def _first_row(script: str, folder: Path, log: Path) -> float:
 
 
 def _await_archive() -> None:
-    if os.environ.get("SQLSTREAM_CDS", "").lower() == "off":
-        return
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlstream"
-    deadline = time.monotonic() + ARCHIVE_SECONDS
-    while not list(cache.glob("classes-*.jsa")):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no archive of classes in {cache}")
-        time.sleep(0.2)
+    """Wait for the process that makes the archive of classes, if the first run has left one behind."""
+    making = [p for p in psutil.process_iter(["cmdline"]) if "sqlstream.spark.class_data" in (p.info["cmdline"] or ())]
+    psutil.wait_procs(making, timeout=ARCHIVE_SECONDS)
 
 
 def query_seconds(warehouse: Path, project: Path) -> float:

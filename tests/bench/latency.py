@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.bench import plain_spark
 from tests.bench.commits import commit_times
 from tests.bench.data import small_files
-from tests.bench.work import OUTPUT, sqlstream_script, work_named
+from tests.bench.work import sqlstream_script, work_named
 
 WORK = "many_keys"
 JOB = "small"

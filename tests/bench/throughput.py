@@ -1,6 +1,6 @@
 """One run of one system over one data set. `__main__` starts each in a process of its own, so that its memory can be told.
 
-    python -m tests.bench.throughput '{"system": "sqlstream", "work": "many_keys", ...}'  prints a Run as JSON
+python -m tests.bench.throughput '{"system": "sqlstream", "work": "many_keys", ...}'  prints a Run as JSON
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.bench.commits import batch_seconds
 from tests.bench.data import Dataset
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
 
+SQLSTREAM, DUCKDB = "sqlstream", "DuckDB batch"
 DUCKDB_RUNS = 3
 
 
@@ -61,13 +62,8 @@ class Run:
 def measure(task: Task) -> Run:
     """Run a task in this process."""
     work = work_named(task.work)
-    match task.system:
-        case "sqlstream":
-            return _sqlstream(task, work)
-        case "DuckDB batch":
-            return _duckdb(task, work)
-        case _:
-            return _spark(task, work)
+    systems = {SQLSTREAM: _sqlstream, DUCKDB: _duckdb}
+    return systems.get(task.system, _spark)(task, work)
 
 
 def _warm(task: Task, checkpoint: Path, begun: float, summary: list[int]) -> Run:
@@ -97,7 +93,9 @@ def _spark(task: Task, work: Work) -> Run:
     begun = time.time()
     folder = Path(task.folder)
     folder.mkdir(parents=True)
-    plain_spark.run(work, task.data, task.files_per_batch, task.cores, folder, rocksdb=task.system == plain_spark.ROCKSDB_STORE)
+    plain_spark.run(
+        work, task.data, task.files_per_batch, task.cores, folder, rocksdb=task.system == plain_spark.ROCKSDB_STORE
+    )
     whole_ended = time.time()
     with duckdb.connect() as con:
         rows = f"read_parquet('{folder}/{OUTPUT}/*.parquet')"

@@ -1,0 +1,145 @@
+"""Measure sqlstream, plain Spark Structured Streaming and DuckDB on the same data, one after the other (`make bench`).
+
+Work: a filter with a projection, and tumbling windows of 10 s with few and with many keys, from Parquet files to Parquet
+files; all systems must give the same result. Spark and sqlstream read the same files in the same batches: one file per core.
+
+- *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
+  last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
+  systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. With several runs
+  (`--repeat`) it is the median. DuckDB has no batches: rows divided by the median time of three runs in one process.
+- *batch*: the median of those batches. *whole run*: from the start of the session to the end, all included.
+- *peak memory*: of the process, its JVM and its workers together, counting what they share once.
+- *smallest batch*: files of one row arrive one at a time; see `latency`. *start* and *query*: see `commands`.
+
+Plain Spark has the settings in `plain_spark.SETTINGS`; sqlstream has none set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tests.bench import latency, report, throughput
+from tests.bench.commands import query_seconds, start_to_first_result
+from tests.bench.commits import MAX_BATCHES
+from tests.bench.data import dataset
+from tests.bench.memory import run_measured
+from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE
+from tests.bench.report import Figures, Results
+from tests.bench.throughput import DUCKDB, SQLSTREAM
+from tests.bench.work import WORKS, Work
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL_FILES, SMALL_WARM_UP = 45, 15
+LATENCIES, COMMANDS = "smallest_batch", "commands"
+
+console = Console(highlight=False)
+
+
+@click.command()
+@click.option("--rows", default=10_000_000, show_default=True, help="Rows of each data set.")
+@click.option("--batches", default=20, show_default=True, help="Micro-batches that they come in.")
+@click.option("--repeat", default=1, show_default=True, help="Runs of each; the median counts.")
+@click.option(
+    "--only", multiple=True, help="What to measure: " + ", ".join([*(w.name for w in WORKS), LATENCIES, COMMANDS])
+)
+@click.option(
+    "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
+)
+@click.option("--output", default=ROOT / "bench-results", type=Path, help="Where results.json, table.md, plot.png go.")
+def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path, output: Path) -> None:
+    """Run the benchmark and write its results."""
+    if not 4 <= batches <= MAX_BATCHES:
+        raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
+    results = Results(report.machine(), rows, batches, repeat)
+    output.mkdir(parents=True, exist_ok=True)
+    bench = _Bench(results, data.resolve(), (output / "log.txt").resolve())
+    for work in WORKS:
+        if not only or work.name in only:
+            bench.throughput(work)
+    if not only or LATENCIES in only or COMMANDS in only:
+        bench.latencies()
+    if not only or COMMANDS in only:
+        bench.commands()
+    shutil.rmtree(bench.runs, ignore_errors=True)
+    report.write(results, output)
+    console.print(report.table(results))
+    console.print(report.targets(results))
+
+
+class _Bench:
+    def __init__(self, results: Results, data: Path, log: Path):
+        self.results, self.data, self.log = results, data, log
+        self.cores = os.cpu_count() or 1
+        self.runs = data / "runs"
+        shutil.rmtree(self.runs, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
+
+    def throughput(self, work: Work) -> None:
+        """Run every system on one work, in turns."""
+        console.print(f"{work.title}: making data", end="\r")
+        batches = self.results.batches
+        source = dataset(self.data, self.results.rows, work.keys, batches * self.cores)
+        stores = (HEAP_STORE, ROCKSDB_STORE) if work.windowed else (HEAP_STORE,)
+        found: dict[str, list[Figures]] = {}
+        for number in range(self.results.repeat):
+            for system in (SQLSTREAM, *stores, DUCKDB):
+                folder = self.runs / f"{work.name}-{system.replace(' ', '_')}-{number}"
+                task = throughput.Task(
+                    system=system,
+                    work=work.name,
+                    data=str(source.folder),
+                    rows=source.rows,
+                    files=source.files,
+                    batches=batches,
+                    warm_up=max(2, batches // 4),
+                    cores=self.cores,
+                    folder=str(folder),
+                )
+                output, peak = self._measured("throughput", asdict(task))
+                run = throughput.Run(**json.loads(output))
+                found.setdefault(system, []).append(Figures(**asdict(run), peak_bytes=peak))
+                console.print(f"{work.title}, {system}: {run.rows_per_second:,.0f} rows/s")
+                shutil.rmtree(folder)
+        summaries = {tuple(f.summary) for figures in found.values() for f in figures}
+        if len(summaries) > 1:
+            raise RuntimeError(f"the systems do not agree on {work.name}: {summaries}")
+        for system, figures in found.items():
+            self.results.works.setdefault(work.name, {})[system] = sorted(figures, key=lambda f: f.rows_per_second)[
+                len(figures) // 2
+            ]
+
+    def latencies(self) -> None:
+        """Measure the smallest batch of sqlstream and of both stores."""
+        for system in (SQLSTREAM, HEAP_STORE, ROCKSDB_STORE):
+            folder = self._small(system)
+            task = latency.Task(system, SMALL_FILES, SMALL_WARM_UP, self.cores, str(folder))
+            output, _ = self._measured("latency", asdict(task))
+            self.results.latencies[system] = latency.Latency(**json.loads(output))
+            console.print(f"smallest batch, {system}: {self.results.latencies[system].batch_ms:.0f} ms")
+
+    def commands(self) -> None:
+        """Time the command line; the state is that of the smallest batches."""
+        small = self._small(SQLSTREAM)
+        self.results.commands["query"] = query_seconds(small / "warehouse", small / "project")
+        few = WORKS[1]
+        source = dataset(self.data, self.results.rows, few.keys, self.results.batches * self.cores)
+        self.results.commands["start"] = start_to_first_result(source, self.runs / "starts", self.log)
+
+    def _small(self, system: str) -> Path:
+        return self.runs / f"small-{system.replace(' ', '_')}"
+
+    def _measured(self, module: str, task: dict[str, object]) -> tuple[str, int]:
+        Path(str(task["folder"])).parent.mkdir(parents=True, exist_ok=True)
+        return run_measured([sys.executable, "-m", f"tests.bench.{module}", json.dumps(task)], self.log)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""What was measured, as a table on the terminal, as Markdown, JSON and a plot."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.table import Table
+
+from tests.bench.latency import Latency
+from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE
+from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
+from tests.bench.work import work_named
+
+HEADER = ("work", "system", "rows/s once warm", "sqlstream is", "batch", "whole run", "peak memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures(Run):
+    """A run, and the peak memory of its processes."""
+
+    peak_bytes: int
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything of one `make bench`: by work and system, by system, and by command in seconds."""
+
+    machine: dict[str, object]
+    rows: int
+    batches: int
+    repeat: int
+    works: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    latencies: dict[str, Latency] = field(default_factory=dict)
+    commands: dict[str, float] = field(default_factory=dict)
+
+
+def machine() -> dict[str, object]:
+    """Return what the figures depend on; the load is that of other work before the benchmark."""
+    packages = ("pyspark", "duckdb", "pyarrow", "pandas", "numpy")
+    return {
+        "cores": os.cpu_count(),
+        "processor": platform.processor() or platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+        **{name: version(name) for name in packages},
+    }
+
+
+def _rows(results: Results) -> Iterator[tuple[str, ...]]:
+    for name, systems in results.works.items():
+        title = work_named(name).title
+        ours = systems[SQLSTREAM].rows_per_second
+        for system, f in systems.items():
+            ratio = "" if system == SQLSTREAM else f"{ours / f.rows_per_second:.2f} x"
+            speed = f"{f.rows_per_second / 1e6:.2f} M"
+            batch = f"{f.batch_ms:.0f} ms"
+            yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", f"{f.peak_bytes / 1e9:.2f} GB"
+            title = ""
+
+
+def table(results: Results) -> Table:
+    """Return the table for a terminal."""
+    title = f"{results.rows:,} rows in {results.batches} batches, {results.machine['cores']} cores"
+    found = Table(title=title, title_justify="left")
+    for number, name in enumerate(HEADER):
+        found.add_column(name, justify="left" if number < 2 else "right")
+    for row in _rows(results):
+        found.add_row(*row)
+    return found
+
+
+def targets(results: Results) -> str:
+    """Return the latencies and, behind each target, whether it was reached."""
+    return "\n".join(_targets(results))
+
+
+def _targets(results: Results) -> Iterator[str]:
+    if many := results.works.get("many_keys"):
+        for store, factor in ((HEAP_STORE, 2.0), (ROCKSDB_STORE, 4.0)):
+            ratio = many[SQLSTREAM].rows_per_second / many[store].rows_per_second
+            yield f"many keys, sqlstream to {store}: {ratio:.1f} x (target {factor:.0f} x: {_reached(ratio >= factor)})"
+    for system, found in results.latencies.items():
+        target = f" (target 300 ms: {_reached(found.batch_ms <= 300)})" if system == SQLSTREAM else ""
+        yield f"smallest batch, {system}: {found.batch_ms:.0f} ms{target}, from the file's arrival {found.file_ms:.0f} ms"
+    for name, title, limit in (("start", "start to first result", 8.0), ("query", "query on small state", 1.0)):
+        if name in results.commands:
+            seconds = results.commands[name]
+            yield f"{title}: {seconds:.2f} s (target {limit:.0f} s: {_reached(seconds <= limit)})"
+
+
+def _reached(yes: bool) -> str:
+    return "reached" if yes else "missed"
+
+
+def write(results: Results, folder: Path) -> None:
+    """Write results.json, table.md and plot.png."""
+    (folder / "results.json").write_text(json.dumps(asdict(results), indent=2) + "\n")
+    lines = ["| " + " | ".join(HEADER) + " |", "|---|---|" + "---:|" * (len(HEADER) - 2)]
+    lines += ["| " + " | ".join(row) + " |" for row in _rows(results)]
+    lines += ["", *(f"- {line}" for line in _targets(results)), ""]
+    lines += [", ".join(f"{name} {value}" for name, value in results.machine.items()), ""]
+    (folder / "table.md").write_text("\n".join(lines))
+    if results.works:
+        _plot(results, folder / "plot.png")
+
+
+def _plot(results: Results, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(results.works), figsize=(4.5 * len(results.works), 2.6), squeeze=False)
+    for axis, (name, systems) in zip(axes[0], results.works.items(), strict=True):
+        # DuckDB over all rows at once is the limit, an order of magnitude away: a number, not a bar.
+        shown = {s: f.rows_per_second / 1e6 for s, f in systems.items() if s != DUCKDB}
+        colors = ["tab:orange" if s == SQLSTREAM else "tab:gray" for s in shown]
+        bars = axis.barh(list(shown), list(shown.values()), color=colors)
+        axis.bar_label(bars, fmt="%.2f", padding=3)
+        axis.invert_yaxis()
+        axis.margins(x=0.18)
+        limit = systems.get(DUCKDB)
+        note = f" ({DUCKDB}: {limit.rows_per_second / 1e6:.0f})" if limit else ""
+        axis.set_title(work_named(name).title, fontsize=10)
+        axis.set_xlabel(f"million rows/s{note}", fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
