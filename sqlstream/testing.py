@@ -23,11 +23,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Column, Table
 from sqlstream.compiler import Compiler, PlannedJob
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
-from sqlstream.functions.duck import register
+from sqlstream.functions.duck import recover, register
 from sqlstream.launch import job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
@@ -44,7 +44,7 @@ from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import write_record
 from sqlstream.storage.manifests import newest_manifest
-from sqlstream.storage.query import open_query
+from sqlstream.storage.query import open_query, translate
 from sqlstream.storage.segments import quote_name, quote_text
 
 # Rows as tuples in the order of the physical columns (text is cast to the column's type), or an Arrow table.
@@ -170,7 +170,10 @@ class Stream:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
         relation = open_query(Warehouse(self.warehouse), sql, functions=[lambda con: register(con, self._functions)])
-        return relation.fetchall()
+        try:
+            return relation.fetchall()
+        except duckdb.Error as e:
+            raise recover(e) or translate(e, sql) from e
 
     def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of an operator's view."""
@@ -256,11 +259,9 @@ class LocalRun:
         watermark = from_spark_millis(self.watermark)
         for number, stage in enumerate(self.job.plan.stages):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
-            emitted = list(self._advance(number, frames, Clock(self.batch_number, watermark, now)))
             exchange = stage.fragment.exchange
-            arriving[exchange.stage if exchange else None] += stages.run_after(
-                self.job, number, emitted, self.batch_number
-            )
+            clock = Clock(self.batch_number, watermark, now)
+            arriving[exchange.stage if exchange else None] += self._advance(number, frames, clock)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.commit(self.batch_number, outputs, watermark, now)
         self.watermark = max(self.watermark, self._minimum())
@@ -273,11 +274,11 @@ class LocalRun:
         watched = [i for i, s in enumerate(scans) if s.watermark is not None and s.fragment.exchange is not None]
         return min((self.marks.get(i, 0) for i in watched), default=0)
 
-    def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame]:
+    def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame | Output]:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)
         for frame in frames:
             if frame.is_control:
-                yield frame
+                yield stages.passed(frame, self.job.plan.stages[stage])
             else:
                 by_bucket[frame.bucket].append(frame)
         for (owner, bucket), due in list(self.timers.items()):
@@ -292,8 +293,9 @@ class LocalRun:
                 self.timers[stage, bucket] = advance.wake_at
 
     def _print(self, files: Sequence[str]) -> None:
+        columns = stages.decoded(Column(name, type) for name, type in self.job.plan.sink.columns)
         for file in files:
-            self.printed += _connection().execute("FROM read_parquet(?)", [file]).fetchall()
+            self.printed += _connection().execute(f"SELECT {columns} FROM read_parquet(?)", [file]).fetchall()
 
 
 def _write_rows(table: Table, rows: Iterable[Sequence[Any]], path: str) -> None:

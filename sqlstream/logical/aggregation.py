@@ -84,11 +84,6 @@ class Aggregation:
         names: dict[str, str] = {}
         if group is None:
             return keys, names
-        for clause in ("grouping_sets", "cube", "rollup", "totals"):
-            if found := group.args.get(clause):
-                at = found[0] if isinstance(found, list) else group
-                what = clause.replace("_", " ").upper()
-                raise self.binder.unsupported(what, at if isinstance(at, exp.Expr) else group, "Write one GROUP BY.")
         for node in self._grouped(group):
             self.binder.refuse_aggregates(node, "in GROUP BY")
             bound = self.binder.bind(node)
@@ -109,6 +104,9 @@ class Aggregation:
             return [e for _, e in self.projections if not any(self.binder.is_aggregate(n) for n in e.walk())]
         found = []
         for node in group.expressions:
+            if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+                what = "GROUPING SETS" if isinstance(node, exp.GroupingSets) else node.key.upper()
+                raise self.binder.unsupported(what, node, "Write a query for each grouping, and UNION ALL.")
             if isinstance(node, exp.Literal) and not node.is_string:
                 place = int(node.name) if node.name.isdigit() else 0
                 if not 1 <= place <= len(self.projections):
@@ -138,7 +136,7 @@ class Aggregation:
         below = window_columns(self.node)
         found = below is not None and any(c is not None and quote(c) in names for c in (below.start, below.end))
         if below is None or not found:
-            raise UnsupportedError("GROUP BY without a window does not run", self.binder.span(at), hint=_NEED_WINDOW)
+            raise UnsupportedError("GROUP BY without a window", self.binder.span(at), hint=_NEED_WINDOW)
         return below
 
     # -- aggregate calls
@@ -152,13 +150,7 @@ class Aggregation:
         """Return the name of an aggregate call's result, binding the call when it is new."""
         item = self._bind_call(node)
         for known in self.aggregates.values():
-            if (known.function, known.arguments, known.distinct, known.order_by, known.filter) == (
-                item.function,
-                item.arguments,
-                item.distinct,
-                item.order_by,
-                item.filter,
-            ):
+            if replace(known, name="") == item:
                 return known.name
         name = self._free(self.output or readable(to_duckdb(node)))
         self.output = None
@@ -210,26 +202,29 @@ class Aggregation:
             arguments = []
         for inside in (*arguments, *order, *([where] if where is not None else [])):
             binder.refuse_aggregates(inside, "inside another one")
-        bound = [binder.rewrite(a) for a in arguments]
-        types = binder.judge.types(binder.scope.schema, bound, binder.scope.source)
-        inputs = tuple(
-            Expression(to_duckdb(b), t, binder.span(a), binder.is_volatile(b))
-            for a, b, t in zip(arguments, bound, types, strict=True)
-        )
-        condition = binder.bind(where).sql if where is not None else None
-        ordered = tuple(to_duckdb(binder.rewrite(o)) for o in order)
-        keys = [binder.rewrite(o.this if isinstance(o, exp.Ordered) else o) for o in order]
-        whole = self._whole(node)
+        ordered = [o.this if isinstance(o, exp.Ordered) else o for o in order]
+        values = self._expressions([*arguments, *ordered])
+        inputs, keys = values[: len(arguments)], values[len(arguments) :]
+        directed = tuple(replace(key, sql=to_duckdb(binder.rewrite(o))) for key, o in zip(keys, order, strict=True))
         return AggregateItem(
             name="",
             function=function,
             arguments=inputs,
             distinct=distinct,
-            order_by=ordered,
-            order_types=tuple(binder.judge.types(binder.scope.schema, keys, binder.scope.source)),
-            filter=condition,
-            type=binder.judge.type(binder.scope.schema, whole, binder.scope.source),
+            order_by=directed,
+            filter=binder.bind(where) if where is not None else None,
+            type=binder.judge.type(binder.scope.schema, self._whole(node), binder.scope.source),
             span=binder.span(node),
+        )
+
+    def _expressions(self, nodes: list[exp.Expr]) -> tuple[Expression, ...]:
+        """Bind several expressions at once."""
+        binder = self.binder
+        bound = [binder.rewrite(node) for node in nodes]
+        types = binder.judge.types(binder.scope.schema, bound, binder.scope.source)
+        return tuple(
+            Expression(to_duckdb(b), t, binder.span(node), binder.is_volatile(b))
+            for node, b, t in zip(nodes, bound, types, strict=True)
         )
 
     def _whole(self, node: exp.Expr) -> exp.Expr:

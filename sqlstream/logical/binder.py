@@ -82,7 +82,7 @@ class Binder:
         return self.query(query, Environment(source, {})), rows
 
     def _limit(self, node: exp.Expr, source: Source) -> int:
-        value = node.expression
+        value = node.args["count"] if isinstance(node, exp.Fetch) else node.expression
         if not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
             raise BindError("LIMIT takes a number of rows", span_of(node, source))
         return int(value.name)
@@ -101,17 +101,17 @@ class Binder:
             case exp.SetOperation():
                 what = "UNION" if isinstance(query, exp.Union) else query.key.upper()
                 hint = "Write UNION ALL." if isinstance(query, exp.Union) else None
-                raise UnsupportedError(f"{what} does not run", span_of(query, env.source), hint=hint)
+                raise UnsupportedError(what, span_of(query, env.source), hint=hint)
             case _:
                 what = "VALUES" if isinstance(query, exp.Values) else f"{query.key.upper()} as a query"
-                raise UnsupportedError(f"{what} does not run", span_of(query, env.source))
+                raise UnsupportedError(what, span_of(query, env.source))
 
     def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
         clause = query.args.get("with_")
         if clause is None:
             return env
         if clause.args.get("recursive"):
-            raise UnsupportedError("WITH RECURSIVE does not run", span_of(clause, env.source))
+            raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source))
         for cte in clause.expressions:
             name = cte.alias.lower()
             env = Environment(env.source, {**env.ctes, name: (cte, env)})
@@ -122,8 +122,9 @@ class Binder:
             found = query.args.get(key)
             if found:
                 at = found[0] if isinstance(found, list) else found
-                span = span_of(at if isinstance(at, exp.Expr) else query, env.source)
-                raise UnsupportedError(f"{what} does not run", span, hint=hint)
+                whole = span_of(query, env.source)
+                span = span_of(at, env.source, whole) if isinstance(at, exp.Expr) else whole
+                raise UnsupportedError(what, span, hint=hint)
 
     # -- SELECT
 
@@ -131,7 +132,7 @@ class Binder:
         self._refuse(select, env)
         if select.args.get("from_") is None:
             raise UnsupportedError(
-                "a query without FROM does not run", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
+                "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
         relation = self._relation(select.args["from_"].this, env)
         node = relation.node
@@ -180,8 +181,9 @@ class Binder:
         span = span_of(projection, scope.source)
         if isinstance(projection, exp.Column) and projection.table.lower() != scope.alias.lower():
             raise BindError(f'table "{projection.table}" is not in FROM', span)
-        if star.args.get("rename"):
-            raise UnsupportedError("* RENAME does not run", span, hint="Name the columns.")
+        for clause in ("rename", "ilike"):
+            if star.args.get(clause):
+                raise UnsupportedError(f"* {clause.upper()}", span, hint="Name the columns.")
         excluded = {e.name.lower(): e for e in star.args.get("except_") or ()}
         replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
         for name in (*excluded, *replaced):
@@ -211,15 +213,13 @@ class Binder:
             case exp.Table():
                 return self._table(node, env)
             case _:
-                raise UnsupportedError(f"{node.key.upper()} in FROM does not run", span_of(node, env.source))
+                raise UnsupportedError(f"{node.key.upper()} in FROM", span_of(node, env.source))
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
         self._refuse(node, env)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
-            raise UnsupportedError(
-                "a table function does not run here", span, hint="Declare a table with CREATE TABLE .. WITH (..)."
-            )
+            raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
         if node.args.get("db") is not None:
             raise BindError("a table is named without a database or catalog", span, hint=f"Write {node.name}.")
         name, alias = node.name, node.alias or node.name
@@ -272,7 +272,7 @@ class Binder:
         kind = node.args["kind"]
         span = span_of(node, env.source)
         if kind != "TUMBLE":
-            raise UnsupportedError(f"{kind} windows do not run", span, hint="TUMBLE windows do.")
+            raise UnsupportedError(f"{kind} windows", span, hint="TUMBLE windows do.")
         relation = self._relation(node.this, env)
         below = relation.node
         column = node.args["time_column"]
@@ -374,5 +374,5 @@ def _name_of(node: exp.Expr) -> str:
 
 
 def _aggregates(binder: ExpressionBinder, node: exp.Expr) -> bool:
-    # SUM(x) OVER (..) is no aggregate of the block.
-    return any(binder.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window)))
+    # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
+    return any(binder.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))

@@ -182,13 +182,13 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
         case Table() as table:
             if table.connector == "filesystem":
                 raise UnsupportedError(
-                    f'writing to the filesystem table "{table.name}" does not run',
+                    f'writing to the filesystem table "{table.name}"',
                     name.span,
                     hint="Insert into a table without a connector, and export it: sqlstream query --output FILE.",
                 )
             if table.primary_key:
                 raise UnsupportedError(
-                    f'writing to table "{table.name}" with a PRIMARY KEY does not run',
+                    f'writing to table "{table.name}" with a PRIMARY KEY',
                     name.span,
                     hint="Leave out PRIMARY KEY; rows are appended, each result once.",
                 )

@@ -20,7 +20,8 @@ _CLOCKS = {
     **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
     **dict.fromkeys(("current_date", "today"), f"CAST({NOW} AS DATE)"),
     **dict.fromkeys(("localtimestamp",), f"CAST({NOW} AS TIMESTAMP)"),
-    **dict.fromkeys(("current_time", "localtime", "get_current_time"), f"CAST({NOW} AS TIME)"),
+    **dict.fromkeys(("current_time", "get_current_time"), f"CAST({NOW} AS TIME WITH TIME ZONE)"),
+    **dict.fromkeys(("localtime",), f"CAST(CAST({NOW} AS TIMESTAMP) AS TIME)"),
 }
 _CLOCK_NODES: dict[type[exp.Expr], str] = {
     exp.CurrentTimestamp: "current_timestamp",
@@ -36,8 +37,11 @@ _OF_A_CONNECTION = {
     *("txid_current", "current_connection_id", "current_query", "current_query_id", "current_transaction_id"),
     *("currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log", "set_config"),
 }
-# Flink's functions that DuckDB does not have, and what to write.
+_MANY_VALUES = "Functions such as list_transform, list_filter and list_sum take the list as a whole."
+# Functions that make several values of one, and Flink's that DuckDB does not have: what to write.
 _INSTEAD = {
+    **dict.fromkeys(("unnest", "unlist"), _MANY_VALUES),
+    "columns": "Name the columns.",
     "proctime": "Use NOW(), the time of the batch; windows need an event time.",
     "current_watermark": "Query sqlstream.watermarks instead.",
     "date_format": "Write strftime(ts, '%Y-%m-%d').",
@@ -104,13 +108,18 @@ class ExpressionBinder:
                 if clock := _CLOCKS.get(node.name.lower()):
                     return _like(node, _parsed(clock))
             case exp.Query() | exp.Subquery() | exp.Exists():
-                raise self.unsupported(
-                    "a subquery in an expression", node, "Join it, or compute it in a job of its own."
-                )
+                raise self.unsupported("a subquery in an expression", node, "Only FROM takes a subquery.")
             case exp.In() if node.args.get("query") is not None:
                 raise self.unsupported("IN (SELECT ..)", node, "List the values, or filter with a column of the input.")
             case exp.Window():
                 raise self.unsupported("OVER", node, "Aggregate over a window: TUMBLE(TABLE t, DESCRIPTOR(ts), size).")
+            case exp.Star():
+                raise self.error('"*" is not allowed here', node, "Name the columns.")
+            case exp.Comprehension():
+                hint = "Write list_transform(list, x -> ..), and list_filter."
+                raise self.unsupported("a list comprehension", node, hint)
+            case exp.SessionUser() | exp.CurrentUser() | exp.CurrentRole() | exp.CurrentCatalog():
+                raise self.unsupported(to_duckdb(node).lower(), node, None)
             case exp.Placeholder() | exp.Parameter():
                 raise self.unsupported("a parameter", node, "Write the value.")
             case _ if type(node) in _CLOCK_NODES:
@@ -158,7 +167,7 @@ class ExpressionBinder:
             raise self.unsupported(f"function {name.upper()}", node, _INSTEAD[name])
 
     def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
-        return UnsupportedError(f"{what} does not run", self.span(node), hint=hint)
+        return UnsupportedError(what, self.span(node), hint=hint)
 
     def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
         return BindError(message, self.span(node), hint=hint)

@@ -18,6 +18,8 @@ from sqlstream.sql.spans import span_of
 NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
 _AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the function call "(.*?)"\. ')
+_FORM = re.compile(r"\t(.+?\(.*\))(?: -> .*)?$")
+_CAST_ARGUMENTS = "Cast the arguments to the types that it takes."
 _NO_FIELD = re.compile(r'Could not find key "(.*)" in struct\s+Candidate Entries: (.*)')
 _CALLED = re.compile(r"(\w+)\(")
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
@@ -97,7 +99,9 @@ class Judge:
             return self.no_function(found.group(1).strip('"'), span)
         if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
             call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
-            return BindError(f"no function fits {call}", span, hint="Cast the arguments to the types it takes.")
+            forms = [form for line in text.splitlines() if (form := _FORM.match(line))]
+            hint = f"it takes: {' or '.join(form[1] for form in forms)}"
+            return BindError(f"no function fits {call}", span, hint=hint if len(forms) <= 3 else _CAST_ARGUMENTS)
         if found := _NO_FIELD.search(text):
             return BindError(
                 f'field "{found.group(1)}" does not exist', span, hint=f"existing fields: {found.group(2)}"

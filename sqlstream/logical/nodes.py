@@ -63,21 +63,28 @@ class WindowColumns:
 
 @dataclass(frozen=True, slots=True)
 class AggregateItem:
-    """An aggregate call over the columns of the aggregate's input, and the name of its result."""
+    """An aggregate call over the columns of the aggregate's input, and the name of its result.
+
+    The SQL of an `order_by` says the direction, too.
+    """
 
     name: str
     function: str
     arguments: tuple[Expression, ...]
     distinct: bool
-    order_by: tuple[str, ...]
-    order_types: tuple[str, ...]
-    filter: str | None
+    order_by: tuple[Expression, ...]
+    filter: Expression | None
     type: str
     span: Span | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that is computed from a row of the input."""
+        return (*self.arguments, *self.order_by, *((self.filter,) if self.filter else ()))
+
     def __str__(self) -> str:
         inside = ("DISTINCT " if self.distinct else "") + (", ".join(map(str, self.arguments)) or "*")
-        inside += f" ORDER BY {', '.join(self.order_by)}" if self.order_by else ""
+        inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
         return f"{self.function}({inside}){where} AS {self.name}"
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.segments import Segment
 from sqlstream.storage.tables import Bucket
 
 
@@ -34,7 +35,8 @@ class Port:
 class Operator(Protocol):
     """A stateful operator over one bucket of keys.
 
-    It must give the same bag of rows for any order of its input, and does nothing when nothing is due. `step` yields rows
+    It must give the same bag of rows for any order of its input, and does nothing when nothing is due. An input is rows, or a
+    segment that was written into the bucket's directory for it. `step` yields rows
     for the next stage as they are computed; once it is exhausted, `state.wake_at` is the event time (microseconds) at which
     the operator wants to be called again.
     """
@@ -52,7 +54,7 @@ class Operator(Protocol):
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table]],
+        inputs: Iterable[tuple[Port, pa.Table | Segment]],
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]: ...
 

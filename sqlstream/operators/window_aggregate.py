@@ -18,7 +18,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall, Partial, Strategy, Values, partials, strategy, values
 from sqlstream.operators.step import Clock, Port
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import encoded, quote_name
+from sqlstream.storage.segments import Segment, encoded, quote_name
 from sqlstream.storage.tables import Bucket
 
 PARTIALS = "partials"
@@ -175,11 +175,16 @@ class WindowAggregate:
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table]],
+        inputs: Iterable[tuple[Port, pa.Table | Segment]],
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, then emit and forget every window that the watermark has closed."""
         for port, rows in inputs:
+            if isinstance(rows, Segment):
+                if port.on_time or clock.watermark is None or (rows.low is not None and rows.low > clock.watermark):
+                    state.adopt(port.part, [rows])
+                    continue
+                rows = state.read(rows)
             accepted = rows if port.on_time else self._drop_late(port, rows, state, clock)
             state.append(port.part, accepted, clock.batch)
         if clock.watermark is not None:

@@ -79,7 +79,7 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
             yield from (i.expression for i in node.items)
         case nodes.WindowAggregate():
             yield from (k.expression for k in node.keys)
-            yield from (e for a in node.aggregates for e in a.arguments)
+            yield from (e for a in node.aggregates for e in a.expressions)
         case _:
             assert_never(node)
 
@@ -209,9 +209,9 @@ def window_operator(node: nodes.WindowAggregate) -> WindowAggregate:
             arguments=tuple(a.sql for a in item.arguments),
             argument_types=tuple(a.type for a in item.arguments),
             distinct=item.distinct,
-            order_by=item.order_by,
-            order_types=item.order_types,
-            filter=item.filter,
+            order_by=tuple(o.sql for o in item.order_by),
+            order_types=tuple(o.type for o in item.order_by),
+            filter=item.filter.sql if item.filter else None,
             result_type=item.type,
         )
         if strategy(call) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
-from sqlstream.runtime.frames import BUCKET, Frame, pack
+from sqlstream.runtime.frames import BUCKET
 from sqlstream.storage.segments import quote_name
 
 BATCH_ROWS = 100_000
@@ -81,16 +81,6 @@ def part_batches(
             keys = ", ".join(map(quote_name, fragment.exchange.keys))
             body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({body})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
-
-
-def frames(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, labels: Sequence[int], time: int
-) -> Iterator[Frame]:
-    """Run a fragment that ends in an exchange; yield what it sends."""
-    assert fragment.exchange is not None
-    ports = dict(fragment.exchange.ports)
-    for part, batches in part_batches(con, fragment, rows, len(labels)):
-        yield from pack(batches, ports[part], time, labels)
 
 
 def explain_refused(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan) -> DataError | None:

@@ -1,25 +1,31 @@
 """Frames: how rows travel between fragments and operators, many at a time.
 
-A frame is one Spark row `bucket INT, port INT, time BIGINT, payload BINARY`: Arrow rows (an IPC stream) for one port of
-one bucket, and the processing time (ms) of the batch. Control frames carry what belongs to the batch but is no row: metrics.
+A frame is one Spark row `bucket INT, port INT, time BIGINT, payload BINARY`: rows for one port of one bucket, and the
+processing time (ms) of the batch. Few rows travel in the payload (an Arrow IPC stream). Many are written as a segment into the
+bucket's own state, and the payload names it: the operator takes it over as it is, and Spark copies a few bytes. Control
+frames carry what belongs to the batch but is no row: metrics.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Spark sorts frames by bucket and copies them; a payload of 128 MiB once killed a driver with a heap of 1 GiB.
-MAX_PAYLOAD = 8 << 20
-TARGET_PAYLOAD = 4 << 20
+from sqlstream.storage.segments import Segment
+
+# Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
+INLINE_BYTES = 256 << 10
+SEGMENT_BYTES = 32 << 20
 METRICS = -1
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
 BUCKET = "_bucket"
+# Writes rows as a segment of the bucket with the given label.
+Write = Callable[[int, pa.Table], Segment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,10 @@ class Frame:
     def is_control(self) -> bool:
         return self.port < 0
 
-    def table(self) -> pa.Table:
-        """Return the rows of a data frame."""
+    def rows(self) -> pa.Table | Segment:
+        """Return the rows of a data frame, or the segment that holds them."""
+        if self.payload.startswith(b"["):
+            return Segment.from_list(json.loads(self.payload))
         return pa.ipc.open_stream(self.payload).read_all()
 
     def message(self) -> dict[str, Any]:
@@ -50,28 +58,27 @@ def control(bucket: int, time: int, message: dict[str, Any]) -> Frame:
     return Frame(bucket, METRICS, time, json.dumps(message, separators=(",", ":")).encode())
 
 
-def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int]) -> Iterator[Frame]:
+def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int], write: Write) -> Iterator[Frame]:
     """Split rows by their `_bucket` column (0..B-1) into frames for the buckets' labels."""
     waiting: list[list[pa.RecordBatch]] = [[] for _ in labels]
     sizes = [0] * len(labels)
     for batch in rows:
         for number, part in _by_bucket(batch, len(labels)):
-            for piece in _cut(part):
-                waiting[number].append(piece)
-                sizes[number] += piece.nbytes
-                if sizes[number] >= TARGET_PAYLOAD:
-                    yield Frame(labels[number], port, time, _serialise(waiting[number]))
-                    waiting[number], sizes[number] = [], 0
+            waiting[number].append(part)
+            sizes[number] += part.nbytes
+            if sizes[number] >= SEGMENT_BYTES:
+                yield _frame(waiting[number], port, time, labels[number], write)
+                waiting[number], sizes[number] = [], 0
     for number, batches in enumerate(waiting):
         if batches:
-            yield Frame(labels[number], port, time, _serialise(batches))
+            yield _frame(batches, port, time, labels[number], write)
 
 
-def pack_changes(rows: Iterable[pa.RecordBatch], bucket: int, time: int) -> Iterator[Frame]:
-    """Put what an operator emits into frames; they keep the operator's bucket label."""
-    for batch in rows:
-        for piece in _cut(batch):
-            yield Frame(bucket, 0, time, _serialise([piece]))
+def _frame(batches: list[pa.RecordBatch], port: int, time: int, label: int, write: Write) -> Frame:
+    table = pa.Table.from_batches(batches)
+    if table.nbytes < INLINE_BYTES:
+        return Frame(label, port, time, _serialise(table))
+    return Frame(label, port, time, json.dumps(write(label, table).to_list()).encode())
 
 
 def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -86,20 +93,9 @@ def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.Reco
             yield number, part
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch so that no piece alone fills a frame (a row larger than that travels by itself)."""
-    if batch.nbytes <= TARGET_PAYLOAD or batch.num_rows <= 1:
-        yield batch
-        return
-    rows = max(1, batch.num_rows * TARGET_PAYLOAD // batch.nbytes)
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
-
-
-def _serialise(batches: list[pa.RecordBatch]) -> bytes:
+def _serialise(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data

@@ -1,4 +1,4 @@
-"""The three things that a task does for a job: scan splits, advance an operator, run the fragment after it.
+"""The two things that a task does for a job: scan splits, and advance an operator; each runs the fragment that follows.
 
 Spark's workers and the in-process runner call these, so both run the same code.
 """
@@ -17,17 +17,17 @@ from sqlstream.catalog import Column
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
-from sqlstream.physical.plan import Fragment
+from sqlstream.physical.plan import Exchange, Fragment, StatefulStage
 from sqlstream.runtime import execute
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.execute import ScanStats, newest
-from sqlstream.runtime.frames import Frame, control, pack_changes
+from sqlstream.runtime.frames import Frame, Write, control, pack
 from sqlstream.runtime.worker import CHUNK, Job, connection
 from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import read
 from sqlstream.storage.read_errors import translate
-from sqlstream.storage.segments import encoded, quote_name, write_segment
+from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
 
 # The one table of a sink's directory.
 ROWS = "rows"
@@ -90,17 +90,34 @@ class Advance:
         self.wake_at: int | None = None
         self.manifest = manifest or ""
 
-    def run(self, arrived: Iterable[Frame]) -> Iterator[Frame]:
-        """Advance the operator; yield what it emits, then its metrics."""
-        inputs = ((self.stage.ports[f.port], f.table()) for f in arrived)
+    def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
+        """Advance the operator; yield what the fragment after it makes of its changes, then the bucket's metrics."""
+        inputs = ((self.stage.ports[f.port], f.rows()) for f in arrived)
         clock = self.clock
         with connection(self.job, register) as con, user_errors(self.stage.name):
             execute.set_clock(con, clock.time)
-            changes = self.stage.operator.step(con, self.state, inputs, clock)
-            yield from pack_changes(changes, self.bucket, clock.time)
+            waiting: list[pa.RecordBatch] = []
+            size = 0
+            for changes in self.stage.operator.step(con, self.state, inputs, clock):
+                waiting.append(changes)
+                size += changes.nbytes
+                if size >= CHUNK:
+                    yield from self._after(waiting)
+                    waiting, size = [], 0
+            if waiting:
+                yield from self._after(waiting)
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.wake_at = self.state.wake_at
-        yield control(self.bucket, clock.time, {"operator": self.stage.name, "bucket": self.bucket, **self.measures()})
+        message = {"operator": self.stage.name, "bucket": self.bucket, **self.measures()}
+        yield passed(control(self.bucket, clock.time, message), self.stage)
+
+    def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
+        # The operator may be in the middle of a result on its own connection.
+        with connection(self.job, register) as con:
+            execute.set_clock(con, self.clock.time)
+            con.register("_changes", pa.Table.from_batches(batches))
+            rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
+            yield from run_fragment(self.job, con, self.stage.fragment, rows, self.clock.time, self.clock.batch)
 
     def measures(self) -> dict[str, int]:
         """Return what the job's log keeps about this bucket."""
@@ -113,33 +130,9 @@ class Advance:
         }
 
 
-def run_after(job: Job, stage: int, arrived: Iterable[Frame], batch: int) -> Iterator[Frame | Output]:
-    """Run the fragment after an operator over the frames that it emitted; control frames pass."""
-    at = job.plan.stages[stage]
-    waiting: list[Frame] = []
-    size = 0
-    for frame in arrived:
-        if frame.is_control:
-            yield frame if at.fragment.exchange else Output("metrics", frame.payload.decode())
-            continue
-        waiting.append(frame)
-        size += len(frame.payload)
-        if size >= CHUNK:
-            yield from _after(job, stage, waiting, batch)
-            waiting, size = [], 0
-    if waiting:
-        yield from _after(job, stage, waiting, batch)
-
-
-def _after(job: Job, stage: int, frames: Sequence[Frame], batch: int) -> Iterator[Frame | Output]:
-    at = job.plan.stages[stage]
-    time = frames[0].time
-    changes = pa.concat_tables([f.table() for f in frames])
-    with connection(job, register) as con:
-        execute.set_clock(con, time)
-        con.register("_changes", changes)
-        rows = f"SELECT {decoded(at.operator.outputs)} FROM _changes"
-        yield from run_fragment(job, con, at.fragment, rows, time, batch)
+def passed(frame: Frame, stage: StatefulStage) -> Frame | Output:
+    """Return a control frame as it goes on from a stage: to the next one, or to the driver."""
+    return frame if stage.fragment.exchange else Output("metrics", frame.payload.decode())
 
 
 def decoded(columns: Iterable[Column]) -> str:
@@ -152,7 +145,9 @@ def run_fragment(
 ) -> Iterator[Frame | Output]:
     """Run a fragment: into frames where an exchange follows, else into a segment of the sink."""
     if fragment.exchange is not None:
-        yield from execute.frames(con, fragment, rows, job.labels, time)
+        ports = dict(fragment.exchange.ports)
+        for part, reader in execute.part_batches(con, fragment, rows, len(job.labels)):
+            yield from pack(reader, ports[part], time, job.labels, segment_writer(job, fragment.exchange, part, batch))
         return
     sink = job.plan.sink
     with user_errors(sink.table.name, lambda _: execute.explain_refused(con, fragment, rows, sink)):
@@ -165,6 +160,21 @@ def run_fragment(
             segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
             if segment is not None:
                 yield Output("segment", json.dumps(segment.to_list()))
+
+
+def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write:
+    """Return what writes rows of a part straight into the state of the operator that they go to."""
+    stage = job.plan.stages[exchange.stage]
+    warehouse = Warehouse(job.warehouse)
+    paths = warehouse.job(job.name).operator(stage.name)
+    time_column = next(t.time_column for t in stage.operator.tables if t.name == part)
+
+    def write(label: int, rows: pa.Table) -> Segment:
+        segment = write_segment(warehouse.fs, paths.data(label), part, batch, rows, time_column=time_column)
+        assert segment is not None
+        return segment
+
+    return write
 
 
 def stored(fragment: Fragment, job: Job) -> Fragment:

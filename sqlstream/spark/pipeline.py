@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sqlstream.runtime.worker import Job
-from sqlstream.spark.worker import FRAME_SCHEMA, OUTPUT_SCHEMA, SCAN_SCHEMA, Processor, ScanTask, StageTask
+from sqlstream.spark.worker import FRAME_SCHEMA, OUTPUT_SCHEMA, SCAN_SCHEMA, Processor, ScanTask
 
 DESCRIPTOR_SCHEMA = "slot INT, scan INT, body STRING"
 _FRAME = ("bucket", "port", "time", "payload")
@@ -38,10 +38,9 @@ def build(spark: SparkSession, job: Job, descriptors: str, partitions: int) -> D
         arriving.setdefault(exchange.stage, []).append(frames)
     for number, stage in enumerate(job.plan.stages):
         frames = reduce(DataFrame.union, arriving.pop(number))
-        changes = frames.groupBy("bucket").transformWithStateInPandas(
-            Processor(job, number), FRAME_SCHEMA, "Append", "EventTime"
-        )
         exchange = stage.fragment.exchange
-        after = changes.mapInArrow(StageTask(job, number), FRAME_SCHEMA if exchange else OUTPUT_SCHEMA)
+        after = frames.groupBy("bucket").transformWithStateInPandas(
+            Processor(job, number), FRAME_SCHEMA if exchange else OUTPUT_SCHEMA, "Append", "EventTime"
+        )
         arriving.setdefault(exchange.stage if exchange else None, []).append(after)
     return reduce(DataFrame.union, arriving[None])

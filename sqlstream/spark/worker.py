@@ -1,8 +1,9 @@
-"""What runs in Spark's Python workers: scans, the processor around an operator, and the stages after it."""
+"""What runs in Spark's Python workers: scans, and the processor around an operator with the fragment after it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -59,21 +60,6 @@ class ScanTask:
             raise carry(e) from None
 
 
-class StageTask:
-    """Runs the fragment after an operator (mapInArrow): frames for the next one, or what the sink stored."""
-
-    def __init__(self, job: Job, stage: int):
-        self.job, self.stage = job, stage
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrived = (frame for batch in batches for frame in _frames(batch))
-        try:
-            for output in stages.run_after(self.job, self.stage, arrived, batch_id()):
-                yield _frame_batch(output) if isinstance(output, Frame) else _output_batch(output)
-        except SqlStreamError as e:
-            raise carry(e) from None
-
-
 class Processor(StatefulProcessor):
     """Moves manifests in and out of Spark's state store and calls the operator, one bucket at a time."""
 
@@ -91,7 +77,7 @@ class Processor(StatefulProcessor):
         if first is not None:
             yield from self._advance(key[0], chain([first], frames), timerValues)
         if passing:
-            yield _frame_rows(passing)
+            yield _rows([stages.passed(f, self.job.plan.stages[self.stage]) for f in passing])
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         yield from self._advance(key[0], [], timerValues)
@@ -108,8 +94,8 @@ class Processor(StatefulProcessor):
         stored = self.manifest.get()
         try:
             advance = stages.Advance(self.job, self.stage, bucket, stored[0] if stored else None, clock)
-            for frame in advance.run(arrived):
-                yield _frame_rows([frame])
+            for output in advance.run(arrived):
+                yield _rows([output])
         except SqlStreamError as e:
             raise carry(e) from None
         self.manifest.update((advance.manifest,))
@@ -130,29 +116,14 @@ def _data_frames(chunks: Iterator[Any], passing: list[Frame]) -> Iterator[Frame]
                 yield frame
 
 
-def _frames(batch: pa.RecordBatch) -> Iterator[Frame]:
-    for bucket, port, time, payload in zip(*(c.to_pylist() for c in batch.columns[:4]), strict=True):
-        yield Frame(bucket, port, time, payload)
-
-
 def _frame_columns(frame: Frame) -> list[pa.Array]:
     values = (frame.bucket, frame.port, frame.time, frame.payload)
     return [pa.array([v], f.type) for v, f in zip(values, _ARROW_FRAME, strict=True)]
 
 
-def _frame_batch(frame: Frame) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(_frame_columns(frame), schema=_ARROW_FRAME)
-
-
-def _frame_rows(frames: Sequence[Frame]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "bucket": [f.bucket for f in frames],
-            "port": [f.port for f in frames],
-            "time": [f.time for f in frames],
-            "payload": [f.payload for f in frames],
-        }
-    )
+def _rows(outputs: Sequence[Frame | Output]) -> pd.DataFrame:
+    """Return frames, or what is for the driver, as pandas: one of the two, as the stage's schema says."""
+    return pd.DataFrame([asdict(output) for output in outputs])
 
 
 def _output_batch(output: Output) -> pa.RecordBatch:

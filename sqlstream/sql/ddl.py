@@ -227,4 +227,4 @@ class DefinitionParser(StreamingParser):
     def _refuse_clause(self, clauses: dict[str, str | None]) -> None:
         words = self._curr.text.upper()
         if words in clauses and self._curr.token_type not in (TokenType.IDENTIFIER, TokenType.STRING):
-            raise self._refused(words, self._token_span(self._curr), clauses[words])
+            raise self._refused(f"{words} in CREATE TABLE", self._token_span(self._curr), clauses[words])

@@ -41,7 +41,7 @@ def validate(table: Table) -> None:
                     raise BindError(message, table.span)
         case other if other in _ELSEWHERE:
             raise UnsupportedError(
-                f'connector "{other}" does not run', table.span, hint=f"existing connectors: {', '.join(CONNECTORS)}"
+                f'connector "{other}"', table.span, hint=f"existing connectors: {', '.join(CONNECTORS)}"
             )
         case other:
             raise BindError(
@@ -58,7 +58,7 @@ def check_source(table: Table, span: Span | None) -> None:
             return
         case None:
             raise UnsupportedError(
-                f'reading the warehouse table "{table.name}" in a job does not run',
+                f'reading the warehouse table "{table.name}" in a job',
                 span,
                 hint="Query it with sqlstream query, or write one query from the files to the result.",
             )

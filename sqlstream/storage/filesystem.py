@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import JobError, SqlStreamError, UsageError
@@ -44,6 +45,9 @@ class Filesystem(ABC):
 
     @abstractmethod
     def read_text(self, path: str) -> str: ...
+
+    @abstractmethod
+    def read_parquet(self, path: str) -> pa.Table: ...
 
     @abstractmethod
     def entries(self, directory: str) -> list[str]:
@@ -123,6 +127,10 @@ class LocalFilesystem(Filesystem):
         with storage_errors(path), open(path, "rb") as file:
             return file.read().decode()
 
+    def read_parquet(self, path: str) -> pa.Table:
+        with storage_errors(path):
+            return pq.read_table(path)
+
     def entries(self, directory: str) -> list[str]:
         with storage_errors(directory):
             try:
@@ -189,6 +197,10 @@ class ArrowFilesystem(Filesystem):
     def read_text(self, path: str) -> str:
         with storage_errors(path), self._filesystem.open_input_stream(path) as stream:
             return bytes(stream.read()).decode()
+
+    def read_parquet(self, path: str) -> pa.Table:
+        with storage_errors(path):
+            return pq.read_table(path, filesystem=self._filesystem)
 
     def _select(self, directory: str) -> list[arrow_fs.FileInfo]:
         with storage_errors(directory):

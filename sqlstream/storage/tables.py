@@ -132,6 +132,10 @@ class Bucket:
         """Add segments that somebody else wrote into this bucket's data directory."""
         self._segments[table].extend(segments)
 
+    def read(self, segment: Segment) -> pa.Table:
+        """Return the rows of a segment in this bucket's data directory as they are stored."""
+        return self._fs.read_parquet(f"{self._data}/{segment.name}")
+
     def _flush(self) -> None:
         for table, pending in self._pending.items():
             if pending:

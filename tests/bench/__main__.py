@@ -61,15 +61,18 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve())
-    for work in WORKS:
-        if not only or work.name in only:
-            bench.throughput(work)
-    if not only or LATENCIES in only or COMMANDS in only:
-        bench.latencies()
-    if not only or COMMANDS in only:
-        bench.commands()
-    shutil.rmtree(bench.runs, ignore_errors=True)
-    report.write(results, output)
+    try:
+        for work in WORKS:
+            if not only or work.name in only:
+                bench.throughput(work)
+        if not only or LATENCIES in only or COMMANDS in only:
+            bench.latencies()
+        if not only or COMMANDS in only:
+            bench.commands()
+    finally:
+        # What was measured before something failed is worth keeping: a run takes a quarter of an hour.
+        report.write(results, output)
+    shutil.rmtree(bench.runs)
     console.print(report.table(results))
     console.print(report.targets(results))
 
@@ -84,7 +87,6 @@ class _Bench:
 
     def throughput(self, work: Work) -> None:
         """Run every system on one work, in turns."""
-        console.print(f"{work.title}: making data", end="\r")
         batches = self.results.batches
         source = dataset(self.data, self.results.rows, work.keys, batches * self.cores)
         stores = (HEAP_STORE, ROCKSDB_STORE) if work.windowed else (HEAP_STORE,)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from tests.bench.data import Dataset
 from tests.bench.latency import JOB

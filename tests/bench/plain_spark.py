@@ -14,7 +14,7 @@ from tests.bench.work import OUTPUT, Work, spark_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 HEAP_STORE, ROCKSDB_STORE = "Spark, heap store", "Spark, RocksDB store"
 
@@ -47,7 +47,7 @@ def session(cores: int, *, rocksdb: bool) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(f"local[{cores}]")  # type: ignore[attr-defined]
+    builder = SparkSession.builder.master(f"local[{cores}]")
     settings = {**SETTINGS, **(ROCKSDB if rocksdb else HEAP), "spark.sql.shuffle.partitions": str(cores)}
     for name, value in settings.items():
         builder = builder.config(name, value)
