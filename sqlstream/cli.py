@@ -158,7 +158,7 @@ def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed while running, 2 the SQL or the arguments are wrong."""
     code = 0
     try:
-        result = cli.main(standalone_mode=False)
+        result = cli.main(prog_name="sqlstream", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except SqlStreamError as e:
         click.echo(e.render(), err=True)

@@ -108,7 +108,7 @@ class Session:
         self.compiler = Compiler(self.options)
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
-        self._notice = notice or (lambda text: print(text, file=sys.stderr))
+        self.notice = notice or (lambda text: print(text, file=sys.stderr))
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
@@ -186,7 +186,7 @@ class Session:
         status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
         if status is None or status.state != "FINISHED":
             return False
-        self._notice(
+        self.notice(
             f'job "{planned.name}" is finished and was skipped. To read new files in later runs, set'
             " 'execution.end-of-input' = 'wait' before it finishes, or 'source.monitor-interval' on its tables;"
             " to run it anew, use --fresh."
@@ -234,7 +234,7 @@ class Session:
         if self._spark is None:
             from sqlstream.spark.jvm import start_spark
 
-            self._notice("starting Spark ...")
+            self.notice("starting Spark ...")
             options = planned.options
             conf = options.spark
             master = conf.pop("spark.master", f"local[{options.parallelism},4]")

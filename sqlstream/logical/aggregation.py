@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import chain
 
 from sqlglot import exp
 
@@ -82,6 +83,8 @@ class Aggregation:
         """Return the grouping keys, and their names by their SQL over the input."""
         keys: list[Item] = []
         names: dict[str, str] = {}
+        bounds = self._bounds_below()
+        self.taken |= {name.lower() for name in bounds.values()}
         if group is None:
             return keys, names
         for node in self._grouped(group):
@@ -89,47 +92,42 @@ class Aggregation:
             bound = self.binder.bind(node)
             if bound.sql in names:
                 continue
-            name = self._key_name(node, bound)
-            names[bound.sql] = name
+            # A window's bounds keep their names: they say which window a row of the state is of.
+            name = names[bound.sql] = bounds.get(bound.sql) or self._key_name(node)
             # A key of no type, NULL, could not be stored.
             typed = (
                 bound if bound.type != NULL_TYPE else Expression(f"CAST({bound.sql} AS INTEGER)", "INTEGER", bound.span)
             )
             keys.append(Item(name, typed))
-            self.taken.add(name.lower())
         return keys, names
 
     def _grouped(self, group: exp.Expr) -> list[exp.Expr]:
         if group.args.get("all"):
             return [e for _, e in self.projections if not any(self.binder.is_aggregate(n) for n in e.walk())]
         found = []
-        for node in group.expressions:
+        for node in chain.from_iterable(_parts(e) for e in group.expressions):
             if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
                 what = "GROUPING SETS" if isinstance(node, exp.GroupingSets) else node.key.upper()
                 raise self.binder.unsupported(what, node, "Write a query for each grouping, and UNION ALL.")
-            if isinstance(node, exp.Literal) and not node.is_string:
-                place = int(node.name) if node.name.isdigit() else 0
+            if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+                place = int(node.name)
                 if not 1 <= place <= len(self.projections):
                     raise BindError(f"GROUP BY position {node.name} is not in the select list", self.binder.span(node))
                 node = self.projections[place - 1][1]
             elif isinstance(node, exp.Column) and not node.table and self.binder.scope.find(node.name) is None:
                 node = self.binder.scope.select_aliases.get(node.name.lower(), node)
-            elif isinstance(node, exp.Tuple | exp.Paren) and not node.expressions and node.this is None:
-                continue
             found.append(node)
         return found
 
-    def _key_name(self, node: exp.Expr, bound: Expression) -> str:
+    def _key_name(self, node: exp.Expr) -> str:
         alias = next((name for name, e in self.projections if e == node), None)
-        wanted = alias or (node.name if isinstance(node, exp.Column) else "") or readable(to_duckdb(node))
-        if bound.sql in self._bounds_below():
-            # A window's bounds keep their names: they say which window a row of the state is of.
-            wanted = bound.sql[1:-1].replace('""', '"')
-        return self._free(wanted)
+        return self._free(alias or (node.name if isinstance(node, exp.Column) else "") or readable(to_duckdb(node)))
 
-    def _bounds_below(self) -> set[str]:
+    def _bounds_below(self) -> dict[str, str]:
+        """Return the names of the columns that bound the input's windows, by their SQL."""
         below = window_columns(self.node)
-        return {quote(c) for c in (below.start, below.end, below.time) if c is not None} if below else set()
+        columns = (below.start, below.end, below.time) if below is not None else ()
+        return {quote(c): c for c in columns if c is not None}
 
     def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns:
         """Return the bounds of the windows that rows are grouped by; without a window, state would never be dropped."""
@@ -244,6 +242,11 @@ class Aggregation:
             candidate = f"{name}_{number}"
         self.taken.add(candidate.lower())
         return candidate
+
+
+def _parts(node: exp.Expr) -> list[exp.Expr]:
+    """Return what parentheses in GROUP BY hold, which may be nothing."""
+    return [part for e in node.expressions for part in _parts(e)] if isinstance(node, exp.Tuple) else [node.unnest()]
 
 
 def readable(sql: str) -> str:

@@ -46,7 +46,11 @@ _CLAUSES = {
     "fetch": ("FETCH in a stream", None),
     "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
     "pivots": ("PIVOT", None),
+    "when": ("time travel in a streaming query", None),
+    "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
+# The parts of a query or a table that are bound.
+_BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Binder:
             case exp.Subquery():
                 self._refuse(query, env)
                 return self.query(query.this, env)
+            case exp.Table():
+                return self._table(query, env).node
             case exp.Union() if query.args.get("distinct") is False:
                 return self._union(query, env)
             case exp.SetOperation():
@@ -118,12 +124,13 @@ class Binder:
         return env
 
     def _refuse(self, query: exp.Expr, env: Environment) -> None:
-        for key, (what, hint) in _CLAUSES.items():
-            found = query.args.get(key)
-            if found:
+        """Raise for every clause of a query or a table that nobody here looks at: none may be passed over."""
+        for key, found in query.args.items():
+            if found and key not in _BOUND:
                 at = found[0] if isinstance(found, list) else found
                 whole = span_of(query, env.source)
                 span = span_of(at, env.source, whole) if isinstance(at, exp.Expr) else whole
+                what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
                 raise UnsupportedError(what, span, hint=hint)
 
     # -- SELECT
@@ -340,7 +347,7 @@ def _sides(query: exp.Expr) -> list[exp.Expr]:
 
 
 def _has_modifiers(query: exp.Union) -> bool:
-    return any(query.args.get(key) for key in ("order", "limit", "offset"))
+    return any(query.args.get(key) for key in ("order", "limit", "offset", "by_name"))
 
 
 def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:

@@ -191,10 +191,10 @@ def test_settings_survive_a_properties_file() -> None:
 
 
 def test_the_users_java_options_come_last() -> None:
-    conf = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": '-Da="b c" -XX:TieredStopAtLevel=1'}
+    conf = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": '-Da="b c" -XX:TieredStopAtLevel=4'}
     options = jvm._jvm_options(conf, "/log/spark.log")
     assert options[0] == "-Xmx3g"
-    assert options[-2:] == ["-Da=b c", "-XX:TieredStopAtLevel=1"]
+    assert options[-2:] == ["-Da=b c", "-XX:TieredStopAtLevel=4"]
 
 
 def test_workers_take_the_compiled_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:

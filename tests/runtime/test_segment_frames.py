@@ -1,0 +1,45 @@
+"""Rows that travel as segments: the same results as rows that travel inline, late ones dropped and counted the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlstream.runtime import frames
+from sqlstream.testing import Stream
+
+SCRIPT = """
+CREATE TABLE bid (auction BIGINT, price DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND);
+CREATE TABLE sums (auction BIGINT, n BIGINT, prices BIGINT, w TIMESTAMP(3));
+INSERT INTO sums SELECT auction, COUNT(*), COUNT(DISTINCT price), window_end
+FROM TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY auction, window_start, window_end;
+"""
+BATCHES = [
+    [(n % 3, n % 5, f"2026-01-01 10:00:{n % 20:02}") for n in range(60)],
+    [(1, 9.0, "2026-01-01 10:00:03"), (1, 9.0, "2026-01-01 10:00:33"), (2, None, "2026-01-01 10:00:08")],
+    [(n % 3, n % 5, f"2026-01-01 10:00:{n % 40:02}") for n in range(80)],
+]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, limit: int) -> tuple[list[tuple[object, ...]], int]:
+    monkeypatch.setattr(frames, "INLINE_BYTES", limit)
+    with Stream(SCRIPT) as stream:
+        for number, batch in enumerate(BATCHES):
+            stream.batch("bid", batch)
+            if number == 1:
+                stream.restart()
+        stream.finish()
+        [(late,)] = stream.query("SELECT late_rows FROM sqlstream.operators")
+        return sorted(stream.rows("sums"), key=str), late
+
+
+def test_segments_and_inline_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    inline, late = run(monkeypatch, 1 << 30)
+    assert late == 42
+    assert run(monkeypatch, 0) == (inline, late)
+
+
+def test_many_rows_travel_as_a_segment() -> None:
+    frame = frames.Frame(0, 0, 0, b'["partials-0-1.parquet", 5, 900, 0, 0, 10, 20, 5, 10, 0]')
+    segment = frame.rows()
+    assert segment.name == "partials-0-1.parquet"
+    assert (segment.rows, segment.low, segment.high) == (5, 10, 20)

@@ -1,0 +1,180 @@
+"""The Python session, on one JVM: jobs by name, what happens when a script runs again, functions, results."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from sqlstream import Session, SqlStreamError
+from sqlstream.errors import DataError, JobError, UsageError
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+EVENTS = """
+CREATE TABLE events (k INT, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
+WITH ('connector' = 'filesystem', 'path' = 'events', 'format' = '{format}'{more});
+"""
+SUMS = """
+CREATE TABLE {name} (k INT, total BIGINT);
+INSERT INTO {name} SELECT k, SUM(x) FROM TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' SECOND)
+GROUP BY k, window_start, window_end;
+"""
+ROWS = "(1, 5, TIMESTAMP '2026-01-01 00:00:01'), (2, 7, TIMESTAMP '2026-01-01 00:00:02'), (1, 1, TIMESTAMP '2026-01-01 00:00:12')"
+
+
+@pytest.fixture(scope="module")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    project = tmp_path_factory.mktemp("project")
+    (project / "events").mkdir()
+    write(project, "a.parquet", ROWS)
+    with Session(str(project), output=io.StringIO(), notice=lambda text: None) as session:
+        session.sql(EVENTS.format(format="parquet", more=""))
+        yield session
+
+
+def write(project: Path, name: str, rows: str) -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            f"COPY (SELECT k::INT AS k, x::BIGINT AS x, ts FROM (VALUES {rows}) t(k, x, ts)) "
+            f"TO '{project}/events/{name}' (FORMAT parquet)"
+        )
+
+
+@pytest.fixture
+def session(spark_session: Session) -> Session:
+    spark_session.notices = []  # type: ignore[attr-defined]
+    spark_session.notice = spark_session.notices.append  # type: ignore[attr-defined]
+    return spark_session
+
+
+def rows(session: Session, sql: str) -> list[tuple[object, ...]]:
+    return session.query(sql).fetchall()
+
+
+def test_a_job_runs_to_its_end_and_is_skipped_then(session: Session) -> None:
+    job = session.sql(SUMS.format(name="sums"))
+    assert job is not None
+    assert job.wait(60)
+    assert job.status == "FINISHED"
+    assert (job.progress.rows_in, job.progress.rows_out) == (3, 3)
+    assert sorted(rows(session, "FROM sums")) == [(1, 1), (1, 5), (2, 7)]
+    again = session.sql(SUMS.format(name="sums"))
+    assert again is not None
+    assert again.wait()
+    assert "is finished and was skipped" in session.notices[-1]
+    assert len(rows(session, "FROM sums")) == 3
+
+
+def test_fresh_starts_anew(session: Session) -> None:
+    for _ in range(2):
+        job = session.sql(SUMS.format(name="anew"), fresh=True)
+        assert job is not None
+        job.wait()
+    assert len(rows(session, "FROM anew")) == 3
+
+
+def test_another_query_under_the_same_name_is_refused(session: Session) -> None:
+    job = session.sql(SUMS.format(name="fixed"))
+    assert job is not None
+    job.wait()
+    with pytest.raises(UsageError) as caught:
+        session.sql(SUMS.format(name="fixed").replace("SUM(x)", "MAX(x)"))
+    text = caught.value.render()
+    assert text.startswith('error: job "fixed" exists with another query\n  --> sql:3:1\n')
+    assert "\n-  Project" in text
+    assert "max(" in text
+    assert "--fresh" in text
+
+
+def test_a_select_prints_and_a_limit_ends_it(session: Session) -> None:
+    session.output = io.StringIO()
+    job = session.sql("SELECT k, x FROM events WHERE k = 1 LIMIT 1")
+    assert job is not None
+    job.wait()
+    assert session.output.getvalue().splitlines()[2:] in ([["+I | 1 | 5"], ["+I | 1 | 1"]])
+    assert not [j for (j,) in rows(session, "SELECT job FROM sqlstream.jobs") if str(j).startswith("select")]
+
+
+def test_waiting_at_the_end_of_input_keeps_windows_open(session: Session) -> None:
+    session.sql("SET 'execution.end-of-input' = 'wait'")
+    try:
+        job = session.sql(SUMS.format(name="growing"))
+        assert job is not None
+        job.wait()
+        assert job.status == "STOPPED"
+        assert sorted(rows(session, "FROM growing")) == [(1, 5), (2, 7)]
+        assert rows(session, 'SELECT k, "sum(x)" FROM state.growing.window_aggregate_1') == [(1, 1)]
+        write(Path(session.project.root), "b.parquet", "(1, 2, TIMESTAMP '2026-01-01 00:00:13')")
+        session.sql("SET 'execution.end-of-input' = 'finish'")
+        job = session.sql(SUMS.format(name="growing"))
+        assert job is not None
+        job.wait()
+        assert sorted(rows(session, "FROM growing")) == [(1, 3), (1, 5), (2, 7)]
+    finally:
+        session.sql("SET 'execution.end-of-input' = 'finish'")
+        os.unlink(f"{session.project.root}/events/b.parquet")
+
+
+def test_a_registered_function_runs_in_jobs_and_queries(session: Session) -> None:
+    factor = 3
+
+    def scaled(x: int) -> int:
+        if x < 0:
+            raise ValueError("negative")
+        return x * factor
+
+    session.register(scaled)
+    session.output = io.StringIO()
+    job = session.sql("SELECT k, scaled(x) AS y FROM events WHERE k = 2")
+    assert job is not None
+    job.wait()
+    assert session.output.getvalue().splitlines()[-1] == "+I | 2 | 21"
+    assert rows(session, "SELECT scaled(k) FROM sums ORDER BY 1 LIMIT 1") == [(3,)]
+    job = session.sql("SELECT scaled(-x) FROM events")
+    assert job is not None
+    with pytest.raises(JobError) as caught:
+        job.wait()
+    text = caught.value.render()
+    assert 'failed: function "scaled" raised ValueError: negative' in text
+    assert "arguments: x=-" in text
+    assert f"log: {session.project.log_file}" in text
+    assert job.status == "FAILED"
+
+
+def test_a_value_that_does_not_fit_names_column_and_row(session: Session) -> None:
+    job = session.sql("CREATE TABLE small (k INT, t TINYINT); INSERT INTO small SELECT k, x * 100 FROM events")
+    assert job is not None
+    with pytest.raises(DataError, match='column "t" of table "small" cannot hold') as caught:
+        job.wait()
+    assert "row: k=" in caught.value.render()
+    assert rows(session, "FROM small") == []
+
+
+def test_results_are_pandas_and_arrow_too(session: Session) -> None:
+    relation = session.query("SELECT k, total FROM sums ORDER BY ALL")
+    assert list(relation.df().total) == [1, 5, 7]
+    assert session.query("SELECT total FROM sums ORDER BY 1").arrow().read_all().column(0).to_pylist() == [1, 5, 7]
+
+
+def test_drop_deletes_state_and_rows(session: Session) -> None:
+    job = session.sql(SUMS.format(name="gone"))
+    assert job is not None
+    job.wait()
+    session.drop("gone")
+    with pytest.raises(SqlStreamError, match="does not exist"):
+        session.query("FROM gone")
+    with pytest.raises(UsageError, match='job "gone" does not exist'):
+        session.drop("gone")
+
+
+def test_a_missing_folder_is_an_error_of_the_job(session: Session) -> None:
+    session.sql("CREATE TABLE nothing (k INT) WITH ('connector' = 'filesystem', 'path' = 'nowhere', 'format' = 'json')")
+    job = session.sql("SELECT * FROM nothing")
+    assert job is not None
+    with pytest.raises(SqlStreamError, match='no file or directory matches ".*nowhere"'):
+        job.wait()
