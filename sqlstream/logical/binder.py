@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
+from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import NULL_TYPE, Judge
@@ -86,8 +87,10 @@ class Binder:
         return self.query(query, Environment(source, {})), rows
 
     def _limit(self, node: exp.Expr, source: Source) -> int:
-        value = node.args["count"] if isinstance(node, exp.Fetch) else node.expression
-        if not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
+        value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
+        options = node.args.get("limit_options")
+        percent = options is not None and options.args.get("percent")
+        if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
             raise BindError("LIMIT takes a number of rows", span_of(node, source))
         return int(value.name)
 
@@ -129,7 +132,8 @@ class Binder:
             if found and key not in _BOUND:
                 at = found[0] if isinstance(found, list) else found
                 whole = span_of(query, env.source)
-                span = span_of(at, env.source, whole) if isinstance(at, exp.Expr) else whole
+                placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
+                span = span_of(at, env.source, whole) if placed else whole
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
                 raise UnsupportedError(what, span, hint=hint)
 
@@ -323,6 +327,14 @@ class Binder:
         types = self.judge.union_types([schema(n) for n in inputs])
         if types is None:
             raise BindError("the columns of UNION ALL have types that do not fit", span_of(query, env.source))
+        for place, (field, type) in enumerate(zip(first, types, strict=True)):
+            found = list(dict.fromkeys(schema(node)[place].type for node in inputs))
+            if not all(assignable(t, type) for t in found):
+                raise BindError(
+                    f'column "{field.name}" of UNION ALL is {" and ".join(found)}',
+                    span_of(query, env.source),
+                    hint="Convert it in one of the queries, with CAST.",
+                )
         wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
         return Union(tuple(_cast_to(node, wanted) for node in inputs))
 

@@ -89,8 +89,8 @@ MODULE_OPTIONS = [
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 ]
-# Only the fast compiler. The optimizing one takes the second core from a start (to first result 6.6 s, not 4.8), and in our jobs the
-# JVM moves bytes and plans batches: after 200 batches it was no faster with it, with large frames or small ones.
+# Only the fast compiler. The optimizing one takes the second core from a start (to first result 6.6 s, not 4.8), and what the JVM
+# does in our jobs, moving bytes and planning batches, was no faster with it after 200 batches, with large frames or small ones.
 _COMPILER = "-XX:TieredStopAtLevel=1"
 
 

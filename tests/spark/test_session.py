@@ -176,5 +176,5 @@ def test_a_missing_folder_is_an_error_of_the_job(session: Session) -> None:
     session.sql("CREATE TABLE nothing (k INT) WITH ('connector' = 'filesystem', 'path' = 'nowhere', 'format' = 'json')")
     job = session.sql("SELECT * FROM nothing")
     assert job is not None
-    with pytest.raises(SqlStreamError, match='no file or directory matches ".*nowhere"'):
+    with pytest.raises(SqlStreamError, match=r'no file or directory matches ".*nowhere"'):
         job.wait()
