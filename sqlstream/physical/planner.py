@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Column, Table
@@ -258,8 +258,10 @@ def state_view(node: nodes.WindowAggregate, operator: WindowAggregate) -> tuple[
     relations = {t.name: "{" + t.name + "}" for t in operator.tables}
     columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
     names = {name.lower() for name, _, _ in columns}
+    # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
+    group = {quote(f.name) for f in schema(replace(node, aggregates=()))}
     for item in node.shown:
-        if item.name.lower() not in names and item.expression.sql not in {sql for _, _, sql in columns}:
+        if item.name.lower() not in names and item.expression.sql not in group:
             columns.append((item.name, item.expression.type, item.expression.sql))
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

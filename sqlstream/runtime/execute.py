@@ -61,7 +61,7 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
     # Infinity is no time either: no window holds it.
     timed = f"isfinite({quote_name(scan.time_column)})"
     [found] = con.execute(
-        f"SELECT count(*), count(*) - count_if({timed}), max(epoch_us({quote_name(scan.time_column)})), "
+        f"SELECT count(*), count(*) FILTER (WHERE {timed} IS NOT TRUE), max(epoch_us({quote_name(scan.time_column)})), "
         f"max(epoch_us({scan.watermark})) FILTER (WHERE {timed}) FROM ({rows})"
     ).fetchall()
     return f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)

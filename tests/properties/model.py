@@ -102,7 +102,9 @@ _FIRST = -62_135_596_800_000_000
 _LAST = 253_402_300_799_999_000
 
 
-def stream_of(query: Query, delays: dict[str, int], parallelism: int = 1, options: dict[str, str] | None = None) -> Stream:
+def stream_of(
+    query: Query, delays: dict[str, int], parallelism: int = 1, options: dict[str, str] | None = None
+) -> Stream:
     """Return a stream with the query's result in table `out`."""
     with batch_tables({}) as con:
         columns = con.execute(f"DESCRIBE {query.batch()}").fetchall()

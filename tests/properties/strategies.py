@@ -50,11 +50,20 @@ AGGREGATES = (
     *("string_agg(s, '-' ORDER BY s)", "list(x ORDER BY x DESC NULLS LAST)", "first(x ORDER BY x NULLS LAST)"),
     *("histogram(k)", "list_sort(list(s))", "max(x, 2)", "round(entropy(k), 6)"),
     *("COUNT(*) FILTER (WHERE x > 0)", "SUM(x) FILTER (WHERE s = 'a')", "COUNT(DISTINCT k) FILTER (WHERE x IS NULL)"),
-    *("list_sort(list(x) FILTER (WHERE k > 0))", "MAX(x) FILTER (WHERE false)", "SUM(x) + COUNT(*) * 2", "COUNT(*) > 1"),
+    *(
+        "list_sort(list(x) FILTER (WHERE k > 0))",
+        "MAX(x) FILTER (WHERE false)",
+        "SUM(x) + COUNT(*) * 2",
+        "COUNT(*) > 1",
+    ),
 )
 HAVING = (None, None, "COUNT(*) > 1", "SUM(x) IS NOT NULL", "MAX(x) > 0 OR COUNT(DISTINCT s) > 1")
 WHERE = (None, None, "x > 0", "k IS NOT NULL AND s <> 'b'", "ts > TIMESTAMP '2026-01-01 10:00:05'")
-BRANCHES = ("SELECT k, x, s, ts FROM {0}", "SELECT k + 1, x * 2, s || s, ts FROM {0}", "SELECT x % 3, k, 'z', ts FROM {0}")
+BRANCHES = (
+    "SELECT k, x, s, ts FROM {0}",
+    "SELECT k + 1, x * 2, s || s, ts FROM {0}",
+    "SELECT x % 3, k, 'z', ts FROM {0}",
+)
 SIZES = (1_000, 3_000, 7_000, 10_000, 60_000, 86_400_000)
 OFFSETS = (0, 0, 500, 1_000, -4_000, 90_000)
 
@@ -87,7 +96,9 @@ class Query:
     @property
     def source(self) -> str:
         """The rows that are put into windows: `SELECT k, x, s, ts`."""
-        selects = [f"{select.format(table)}{f' WHERE {where}' if where else ''}" for select, table, where in self.branches]
+        selects = [
+            f"{select.format(table)}{f' WHERE {where}' if where else ''}" for select, table, where in self.branches
+        ]
         return " UNION ALL ".join(selects)
 
     def sql(self, window: Callable[[str, str, int, int], str]) -> str:
@@ -126,7 +137,9 @@ def _tumble(relation: str, time: str, size: int, offset: int) -> str:
 
 
 def _bucketed(relation: str, time: str, size: int, offset: int) -> str:
-    start = f"time_bucket(INTERVAL {size} MILLISECONDS, {time}, TIMESTAMP '1970-01-01' + INTERVAL ({offset}) MILLISECONDS)"
+    start = (
+        f"time_bucket(INTERVAL {size} MILLISECONDS, {time}, TIMESTAMP '1970-01-01' + INTERVAL ({offset}) MILLISECONDS)"
+    )
     return (
         f"(SELECT *, window_start + INTERVAL {size} MILLISECONDS AS window_end,"
         f" window_start + INTERVAL {size - 1} MILLISECONDS AS window_time"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from model import Bag, Model, bag, batch_answer, limits, play, stream_of
 from strategies import RESTART, Batch, Query, Step, histories, queries
-from test_streams import COMMON, delays, parallelisms
+from test_streams import delays, examples, parallelisms
 
 from sqlstream.testing import Stream
 
@@ -20,7 +20,7 @@ def shown(stream: Stream, query: Query, at: str = "") -> Bag:
     return bag(stream.query(f"SELECT {names} FROM state.out.low{at}"))
 
 
-@settings(COMMON, max_examples=30)
+@examples(30)
 @given(queries, histories(), delays, parallelisms, st.booleans())
 def test_a_view_shows_the_open_windows_at_every_version(
     query: Query, history: list[Step], delays: dict[str, int], parallelism: int, small: bool
@@ -47,7 +47,7 @@ def test_a_view_shows_the_open_windows_at_every_version(
             assert shown(stream, query, f" AT (VERSION => {version})") == then
 
 
-@settings(COMMON, max_examples=20)
+@examples(20)
 @given(queries, histories(), delays, parallelisms)
 def test_state_never_outlives_the_watermark(
     query: Query, history: list[Step], delays: dict[str, int], parallelism: int

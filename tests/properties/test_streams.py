@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model import Model, batch_answer, emitted, limits, play, stream_of
 from strategies import RESTART, Batch, Query, Step, histories, near, queries, rows_of, splits
 
 DELAYS = (0, 4_000_000, 60_000_000)
-COMMON = settings(
-    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-)
+# PROPERTY_EXAMPLES=20 takes twenty times as many: half an hour.
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def examples(count: int) -> settings:
+    return settings(max_examples=count * MORE, deadline=None, suppress_health_check=SLOW)
+
+
 delays = st.fixed_dictionaries({"a": st.sampled_from(DELAYS), "b": st.sampled_from(DELAYS)})
 parallelisms = st.integers(1, 3)
 
 
-@settings(COMMON, max_examples=60)
+@examples(60)
 @given(queries, histories(), delays, parallelisms, st.booleans())
 def test_a_stream_gives_the_batch_answer_over_all_rows_that_are_not_late(
     query: Query, history: list[Step], delays: dict[str, int], parallelism: int, small: bool
@@ -36,7 +44,7 @@ def test_a_stream_gives_the_batch_answer_over_all_rows_that_are_not_late(
         assert set(late.values()) <= {0}, "nothing is late above a window aggregate"
 
 
-@settings(COMMON, max_examples=25)
+@examples(25)
 @given(queries, st.data(), parallelisms)
 def test_any_split_gives_one_result_when_the_watermark_covers_all_disorder(
     query: Query, data: st.DataObject, parallelism: int
@@ -52,7 +60,7 @@ def test_any_split_gives_one_result_when_the_watermark_covers_all_disorder(
         assert emitted(stream) == expected
 
 
-@settings(COMMON, max_examples=20)
+@examples(20)
 @given(queries, histories(), delays, parallelisms)
 def test_a_restart_after_every_batch_changes_nothing(
     query: Query, history: list[Step], delays: dict[str, int], parallelism: int
