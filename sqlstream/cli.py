@@ -27,9 +27,9 @@ def _folders(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--project", metavar="DIR", help="Project folder (default: the nearest with catalog/ or udfs/)."
     )(command)
-    return click.option("--warehouse", metavar="DIR", help="Where state and results are (default: warehouse/ in it).")(
-        command
-    )
+    return click.option(
+        "--warehouse", metavar="DIR", help="Where state and results are (default: warehouse/ in the project)."
+    )(command)
 
 
 @click.group(
@@ -73,14 +73,16 @@ def run(
 
 @cli.command()
 @click.argument("sql")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-@click.option("--output", metavar="FILE", help="Write the result into a file instead of the terminal.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option("--output", metavar="FILE", help="Write the result into a file (.csv or .json) instead of the terminal.")
 @_folders
-def query(sql: str, form: str, output: str | None, project: str | None, warehouse: str | None) -> None:
+def query(sql: str, form: str | None, output: str | None, project: str | None, warehouse: str | None) -> None:
     """Query state, results and sqlstream.* with SQL; the jobs may be running or not."""
     from sqlstream.showing import show
 
-    show(sql, form, output, project, warehouse)
+    show(sql, form or _format_of(output), output, project, warehouse)
 
 
 @cli.command()
@@ -107,7 +109,9 @@ def jobs(project: str | None, warehouse: str | None) -> None:
     """List the jobs of the warehouse."""
     from sqlstream.showing import show
 
-    columns = "job, status, version, watermark, rows_in, rows_out, started_at, pid, error"
+    columns = (
+        "job, status, version, watermark, rows_in, rows_out, started_at, pid, split_part(error, chr(10), 1) AS error"
+    )
     show(f"SELECT {columns} FROM sqlstream.jobs ORDER BY job", "table", None, project, warehouse)
 
 
@@ -116,7 +120,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
 @_folders
 def stop(job: str, project: str | None, warehouse: str | None) -> None:
     """Stop a running job after its batch; the same script goes on with it."""
-    with _session(project, warehouse, ()) as session:
+    with _session(project, warehouse, (), load=False) as session:
         session.stop(job)
     click.echo(f'job "{job}" stopped', err=True)
 
@@ -126,12 +130,22 @@ def stop(job: str, project: str | None, warehouse: str | None) -> None:
 @_folders
 def drop(job: str, project: str | None, warehouse: str | None) -> None:
     """Delete a job: its state, its checkpoint, and the rows that it wrote."""
-    with _session(project, warehouse, ()) as session:
+    with _session(project, warehouse, (), load=False) as session:
         session.drop(job)
     click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
 
 
-def _session(project: str | None, warehouse: str | None, settings: tuple[str, ...]) -> Session:
+def _format_of(output: str | None) -> str:
+    """Return the format that a file's name asks for."""
+    ending = os.path.splitext(output or "")[1].lower()
+    if ending in (".csv", ".json"):
+        return ending[1:]
+    if ending not in ("", ".txt"):
+        raise UsageError(f'no format is known for "{output}"', hint="Name it .csv or .json, or say --format.")
+    return "table"
+
+
+def _session(project: str | None, warehouse: str | None, settings: tuple[str, ...], *, load: bool = True) -> Session:
     from sqlstream.session import Session
 
     conf = {}
@@ -140,7 +154,7 @@ def _session(project: str | None, warehouse: str | None, settings: tuple[str, ..
         if not equals:
             raise UsageError(f'--set "{setting}" is not KEY=VALUE')
         conf[key.strip()] = value.strip()
-    return Session(project, warehouse, conf, notice=lambda text: click.echo(text, err=True))
+    return Session(project, warehouse, conf, notice=lambda text: click.echo(text, err=True), load=load)
 
 
 def _compile(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[PlannedJob]:

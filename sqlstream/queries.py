@@ -8,6 +8,7 @@ import duckdb
 
 from sqlstream.catalog import Table
 from sqlstream.compiler import Compiler
+from sqlstream.errors import SqlStreamError
 from sqlstream.functions.duck import register
 from sqlstream.project import Project, load_project
 from sqlstream.storage.files import Split
@@ -21,9 +22,10 @@ from sqlstream.storage.segments import quote_name
 def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared `filesystem` tables and the project's functions can be used in it."""
     functions = tuple(compiler.catalog.functions.values())
-    tables = [
-        t for t in compiler.catalog.tables.values() if t.connector == "filesystem" and t.name.lower() in sql.lower()
-    ]
+    text = sql.lower()
+    listed = text.lstrip().startswith(("show", "describe"))
+    files = [t for t in compiler.catalog.tables.values() if t.connector == "filesystem"]
+    tables = [t for t in files if listed or t.name.lower() in text]
     with duckdb.connect(config={"threads": 1}) as con:
         register(con, functions)
         declared = {t.name: relation(con, t, project.root) for t in tables}
@@ -39,9 +41,17 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
 def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query in a project that no session has open."""
     compiler = Compiler()
-    load_project(project, compiler)
+    broken: SqlStreamError | None = None
     try:
-        return query(project, compiler, sql)
+        try:
+            load_project(project, compiler)
+        except SqlStreamError as e:
+            # A file that is broken matters only to a query that needs it.
+            broken = e
+        try:
+            return query(project, compiler, sql)
+        except SqlStreamError as e:
+            raise broken or e from None
     finally:
         compiler.close()
 

@@ -110,6 +110,14 @@ class Progress:
         if totals.version >= 0:
             text = f"{job.name}: {job.status.lower()} after batch {totals.version}"
             text += f", {totals.rows_in:,} rows in, {totals.rows_out:,} rows out"
+            for what, key in (
+                ("malformed rows skipped", "malformed_rows"),
+                ("rows without a time dropped", "null_rows"),
+            ):
+                if count := sum(source[key] for source in totals.sources.values()):
+                    text += f", {count:,} {what}"
+            if late := sum(values["late_rows"] for values in totals.operators().values()):
+                text += f", {late:,} late rows dropped"
             self.console.print(text, highlight=False, soft_wrap=True)
 
     def _rate(self, job: Job, now: float) -> float:

@@ -39,6 +39,9 @@ class Job:
         self._lock = lock
         self._on_end = on_end
 
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, {self.status})"
+
     @property
     def status(self) -> str:
         """RUNNING, FINISHED, STOPPED or FAILED."""
@@ -90,7 +93,8 @@ class Job:
 class Session:
     """Tables, functions and jobs of one project in one process. Use it as a context manager; Spark starts with the first job.
 
-    `conf` holds options as `SET` takes them; `output` is where `print` tables and bare SELECTs print.
+    `conf` holds options as `SET` takes them; `output` is where `print` tables and bare SELECTs
+    print. Without `load`, the project's tables and functions stay unknown: enough to stop and drop jobs.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Session:
         *,
         output: TextIO | None = None,
         notice: Callable[[str], None] | None = None,
+        load: bool = True,
     ):
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
@@ -112,7 +117,8 @@ class Session:
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
-        load_project(self.project, self.compiler)
+        if load:
+            load_project(self.project, self.compiler)
 
     # -- statements
 
@@ -166,6 +172,8 @@ class Session:
                 run.start()
         except BaseException:
             lock.release()
+            if planned.is_query:
+                self._discard(name, lock=True)
             raise
         self.jobs.append(job)
         return job

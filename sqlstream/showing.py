@@ -15,6 +15,7 @@ from uuid import UUID
 import duckdb
 
 from sqlstream.errors import UsageError
+from sqlstream.functions.duck import recover
 from sqlstream.output import is_number
 from sqlstream.project import find_project
 from sqlstream.queries import open_project_query
@@ -30,8 +31,8 @@ def show(sql: str, form: str, output: str | None, project: str | None, warehouse
     with _stream(output) as stream:
         try:
             {"table": _table, "csv": _csv, "json": _json}[form](relation, stream)
-        except duckdb.Error as e:
-            raise translate(e, sql) from e
+        except (duckdb.Error, OSError) as e:
+            raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
 
 
 @contextmanager

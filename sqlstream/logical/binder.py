@@ -297,6 +297,7 @@ class Binder:
         if name != time_attribute(below):
             hint = _no_time_hint(relation, name)
             raise BindError(f'column "{name}" of {relation.described} is not a time attribute', at, hint=hint)
+        self._refuse_zoned(below, name, at)
         for added in ("window_start", "window_end", "window_time"):
             if any(f.name.lower() == added for f in schema(below)):
                 raise BindError(
@@ -311,6 +312,17 @@ class Binder:
         shift = microseconds(self.judge, offset, env.source) % size if offset is not None else 0
         tumble = Tumble(below, name, size, shift, span)
         return Relation(tumble, node.alias or relation.alias, f"the windows of {relation.described}")
+
+    def _refuse_zoned(self, node: Node, name: str, at: Span) -> None:
+        """Refuse windows over instants in another zone than UTC: they would have to follow its midnight."""
+        kind = next(f.type for f in schema(node) if f.name == name)
+        zone = self.judge.zone
+        if kind == "TIMESTAMP WITH TIME ZONE" and zone != "UTC":
+            raise UnsupportedError(
+                f"a window over a TIMESTAMP_LTZ in the zone {zone} does not run",
+                at,
+                hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP of local time.",
+            )
 
     # -- UNION ALL
 

@@ -37,6 +37,12 @@ class Judge:
         self.aggregates, built_in = _built_in()
         self.functions = built_in.union(functions)
 
+    @property
+    def zone(self) -> str:
+        """The session's time zone."""
+        [(zone,)] = self.con.execute("SELECT current_setting('TimeZone')").fetchall()
+        return str(zone)
+
     def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: Source) -> list[str]:
         """Return the DuckDB types of bound expressions over a schema; raise BindError at the part that does not fit."""
         if not expressions:

@@ -169,9 +169,10 @@ class Feed:
                 if work.split is not None:
                     self._folded[work.scan].add([work.split])
         seen = [base64.b64encode(s.to_bytes()).decode() for s in self._folded]
-        before = [n for n in self._fs.list(self._directory) if n.startswith(_FOLD)]
-        text = json.dumps({"sequence": old[-1], "seen": seen})
-        self._fs.write_text_atomic(f"{self._directory}/{_FOLD}{old[-1]:010d}.json", text)
+        # After a crash the same ones may be folded again, into a file of the same name.
+        name = f"{_FOLD}{old[-1]:010d}.json"
+        before = [n for n in self._fs.list(self._directory) if n.startswith(_FOLD) and n != name]
+        self._fs.write_text_atomic(f"{self._directory}/{name}", json.dumps({"sequence": old[-1], "seen": seen}))
         for name in before:
             self._fs.delete(f"{self._directory}/{name}")
         for sequence in old:

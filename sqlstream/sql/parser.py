@@ -193,6 +193,13 @@ class StreamingParser(WindowParser):
             mark(join, start.start, self._prev.end)
         return join
 
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        # sqlglot takes the call list(x) in front of [1] for the word LIST of a literal, and forgets x.
+        is_call = isinstance(this, exp.Anonymous | exp.Filter | exp.WithinGroup)
+        if is_call and this is not None and self._curr.token_type == TokenType.L_BRACKET:
+            this = self.expression(exp.Paren(this=this))
+        return super()._parse_bracket(this)
+
     def _parse_lateral(self) -> exp.Lateral | None:
         if self._curr.token_type == TokenType.LATERAL and self._next.token_type == TokenType.TABLE:
             self._advance()

@@ -21,12 +21,17 @@ _BASE_MICROS = round((BASE - EPOCH).total_seconds()) * _SECOND
 # 0001-01-01, 1582-10-15, 2262-04-12, 9999-12-31, and a day in the year 12000.
 _FAR = (-62_135_596_800, -12_219_292_800, 9_223_372_037, 253_402_214_400, 316_520_000_000)
 
-near = st.integers(-30_000, 60_000).map(lambda ms: _BASE_MICROS + ms * 1000)
+# Mostly whole seconds, so that times meet the bounds of windows, and each other.
+near = st.one_of(
+    st.integers(-30, 60).map(lambda seconds: seconds * 1000),
+    st.integers(-10, 20).map(lambda n: n * 500),
+    st.integers(-30_000, 60_000),
+).map(lambda ms: _BASE_MICROS + ms * 1000)
 times = st.one_of(
     near,
     near,
     near,
-    st.integers(-20 * _SECOND, 20 * _SECOND),
+    st.integers(-20, 20).map(lambda seconds: seconds * _SECOND + 1),
     st.tuples(st.sampled_from(_FAR), st.integers(0, 20)).map(lambda t: (t[0] + t[1]) * _SECOND),
     st.none(),
 )

@@ -1,0 +1,222 @@
+"""Batch descriptors: what a batch reads, what a restart knows, and how old ones are folded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sqlstream.compiler import Compiler
+from sqlstream.errors import Source
+from sqlstream.physical.plan import ScanStage
+from sqlstream.runtime import feed as feeds
+from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.storage.files import Split
+from sqlstream.storage.filesystem import LocalFilesystem
+
+SLOTS = (3, 0)
+
+
+def split(name: str, size: int = 10) -> Split:
+    return Split(name, size, 1, size)
+
+
+# -- descriptors
+
+
+def test_a_descriptor_comes_back_as_work() -> None:
+    descriptor = Descriptor(7, 123, {0: [split("x"), split("y", 30)], 2: [split("z")]}, {1: -5}, last=True)
+    work = from_lines(to_lines(descriptor, SLOTS))
+    assert {(w.sequence, w.time, w.last) for w in work} == {(7, 123, True)}
+    assert {(w.scan, w.split.path if w.split else None, w.tick) for w in work} == {
+        (0, "x", None),
+        (0, "y", None),
+        (2, "z", None),
+        (1, None, -5),
+    }
+
+
+def test_slots_get_equally_many_bytes() -> None:
+    splits = [split(str(n), size) for n, size in enumerate((50, 40, 30, 20, 10, 0))]
+    load = dict.fromkeys(SLOTS, 0)
+    for work in from_lines(to_lines(Descriptor(0, 0, {0: splits}, {}), SLOTS)):
+        assert work.split is not None
+        load[work.slot] += work.split.bytes
+    assert load == {3: 80, 0: 70}
+
+
+# -- the feed
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for table in ("a", "b", "c"):
+        (tmp_path / table).mkdir()
+    return tmp_path
+
+
+def scans(query: str) -> Sequence[ScanStage]:
+    with_options = "'connector' = 'filesystem', 'format' = 'json', 'source.max-files-per-batch' = '2'"
+    tables = "".join(
+        f"CREATE TABLE {t} (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH ({with_options}, 'path' = '{t}'{more});"
+        for t, more in (("a", ""), ("b", ""), ("c", ", 'source.monitor-interval' = '0 s'"))
+    )
+    compiler = Compiler()
+    try:
+        return compiler.scripts([Source("test", tables + query)])[-1].physical.scans
+    finally:
+        compiler.close()
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_text("{}\n")
+        os.utime(folder / name, (1_700_000_000, 1_700_000_000))
+
+
+def open_feed(project: Path, stages: Sequence[ScanStage], *, finish: bool = True) -> Feed:
+    return Feed(LocalFilesystem(), str(project / "feed"), stages, SLOTS, project=str(project), finish=finish)
+
+
+def names(descriptor: Descriptor | None) -> dict[int, list[str]]:
+    assert descriptor is not None
+    return {scan: sorted(os.path.basename(s.path) for s in splits) for scan, splits in descriptor.splits.items()}
+
+
+def run(feed: Feed) -> Descriptor | None:
+    descriptor = feed.compose()
+    if descriptor is not None:
+        feed.write(descriptor)
+    return descriptor
+
+
+BOTH = "SELECT k FROM a UNION ALL SELECT k FROM b"
+
+
+def test_bounded_input_ends_with_the_watermark_of_each_scan_and_then_for_all(project: Path) -> None:
+    put(project / "a", "1", "2", "3")
+    put(project / "b", "1")
+    feed = open_feed(project, scans(BOTH))
+    first, second = run(feed), run(feed)
+    assert first is not None
+    assert second is not None
+    assert (names(first), first.ticks, first.last) == ({0: ["1", "2"], 1: ["1"]}, {1: END_OF_INPUT}, False)
+    assert (names(second), second.ticks, second.last) == ({0: ["3"]}, {0: END_OF_INPUT}, True)
+    assert run(feed) is None
+
+
+def test_without_finish_the_input_stays_open(project: Path) -> None:
+    put(project / "a", "1")
+    feed = open_feed(project, scans("SELECT k FROM a"), finish=False)
+    first = run(feed)
+    assert first is not None
+    assert (first.ticks, first.last) == ({}, False)
+    assert run(feed) is None
+    put(project / "a", "2")
+    later = open_feed(project, scans("SELECT k FROM a"), finish=False)
+    assert names(run(later)) == {0: ["2"]}
+
+
+def test_an_empty_bounded_table_ends_at_once(project: Path) -> None:
+    feed = open_feed(project, scans("SELECT k FROM a"))
+    only = run(feed)
+    assert only is not None
+    assert (names(only), only.ticks, only.last) == ({}, {0: END_OF_INPUT}, True)
+
+
+def test_a_monitored_table_has_no_end(project: Path) -> None:
+    put(project / "a", "1")
+    feed = open_feed(project, scans("SELECT k FROM a UNION ALL SELECT k FROM c"))
+    first = run(feed)
+    assert first is not None
+    assert (first.ticks, first.last) == ({0: END_OF_INPUT}, False)
+    assert run(feed) is None
+    put(project / "c", "1")
+    assert names(run(feed)) == {1: ["1"]}
+    assert not feed.bounded
+
+
+def test_a_restart_reads_nothing_twice_and_leaves_nothing_out(project: Path) -> None:
+    put(project / "a", "1", "2", "3", "4", "5")
+    stages = scans("SELECT k FROM a")
+    assert names(run(open_feed(project, stages))) == {0: ["1", "2"]}
+    again = open_feed(project, stages)
+    assert again.sequence == 0
+    assert names(run(again)) == {0: ["3", "4"]}
+    last = run(open_feed(project, stages))
+    assert last is not None
+    assert (names(last), last.sequence, last.last) == ({0: ["5"]}, 2, True)
+    ended = open_feed(project, stages)
+    assert ended.ended
+    assert run(ended) is None
+
+
+def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:
+    put(project / "a", "1", "2", "3")
+    stages = scans(BOTH)
+    feed = open_feed(project, stages, finish=False)
+    run(feed)
+    run(feed)
+    restarted = open_feed(project, stages, finish=False)
+    restarted.remind(0, {0: 111, 1: 222})
+    text = (project / "feed" / "next" / "0000000001.json").read_text()
+    work = from_lines(text)
+    assert {(w.scan, w.tick) for w in work if w.tick is not None} == {(0, 111), (1, 222)}
+    assert [os.path.basename(w.split.path) for w in work if w.split] == ["3"]
+    assert {w.sequence for w in work} == {1}
+
+
+def test_reminders_wait_for_the_next_batch_when_none_is_repeated(project: Path) -> None:
+    put(project / "a", "1")
+    stages = scans(BOTH)
+    feed = open_feed(project, stages, finish=False)
+    run(feed)
+    feed.remind(0, {0: 111})
+    assert run(feed) is None, "a reminder alone is no batch"
+    put(project / "b", "1")
+    again = open_feed(project, stages, finish=False)
+    again.remind(0, {0: 111})
+    following = run(again)
+    assert following is not None
+    assert (names(following), following.ticks) == ({1: ["1"]}, {0: 111})
+    assert again._reminders == {}
+
+
+def test_old_descriptors_are_folded_into_one_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "KEPT", 4)
+    stages = scans("SELECT k FROM c")
+    feed = open_feed(project, stages)
+    for number in range(30):
+        put(project / "c", f"{number:03}")
+        assert names(run(feed)) == {0: [f"{number:03}"]}
+        feed.fold(number)
+    listed = os.listdir(project / "feed")
+    assert len(os.listdir(project / "feed" / "next")) < 10
+    assert len([name for name in listed if name.startswith("seen-")]) == 1
+    restarted = open_feed(project, stages)
+    assert restarted.sequence == 29
+    assert run(restarted) is None
+    put(project / "c", "new")
+    assert names(run(restarted)) == {0: ["new"]}
+
+
+def test_a_crash_while_folding_loses_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "KEPT", 2)
+    stages = scans("SELECT k FROM c")
+    feed = open_feed(project, stages)
+    for number in range(5):
+        put(project / "c", str(number))
+        run(feed)
+    before = {p.name: p.read_text() for p in (project / "feed" / "next").iterdir()}
+    feed.fold(4)
+    for name, text in before.items():
+        (project / "feed" / "next" / name).write_text(text)
+    restarted = open_feed(project, stages)
+    assert restarted.sequence == 4
+    assert run(restarted) is None
+    restarted.fold(4)
+    assert run(open_feed(project, stages)) is None

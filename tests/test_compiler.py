@@ -1,0 +1,120 @@
+"""Scripts to jobs: definitions, names, identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sqlstream.compiler import Compiler
+from sqlstream.errors import BindError, ParseError, Source
+from sqlstream.functions.declare import declare
+from sqlstream.launch import hash_probe, job_record, worker_job
+from sqlstream.options import Options
+from sqlstream.storage.jobs import JobRecord
+
+TABLES = """
+CREATE TABLE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
+  WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'json');
+CREATE TABLE out (k BIGINT);
+"""
+INSERT = "INSERT INTO out SELECT k FROM t"
+
+
+@pytest.fixture
+def compiler() -> Iterator[Compiler]:
+    compiler = Compiler(Options({"parallelism.default": "2"}))
+    compiler.definitions(Source("tables.sql", TABLES))
+    yield compiler
+    compiler.close()
+
+
+def names(compiler: Compiler, *texts: str) -> list[str]:
+    return [job.name for job in compiler.scripts([Source(f"{i}.sql", text) for i, text in enumerate(texts)])]
+
+
+def test_a_job_is_named_after_its_sink_and_numbered_within_a_run(compiler: Compiler) -> None:
+    assert names(compiler, f"{INSERT}; {INSERT}", "SELECT k FROM t; INSERT INTO OUT SELECT k FROM t") == [
+        *("out", "out_2", "result", "out_3"),
+    ]
+    # Another run of the same script means the same jobs.
+    assert names(compiler, f"{INSERT}; {INSERT}") == ["out", "out_2"]
+
+
+def test_an_explicit_name_is_for_one_insert(compiler: Compiler) -> None:
+    assert names(compiler, f"SET 'pipeline.name' = 'mine'; {INSERT}; SELECT k FROM t") == ["mine", "result"]
+    with pytest.raises(BindError) as error:
+        names(compiler, f"SET 'pipeline.name' = 'Mine'; {INSERT};\n{INSERT}")
+    assert error.value.message == 'a second INSERT runs under the name "Mine"'
+    assert error.value.detail == "The first one is at 0.sql:1:31."
+    assert str(error.value.span) == "0.sql:2:1"
+
+
+def test_a_numbered_name_does_not_take_one_that_is_taken(compiler: Compiler) -> None:
+    compiler.definitions(Source("more.sql", "CREATE TABLE out_2 (k BIGINT)"))
+    assert names(compiler, f"INSERT INTO out_2 SELECT k FROM t; {INSERT}; {INSERT}") == ["out_2", "out", "out_3"]
+
+
+def test_options_are_those_in_force_at_the_statement(compiler: Compiler) -> None:
+    text = f"{INSERT}; SET 'parallelism.default' = '7'; {INSERT}"
+    assert [job.options.parallelism for job in compiler.scripts([Source("x", text)])] == [2, 7]
+
+
+def test_nothing_is_bound_before_everything_is_parsed(compiler: Compiler) -> None:
+    with pytest.raises(ParseError):
+        compiler.scripts([Source("a", "CREATE TABLE new (k INT)"), Source("b", "SELECT FROM WHERE")])
+    assert compiler.catalog.relation("new") is None
+
+
+def test_the_same_definition_twice_is_one_another_is_refused(compiler: Compiler) -> None:
+    names(compiler, TABLES)
+    with pytest.raises(BindError, match=r'"out" exists already with another definition at tables\.sql:4:14'):
+        names(compiler, "CREATE TABLE out (k INT)")
+
+
+def test_a_catalog_file_declares_each_name_once_and_holds_only_declarations(compiler: Compiler) -> None:
+    with pytest.raises(BindError, match=r'"out" is declared twice, first in tables\.sql'):
+        compiler.definitions(Source("other.sql", "CREATE TABLE out (k BIGINT)"))
+    with pytest.raises(BindError, match="a catalog file holds CREATE TABLE and CREATE VIEW only"):
+        compiler.definitions(Source("other.sql", "SET 'pipeline.name' = 'x'"))
+
+
+def test_a_function_is_known_to_what_is_compiled_after_it(compiler: Compiler) -> None:
+    with pytest.raises(BindError, match='function "twice" does not exist'):
+        names(compiler, "SELECT twice(k) FROM t")
+
+    def twice(x: int) -> int:
+        return 2 * x
+
+    compiler.add_functions([declare(twice)])
+    assert names(compiler, "SELECT twice(k) FROM t") == ["result"]
+    with pytest.raises(BindError) as error:
+        names(compiler, "SELECT twic(k) FROM t")
+    assert error.value.hint == 'did you mean "twice"?'
+
+
+def test_a_bounded_job_reads_only_bounded_tables(compiler: Compiler) -> None:
+    compiler.definitions(
+        Source(
+            "more.sql",
+            "CREATE TABLE m (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'm', 'format' = 'json',"
+            " 'source.monitor-interval' = '1 s')",
+        )
+    )
+    jobs = compiler.scripts([Source("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")])
+    assert [job.bounded for job in jobs] == [True, False]
+
+
+def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compiler) -> None:
+    text = """INSERT INTO out WITH hot AS (SELECT k, COUNT(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
+    GROUP BY k, window_start, window_end) SELECT n FROM hot"""
+    [planned] = compiler.scripts([Source("x", text)])
+    job = worker_job(planned, "/warehouse", [4, 1], [])
+    record = job_record(planned, job, 2)
+    assert JobRecord.from_json(record.to_json()) == record
+    assert (record.job, record.sql, record.bucket_labels, record.partitions) == ("out", text, (4, 1), 2)
+    assert record.versions["hash"] == hash_probe()
+    [operator] = record.operators
+    assert (operator.name, operator.kind, operator.key_columns) == ("hot", "window_aggregate", ("k",))
+    assert [name for name, _ in operator.view_columns] == ["k", "window_start", "window_end", "window_time", "n"]
+    assert record.sink.table == "out"

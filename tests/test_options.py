@@ -1,0 +1,82 @@
+"""Options: names, values, what they mean."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sqlstream.errors import BindError
+from sqlstream.options import OPTIONS, Options
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("pipeline.nam", "x", 'option "pipeline.nam" does not exist'),
+        ("parallelism.default", "0", "needs a whole number from 1 on"),
+        ("parallelism.default", "-1", "needs a whole number from 1 on"),
+        ("parallelism.default", "1.5", "needs a whole number from 1 on"),
+        ("execution.checkpointing.interval", "soon", "needs a duration"),
+        ("execution.checkpointing.interval", "5", "needs a duration"),
+        ("execution.end-of-input", "stop", "needs one of finish, wait"),
+        ("table.local-time-zone", "Mars/Olympus", "needs a time zone"),
+        ("table.local-time-zone", "UTC'; DROP", "needs a time zone"),
+        ("sqlstream.state.retention", "-1 h", "needs a duration"),
+        ("sqlstream.memory", "a lot", "needs a size"),
+        ("pipeline.name", "  ", "must not be empty"),
+    ],
+)
+def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
+    with pytest.raises(BindError) as error:
+        Options({key: value})
+    assert message in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("0", 0),
+        ("500 ms", 500),
+        ("1 s", 1000),
+        ("1.5s", 1500),
+        ("2 MIN", 120_000),
+        ("1 h", 3_600_000),
+        ("1 d", 86_400_000),
+    ],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    options = Options({"sqlstream.state.retention": text})
+    assert options.milliseconds("sqlstream.state.retention") == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"), [("512 MB", "512 mb"), ("2g", "2GB"), ("1.5 GiB", "1.5 gib"), ("800m", "800MB")]
+)
+def test_sizes_are_written_as_duckdb_reads_them(text: str, memory: str) -> None:
+    assert Options({"sqlstream.memory": text}).memory == memory
+
+
+def test_defaults() -> None:
+    options = Options()
+    assert options.parallelism == (os.cpu_count() or 1)
+    assert options.finish
+    assert options.milliseconds("sqlstream.state.retention") == 3_600_000
+    assert options.text("pipeline.name") == ""
+    for option in OPTIONS.values():
+        if option.default:
+            option.check(option.default)
+
+
+def test_case_does_not_matter_in_names_and_spark_passes_through() -> None:
+    options = Options({"Parallelism.Default": "3", "spark.sql.X": "y", "EXECUTION.END-OF-INPUT": "WAIT"})
+    assert options.parallelism == 3
+    assert not options.finish
+    assert options.spark == {"spark.sql.X": "y"}
+
+
+def test_a_copy_is_its_own() -> None:
+    options = Options({"parallelism.default": "3"})
+    copy = options.copy()
+    options.set("parallelism.default", "4")
+    assert copy.parallelism == 3

@@ -1,0 +1,141 @@
+"""The in-process runner as its users see it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from sqlstream.errors import BindError, JobError, UsageError
+from sqlstream.testing import Stream
+
+SCRIPT = """
+CREATE TABLE bid (auction BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND);
+CREATE TABLE counts (auction BIGINT, n BIGINT);
+INSERT INTO counts SELECT auction, COUNT(*) AS n
+FROM TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY auction, window_start, window_end
+"""
+
+
+def test_rows_are_tuples_or_arrow_and_times_are_text_or_datetimes() -> None:
+    with Stream(SCRIPT) as stream:
+        stream.batch("bid", [(1, "2026-01-01 10:00:01"), (1, datetime(2026, 1, 1, 10, 0, 2))])
+        times = pa.array([datetime(2026, 1, 1, 10, 0, 3), None], pa.timestamp("us"))
+        stream.batch("bid", pa.table({"auction": [1, 2], "ts": times}))
+        stream.batch("BID", [])
+        assert [row[:1] + row[-1:] for row in stream.state("window_aggregate_1")] == [(1, 3)]
+        stream.tick("bid", "2026-01-01 10:00:10")
+        assert stream.rows() == stream.rows("counts") == [(1, 3)]
+
+
+def test_ticks_are_microseconds_too() -> None:
+    with Stream(SCRIPT) as stream:
+        stream.batch("bid", [(1, "1970-01-01 00:00:01")])
+        stream.tick("bid", 9_999_999)
+        assert stream.rows() == []
+        stream.tick("bid", 10_000_000)
+        assert stream.rows() == [(1, 1)]
+
+
+def test_what_a_row_must_be() -> None:
+    with Stream(SCRIPT) as stream:
+        with pytest.raises(BindError, match='a row of table "bid" has 2 columns, not 1'):
+            stream.batch("bid", [(1,)])
+        with pytest.raises(BindError, match='table "bids" does not exist'):
+            stream.batch("bids", [(1, None)])
+        with pytest.raises(UsageError, match='job "count" does not exist') as error:
+            stream.rows("count")
+        assert error.value.hint == 'did you mean "counts"?'
+
+
+def test_several_jobs_read_one_table() -> None:
+    with Stream(SCRIPT) as stream:
+        stream.script("CREATE TABLE copy (auction BIGINT); INSERT INTO copy SELECT auction FROM bid")
+        stream.batch("bid", [(1, "2026-01-01 10:00:01")])
+        stream.finish()
+        assert stream.rows("counts") == [(1, 1)]
+        assert stream.rows("copy") == [(1,)]
+
+
+def test_the_clock_moves_by_hand() -> None:
+    with Stream(
+        "CREATE TABLE t (x INT); CREATE TABLE out (at TIMESTAMP_LTZ); INSERT INTO out SELECT NOW() FROM t"
+    ) as stream:
+        stream.batch("t", [(1,)])
+        stream.advance(90_000)
+        stream.batch("t", [(1,)])
+        assert sorted(stream.rows()) == [
+            (datetime(1970, 1, 1, tzinfo=UTC),),
+            (datetime(1970, 1, 1, 0, 1, 30, tzinfo=UTC),),
+        ]
+
+
+def test_functions_may_change_between_streams() -> None:
+    script = "CREATE TABLE t (x BIGINT); CREATE TABLE out (y BIGINT); INSERT INTO out SELECT f(x) FROM t"
+
+    def one() -> object:
+        def f(x: int) -> int:
+            return x + 1
+
+        return f
+
+    def two() -> object:
+        def f(x: int) -> int:
+            return x + 2
+
+        return f
+
+    for make, result in ((one, 2), (two, 3), (one, 2)):
+        with Stream(script, functions=[make()]) as stream:  # type: ignore[list-item]
+            stream.batch("t", [(1,)])
+            assert stream.rows() == [(result,)]
+
+
+def test_a_failed_batch_is_not_committed() -> None:
+    with Stream(
+        "CREATE TABLE t (x STRING); CREATE TABLE out (x INT); INSERT INTO out SELECT CAST(x AS INT) FROM t"
+    ) as stream:
+        stream.batch("t", [("1",)])
+        with pytest.raises(JobError, match="could not convert string 'one'"):
+            stream.batch("t", [("one",)])
+        assert stream.rows() == [(1,)]
+        stream.restart()
+        stream.batch("t", [("2",)])
+        assert sorted(stream.rows()) == [(1,), (2,)]
+
+
+def test_many_streams_do_not_keep_many_databases() -> None:
+    from sqlstream.runtime import worker
+
+    for number in range(worker.KEPT + 4):
+        with Stream(
+            f"CREATE TABLE t (x INT); CREATE TABLE out (x INT); INSERT INTO out SELECT x + {number} FROM t"
+        ) as stream:
+            stream.batch("t", [(1,)])
+            assert stream.rows() == [(1 + number,)]
+    assert len(worker._connections) <= worker.KEPT
+
+
+def test_state_survives_more_versions_than_are_kept() -> None:
+    with Stream(SCRIPT, options={"sqlstream.state.retention": "0"}, parallelism=1) as stream:
+        for number in range(260):
+            stream.advance(1000)
+            stream.batch("bid", [(number % 7, f"2026-01-01 10:{number // 60:02}:{number % 60:02}")])
+            if number == 200:
+                stream.restart()
+        oldest, newest = stream.query("SELECT min(version), max(version) FROM sqlstream.snapshots")[0]
+        assert newest > 260
+        [(segments,)] = stream.query("SELECT segments FROM sqlstream.operators")
+        assert segments < 60
+        [(open_rows,)] = stream.query("SELECT sum(n) FROM state.counts.window_aggregate_1")
+        assert open_rows <= 14
+        assert (
+            stream.query(f"SELECT sum(n) FROM state.counts.window_aggregate_1 AT (VERSION => {newest - 90})")[0][0] > 0
+        )
+        assert oldest <= newest - 90
+        stream.finish()
+        assert sum(n for _, n in stream.rows()) == 260
+        assert len(stream.rows()) == len(
+            {(w, k) for w in range(26) for k in [x % 7 for x in range(w * 10, w * 10 + 10)]}
+        )
