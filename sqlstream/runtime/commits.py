@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -42,6 +43,32 @@ class Totals:
     # The last descriptor that was read, and whether it was the last of all.
     sequence: int = -1
     ended: bool = False
+
+    def add(self, message: dict[str, Any], time: int) -> None:
+        """Add what a task measured: a scan's rows and times, or the state of an operator's bucket."""
+        if "operator" in message:
+            name, bucket = message.pop("operator"), str(message.pop("bucket"))
+            self.buckets.setdefault(name, {})[bucket] = message
+            return
+        source = self.sources[message["scan"]]
+        self.rows_in += message["rows"]
+        for key in ("rows", "null_rows", "malformed_rows"):
+            source[key] += message[key]
+        for key in ("max_event_time", "watermark"):
+            source[key] = newest(source[key], message[key])
+        if message["rows"]:
+            source["last_row_at"] = time
+        source["sequence"] = max(source["sequence"], message["sequence"])
+        source["last"] = source["last"] or message["last"]
+        self.sequence = max(self.sequence, message["sequence"])
+        self.ended = self.ended or message["last"]
+
+    def find_minimum(self, watched: set[str]) -> None:
+        """Mark the sources that hold the watermark: with several, the one that is furthest behind."""
+        marks = {name: source["watermark"] for name, source in self.sources.items() if name in watched}
+        lowest = None if None in marks.values() else min(marks.values(), default=None)
+        for name, source in self.sources.items():
+            source["holds_minimum"] = name in marks and marks[name] == lowest
 
     def operators(self) -> dict[str, dict[str, Any]]:
         """Sum the operators' numbers over their buckets."""
@@ -84,23 +111,23 @@ class Commits:
 
     def commit(self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int) -> None:
         """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with."""
-        totals = self.totals
-        if batch <= totals.version:
+        if batch <= self.totals.version:
             return
-        segments, rows = [], 0
+        # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
+        totals = deepcopy(self.totals)
+        segments = []
         for output in outputs:
             match output.kind:
                 case "segment":
                     segments.append(Segment.from_list(json.loads(output.body)))
                 case "discarded":
-                    rows += json.loads(output.body)
+                    totals.rows_out += json.loads(output.body)
                 case "metrics":
-                    self._measure(json.loads(output.body), time)
-        rows += sum(s.rows for s in segments)
+                    totals.add(json.loads(output.body), time)
         self._store(batch, segments, time)
         totals.version, totals.watermark = batch, watermark
-        totals.rows_out += rows
-        self._find_minimum()
+        totals.rows_out += sum(s.rows for s in segments)
+        totals.find_minimum({s.name for s in self.job.plan.scans if s.watermark is not None})
         self.log.append(
             LogEntry(
                 version=batch,
@@ -112,6 +139,7 @@ class Commits:
                 operators=totals.operators(),
             )
         )
+        self.totals = totals
 
     def _store(self, batch: int, segments: list[Segment], time: int) -> None:
         paths = self.job.sink_paths(self.warehouse)
@@ -130,33 +158,6 @@ class Commits:
         bucket.adopt(ROWS, segments)
         with _connection().cursor() as con:
             self._sink = bucket.commit(con, batch, time, None)
-
-    def _measure(self, message: dict[str, Any], time: int) -> None:
-        if "operator" in message:
-            name, bucket = message.pop("operator"), str(message.pop("bucket"))
-            self.totals.buckets.setdefault(name, {})[bucket] = message
-            return
-        source = self.totals.sources[message["scan"]]
-        self.totals.rows_in += message["rows"]
-        source["rows"] += message["rows"]
-        source["null_rows"] += message["null_rows"]
-        source["malformed_rows"] += message["malformed_rows"]
-        source["max_event_time"] = newest(source["max_event_time"], message["max_event_time"])
-        source["watermark"] = newest(source["watermark"], message["watermark"])
-        if message["rows"]:
-            source["last_row_at"] = time
-        source["sequence"] = max(source["sequence"], message["sequence"])
-        source["last"] = source["last"] or message["last"]
-        self.totals.sequence = max(self.totals.sequence, message["sequence"])
-        self.totals.ended = self.totals.ended or message["last"]
-
-    def _find_minimum(self) -> None:
-        """Mark the sources that hold the watermark: with several, the one that is furthest behind."""
-        watched = {s.name for s in self.job.plan.scans if s.watermark is not None}
-        marks = {name: source["watermark"] for name, source in self.totals.sources.items() if name in watched}
-        lowest = None if None in marks.values() else min(marks.values(), default=None)
-        for name, source in self.totals.sources.items():
-            source["holds_minimum"] = len(marks) > 0 and name in marks and marks[name] == lowest
 
 
 def sink_declaration(job: Job) -> TableDeclaration:

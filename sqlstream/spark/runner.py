@@ -165,7 +165,7 @@ class JobRun(threading.Thread):
     def _at_end(self, query: StreamingQuery) -> bool:
         """Tell whether all input was read, and every window that it closes has been emitted."""
         totals = self.totals
-        if totals.sequence < self.feed.sequence or not self._is_committed():
+        if totals.sequence < self.feed.sequence or not self._is_committed(totals.version):
             return False
         if self.feed.ended:
             stateful = bool(self.job.plan.stages)
@@ -173,8 +173,7 @@ class JobRun(threading.Thread):
         waits = self.feed.bounded and not self.settings.finish
         return waits and self._is_idle(query)
 
-    def _is_committed(self) -> bool:
-        version = self.totals.version
+    def _is_committed(self, version: int) -> bool:
         return version < 0 or self.fs.exists(f"{self.paths.commits}/{version}")
 
     @staticmethod
@@ -186,7 +185,8 @@ class JobRun(threading.Thread):
         """Wait until the batch that is running is committed."""
         version, deadline = self.totals.version, time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline and query.isActive:
-            if self._is_committed() and (self.totals.version > version or self._is_idle(query)):
+            latest = self.totals.version
+            if self._is_committed(latest) and (latest > version or self._is_idle(query)):
                 return
             time.sleep(POLL_SECONDS)
 

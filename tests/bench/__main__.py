@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -81,8 +82,9 @@ class _Bench:
     def __init__(self, results: Results, data: Path, log: Path):
         self.results, self.data, self.log = results, data, log
         self.cores = os.cpu_count() or 1
-        self.runs = data / "runs"
-        shutil.rmtree(self.runs, ignore_errors=True)
+        data.mkdir(parents=True, exist_ok=True)
+        # Of this run alone; it stays behind when something fails, with Spark's log in it.
+        self.runs = Path(tempfile.mkdtemp(prefix="runs-", dir=data))
         self.log.unlink(missing_ok=True)
 
     def throughput(self, work: Work) -> None:

@@ -21,4 +21,6 @@ def commit_times(checkpoint: Path) -> dict[int, float]:
 def batch_seconds(checkpoint: Path, batches: int, warm_up: int) -> list[float]:
     """Return how long each of the first `batches` batches took, without those of the warm-up."""
     times = commit_times(checkpoint)
+    if missing := [n for n in range(batches) if n not in times]:
+        raise RuntimeError(f"the run ended without committing batches {missing} of {batches}: {checkpoint}")
     return [times[n] - times[n - 1] for n in range(warm_up, batches)]

@@ -1,0 +1,38 @@
+"""Totals that other threads look at: they are those before a batch or after it, nothing in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlstream.runtime.commits import Commits, Totals
+from sqlstream.storage.joblog import JobLog
+from sqlstream.testing import Stream
+
+SCRIPT = "CREATE TABLE t (x BIGINT); CREATE TABLE kept (x BIGINT); INSERT INTO kept SELECT x FROM t"
+
+
+def test_totals_change_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int, int, bool]] = []
+    with Stream(SCRIPT) as stream:
+        stream.batch("t", [(1,), (2,)])
+        commits = stream.runs["kept"].commits
+        append = JobLog.append
+
+        def watched(log: JobLog, entry: object) -> None:
+            look(commits.totals)
+            append(log, entry)  # type: ignore[arg-type]
+
+        def look(totals: Totals) -> None:
+            seen.append((totals.version, totals.sequence, totals.rows_in, totals.ended))
+
+        monkeypatch.setattr(JobLog, "append", watched)
+        store = Commits._store
+
+        def stored(self: Commits, batch: int, segments: list[object], time: int) -> None:
+            look(self.totals)
+            store(self, batch, segments, time)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Commits, "_store", stored)
+        stream.batch("t", [(3,)])
+        look(commits.totals)
+    assert seen == [(0, 0, 2, False), (0, 0, 2, False), (1, 1, 3, False)]
