@@ -47,6 +47,9 @@ DEFAULTS: dict[str, str] = {
     # Not possible with state, and a warning in each query.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    # Spark only moves a few frames; to compile code for that takes longer than to interpret it (64 of 440 ms in a small batch).
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
