@@ -29,10 +29,10 @@ clean: ## Delete the virtual environment and everything that was made
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sqlstream needs Python 3.11 or newer (PYTHON=python3.11 make ...)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 
 $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@echo "installing sqlstream and what it needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 

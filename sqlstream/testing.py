@@ -75,9 +75,9 @@ class Stream:
         self.compiler.add_functions(self._functions)
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
-        # Tables that are fed, as they were declared, and those that jobs write.
-        self._declared: dict[str, Table] = {}
-        self._written: set[str] = set()
+        self._fed = FedTables(
+            self.compiler, lambda table: {"connector": "filesystem", "format": "parquet", "path": table.name}
+        )
         self.script(script, name)
 
     def script(self, text: str, name: str = "test") -> None:
@@ -89,27 +89,7 @@ class Stream:
 
     def compile(self, statement: Statement) -> PlannedJob | None:
         """Compile a statement as a session does, except that a table which nobody writes is fed by `batch`."""
-        match statement:
-            case CreateTable() | Drop():
-                self._declare_again(statement.name.text)
-            case Insert():
-                self._declare_again(statement.target.text)
-        planned = self.compiler.statement(statement)
-        if isinstance(statement, CreateTable):
-            self._feed(statement.name.text)
-        return planned
-
-    def _feed(self, name: str) -> None:
-        table = self.compiler.catalog.relation(name)
-        if isinstance(table, Table) and table.connector is None and name.lower() not in self._written:
-            self._declared[name.lower()] = table
-            options = {"connector": "filesystem", "format": "parquet", "path": table.name}
-            self.compiler.catalog.add(replace(table, options=options))
-
-    def _declare_again(self, name: str) -> None:
-        """Make a table what its declaration says."""
-        if (table := self._declared.pop(name.lower(), None)) is not None:
-            self.compiler.catalog.add(table)
+        return self._fed.compile(statement)
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
@@ -117,7 +97,6 @@ class Stream:
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = LocalRun(job)
-        self._written.add(planned.physical.sink.table.name.lower())
 
     def batch(self, table: str, rows: Rows) -> None:
         """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
@@ -188,7 +167,7 @@ class Stream:
         if isinstance(rows, pa.Table):
             pq.write_table(rows, path)
         else:
-            _write_rows(table, rows, path)
+            write_rows(table, rows, path)
         return Split(path, 1, 0, 1)
 
     def close(self) -> None:
@@ -202,6 +181,40 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class FedTables:
+    """Compiles statements so that a table without a connector which nobody writes gets the options given for it."""
+
+    def __init__(self, compiler: Compiler, options: Callable[[Table], Mapping[str, str]]):
+        self._compiler, self._options = compiler, options
+        # Tables that are fed, as they were declared, and those that jobs write.
+        self._declared: dict[str, Table] = {}
+        self._written: set[str] = set()
+
+    def compile(self, statement: Statement) -> PlannedJob | None:
+        match statement:
+            case CreateTable() | Drop():
+                self._declare_again(statement.name.text)
+            case Insert():
+                self._declare_again(statement.target.text)
+        planned = self._compiler.statement(statement)
+        if planned is not None:
+            self._written.add(planned.physical.sink.table.name.lower())
+        if isinstance(statement, CreateTable):
+            self._feed(statement.name.text)
+        return planned
+
+    def _feed(self, name: str) -> None:
+        table = self._compiler.catalog.relation(name)
+        if isinstance(table, Table) and table.connector is None and name.lower() not in self._written:
+            self._declared[name.lower()] = table
+            self._compiler.catalog.add(replace(table, options=self._options(table)))
+
+    def _declare_again(self, name: str) -> None:
+        """Make a table what its declaration says."""
+        if (table := self._declared.pop(name.lower(), None)) is not None:
+            self._compiler.catalog.add(table)
 
 
 class LocalRun:
@@ -298,7 +311,7 @@ class LocalRun:
             self.printed += _connection().execute(f"SELECT {columns} FROM read_parquet(?)", [file]).fetchall()
 
 
-def _write_rows(table: Table, rows: Iterable[Sequence[Any]], path: str) -> None:
+def write_rows(table: Table, rows: Iterable[Sequence[Any]], path: str) -> None:
     """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
     columns = table.physical
     given = [tuple(row) for row in rows]
@@ -328,4 +341,4 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return con
 
 
-__all__ = ["Stream"]
+__all__ = ["FedTables", "Stream", "write_rows"]

@@ -13,6 +13,14 @@ from slt_functions import FUNCTIONS
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the expected results of golden scripts")
+    parser.addoption("--spark", action="store_true", help="run golden scripts on Spark, not in process")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("spark"):
+        from slt_spark import OnSpark
+
+        OnSpark.stop()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -47,6 +55,10 @@ class CaseItem(pytest.Item):
         self.case = case
 
     def runner(self) -> Runner:
+        if self.config.getoption("spark"):
+            from slt_spark import OnSpark
+
+            return OnSpark(FUNCTIONS)
         return InProcess(FUNCTIONS)
 
     def runtest(self) -> None:

@@ -34,5 +34,6 @@ def from_spark_millis(watermark: int) -> int | None:
 
 def timer_millis(time: int) -> int:
     """Return the Spark timer that is due once the watermark reaches an event time (rounded up to the millisecond)."""
-    # No row moves the watermark beyond LAST: what is due later waits for the end of the input.
-    return -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000)
+    # No row moves the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due
+    # before there is a watermark, and Spark never calls it.
+    return max(1, -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000))

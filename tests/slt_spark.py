@@ -1,0 +1,129 @@
+"""Golden scripts on Spark: tables are folders that a job watches, a micro-batch is a file for each of its tables."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from golden import Row
+
+from sqlstream.catalog import Table
+from sqlstream.compiler import PlannedJob
+from sqlstream.errors import Source
+from sqlstream.session import Job, Session
+from sqlstream.sql.statements import parse_script
+from sqlstream.testing import FedTables, write_rows
+
+SECONDS = 60.0
+
+
+class OnSpark:
+    """Runs a case in a session. All share one JVM; `stop` ends it."""
+
+    _spark: Any = None
+
+    def __init__(self, functions: Sequence[Callable[..., Any]] = ()):
+        self.folder = tempfile.mkdtemp(prefix="sqlstream-slt-")
+        conf = {"parallelism.default": "3", "spark.master": "local[2,4]"}
+        self.session = Session(self.folder, conf=conf, output=io.StringIO(), notice=lambda text: None)
+        self.session._spark = OnSpark._spark
+        for function in functions:
+            self.session.register(function)
+        self.tables = FedTables(self.session.compiler, self._watched)
+        self.planned: list[PlannedJob] = []
+        self.jobs: list[Job] = []
+        self.files = 0
+
+    def _watched(self, table: Table) -> dict[str, str]:
+        path = os.path.join(self.folder, "fed", table.name.lower())
+        os.makedirs(path, exist_ok=True)
+        interval = {"source.monitor-interval": "100 ms"}
+        return {"connector": "filesystem", "format": "parquet", "path": path, **interval}
+
+    def statement(self, sql: str) -> None:
+        for statement in parse_script(Source("sql", sql)):
+            planned = self.tables.compile(statement)
+            if planned is not None:
+                if planned.is_query:
+                    pytest.skip("what a bare SELECT prints is compared in process")
+                self.planned.append(planned)
+                self.jobs.append(self._start(planned))
+
+    def _start(self, planned: PlannedJob) -> Job:
+        job = self.session.start(planned)
+        OnSpark._spark = self.session._spark
+        return job
+
+    def batch(self, table: str, rows: list[list[str | None]]) -> None:
+        declared = self.session.compiler.catalog.relation(table)
+        assert isinstance(declared, Table)
+        expected = [
+            job.progress.rows_in
+            + len(rows) * sum(s.table.name.lower() == table.lower() for s in planned.physical.scans)
+            for job, planned in zip(self.jobs, self.planned, strict=True)
+        ]
+        self.files += 1
+        written = os.path.join(self.folder, f"{self.files:06}.parquet")
+        write_rows(declared, rows, written)
+        os.replace(written, os.path.join(declared.options["path"], os.path.basename(written)))
+        for job, count in zip(self.jobs, expected, strict=True):
+            self._wait(job, lambda job=job, count=count: job.progress.rows_in >= count)
+            # The batch without rows, in which windows close.
+            job._run._query.processAllAvailable()
+
+    def _wait(self, job: Job, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not done():
+            if job.wait(0.02) and not done():
+                raise AssertionError(f'job "{job.name}" ended early')
+            assert time.monotonic() < deadline, f'job "{job.name}" takes too long'
+
+    def tick(self, table: str, time: str) -> None:
+        pytest.skip("a session cannot move a table's watermark")
+
+    def finish(self) -> None:
+        for job in self.jobs:
+            for scan in job._run.feed.scans:
+                scan.interval = None
+        for job in self.jobs:
+            self._wait(job, lambda job=job: job.status == "FINISHED")
+
+    def restart(self) -> None:
+        for job in self.jobs:
+            job.stop()
+            job.wait(SECONDS)
+        self.jobs = [self._start(planned) for planned in self.planned]
+        for job in self.jobs:
+            self._wait(job, lambda job=job: job._run._query is not None)
+            job._run._query.processAllAvailable()
+
+    def query(self, sql: str) -> list[Row]:
+        return self.session.query(sql).fetchall()
+
+    def output(self, job: str | None) -> list[Row]:
+        pytest.skip("what a job prints is compared in process")
+
+    def explain(self, sql: str, stage: str) -> str:
+        pytest.skip("plans are compared in process")
+
+    def close(self) -> None:
+        for job in self.jobs:
+            job.stop()
+        self.session._spark = None
+        self.session.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @classmethod
+    def stop(cls) -> None:
+        """Stop the JVM that all cases share."""
+        if cls._spark is not None:
+            from sqlstream.spark.jvm import stop_spark
+
+            stop_spark(cls._spark)
+            cls._spark = None
