@@ -13,6 +13,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     output [<job>]       what a job that prints has printed
     explain [<stage>]    the plan of the SQL
     error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
+    in-process           what follows shows the runner's own clock: the case is not for Spark
 
 Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-01, in rows as in results.
 """
@@ -20,6 +21,7 @@ Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-
 from __future__ import annotations
 
 import csv
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +35,19 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 
 DAY = date(2026, 1, 1)
-VERBS = ("statement", "batch", "tick", "finish", "restart", "query", "state", "output", "explain", "error")
+VERBS = (
+    "statement",
+    "batch",
+    "tick",
+    "finish",
+    "restart",
+    "query",
+    "state",
+    "output",
+    "explain",
+    "error",
+    "in-process",
+)
 _VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
 
@@ -58,6 +72,8 @@ class Runner(Protocol):
     def output(self, job: str | None) -> list[Row]: ...
 
     def explain(self, sql: str, stage: str) -> str: ...
+
+    def in_process(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -93,6 +109,9 @@ class InProcess:
     def explain(self, sql: str, stage: str) -> str:
         planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
         return "\n".join(explained(job, stage) for job in planned if job is not None)
+
+    def in_process(self) -> None:
+        """It is."""
 
     def close(self) -> None:
         self.stream.close()
@@ -167,6 +186,25 @@ def run(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
             yield record, shown
 
 
+class Different(Exception):
+    """A case did not show what it should."""
+
+
+def compare(path: Path, record: Record, shown: list[str]) -> None:
+    """Raise Different unless a record shows what it should."""
+    if shown != record.expected:
+        difference = difflib.unified_diff(record.expected, shown, "expected", "shown", lineterm="", n=99)
+        raise Different(f"{path}:{record.line}\n" + "\n".join(difference))
+
+
+def shown_by(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
+    """Run a case as `run` does, and close the runner."""
+    try:
+        yield from run(case, runner)
+    finally:
+        runner.close()
+
+
 def execute(record: Record, runner: Runner) -> list[str] | None:
     """Run one record and return what it shows, None where it is not to show anything."""
     text, argument = "\n".join(record.body), record.argument
@@ -189,6 +227,8 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
             view = f"state.{argument if '.' in argument else f'{_job_of(argument, runner)}.{argument}'}"
             names = ", ".join(str(row[0]) for row in runner.query(f"DESCRIBE FROM {view}"))
             return [names, *sorted(map(written, runner.query(f"FROM {view}")))]
+        case "in-process":
+            runner.in_process()
         case "output":
             return sorted(map(written, runner.output(argument or None)))
         case "explain":
