@@ -55,4 +55,5 @@ def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
     if fragment.exchange is None:
         return [*lines, "  to the sink"]
     target = plan.stages[fragment.exchange.stage].name
-    return [*lines, f"  exchange by hash of {', '.join(fragment.exchange.keys)} to operator {target}"]
+    by = f"by hash of {', '.join(fragment.exchange.keys)}" if fragment.exchange.keys else "of all rows into one bucket"
+    return [*lines, f"  exchange {by} to operator {target}"]

@@ -12,10 +12,8 @@ from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
-    TIMES,
     Expression,
     Field,
     Filter,
@@ -23,14 +21,15 @@ from sqlstream.logical.nodes import (
     Node,
     Project,
     Scan,
-    Tumble,
+    Session,
     Union,
     WindowAggregate,
+    WindowRank,
     quote,
     schema,
-    time_attribute,
 )
 from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -280,49 +279,9 @@ class Binder:
         )
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
-        kind = node.args["kind"]
-        span = span_of(node, env.source)
-        if kind != "TUMBLE":
-            raise UnsupportedError(f"{kind} windows", span, hint="TUMBLE windows do.")
         relation = self._relation(node.this, env)
-        below = relation.node
-        column = node.args["time_column"]
-        name = next((f.name for f in schema(below) if f.name.lower() == column.name.lower()), None)
-        at = span_of(column, env.source)
-        if name is None:
-            Scope(relation.alias, schema(below), env.source, relation.described).resolve(
-                column if isinstance(column, exp.Column) else exp.Column(this=column)
-            )
-            raise AssertionError("resolve() raises for a column that is not there")
-        if name != time_attribute(below):
-            hint = _no_time_hint(relation, name)
-            raise BindError(f'column "{name}" of {relation.described} is not a time attribute', at, hint=hint)
-        self._refuse_zoned(below, name, at)
-        for added in ("window_start", "window_end", "window_time"):
-            if any(f.name.lower() == added for f in schema(below)):
-                raise BindError(
-                    f'{relation.described} already has a column "{added}"',
-                    span,
-                    hint="Rename or leave out that column first.",
-                )
-        size = microseconds(self.judge, node.args["intervals"][0], env.source)
-        if size <= 0:
-            raise BindError("a window's size must be positive", span_of(node.args["intervals"][0], env.source))
-        offset = node.args.get("offset")
-        shift = microseconds(self.judge, offset, env.source) % size if offset is not None else 0
-        tumble = Tumble(below, name, size, shift, span)
-        return Relation(tumble, node.alias or relation.alias, f"the windows of {relation.described}")
-
-    def _refuse_zoned(self, node: Node, name: str, at: Span) -> None:
-        """Refuse windows over instants in another zone than UTC: they would have to follow its midnight."""
-        kind = next(f.type for f in schema(node) if f.name == name)
-        zone = self.judge.zone
-        if kind == "TIMESTAMP WITH TIME ZONE" and zone != "UTC":
-            raise UnsupportedError(
-                f"a window over a TIMESTAMP_LTZ in the zone {zone} does not run",
-                at,
-                hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP of local time.",
-            )
+        bound = WindowBinder(self.judge, env.source, relation.described).bind(relation.node, node)
+        return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     # -- UNION ALL
 
@@ -349,16 +308,6 @@ class Binder:
                 )
         wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
         return Union(tuple(_cast_to(node, wanted) for node in inputs))
-
-
-def _no_time_hint(relation: Relation, name: str) -> str:
-    if attribute := time_attribute(relation.node):
-        return f'The time attribute of {relation.described} is "{attribute}".'
-    if isinstance(relation.node, Scan) and any(f.name == name and f.type in TIMES for f in schema(relation.node)):
-        return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
-    if isinstance(relation.node, Scan):
-        return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it."
-    return "A column remains a time attribute as long as every query on the way passes it on unchanged."
 
 
 def _sides(query: exp.Expr) -> list[exp.Expr]:
@@ -388,7 +337,7 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() if name and not node.name:
+        case WindowAggregate() | WindowRank() | Session() if name and not node.name:
             return replace(node, name=name)
         case Filter() | Project():
             return replace(node, input=named(node.input, name))

@@ -10,15 +10,18 @@ from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.logical.nodes import (
+    Expand,
     Expression,
     Filter,
     Node,
     Project,
     Scan,
+    Session,
     Sink,
-    Tumble,
     Union,
     WindowAggregate,
+    WindowRank,
+    Windows,
     quote,
     schema,
 )
@@ -79,7 +82,7 @@ def _everywhere(rule: Rule, node: Node) -> Node:
     match node:
         case Scan():
             below: Node = node
-        case Filter() | Project() | Tumble() | WindowAggregate() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Session() | WindowAggregate() | WindowRank() | Sink():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Union():

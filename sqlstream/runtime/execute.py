@@ -78,7 +78,8 @@ def part_batches(
     for name, sql in fragment.parts:
         body = f"WITH _rows AS ({computed}) {sql}"
         if fragment.exchange is not None:
-            keys = ", ".join(map(quote_name, fragment.exchange.keys))
+            # Without a key all rows meet in one bucket.
+            keys = ", ".join(map(quote_name, fragment.exchange.keys)) or "0"
             body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({body})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
