@@ -12,6 +12,7 @@ from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
+from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
     Expression,
@@ -28,6 +29,7 @@ from sqlstream.logical.nodes import (
     quote,
     schema,
 )
+from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, column_reference, unique
 from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
@@ -35,7 +37,6 @@ from sqlstream.sql.spans import span_of
 
 _CLAUSES = {
     "distinct": ("SELECT DISTINCT", "Group by the columns in a window."),
-    "qualify": ("QUALIFY", None),
     "windows": ("a WINDOW clause", None),
     "joins": ("a join", "Read one table per query block."),
     "laterals": ("LATERAL", None),
@@ -51,6 +52,7 @@ _CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
+_BOUND |= {"qualify"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +150,37 @@ class Binder:
         node = relation.node
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
-        binder = ExpressionBinder(scope, self.catalog, self.judge)
         if (where := select.args.get("where")) is not None:
-            node = Filter(node, self._predicate(binder, where.this, "WHERE"))
+            plain = ExpressionBinder(scope, self.catalog, self.judge)
+            node = Filter(node, self._predicate(plain, where.this, "WHERE"))
+        if find_group_window(select) is not None:
+            node, select = GroupWindows(self.judge, scope, node).rewrite(select)
+            scope = replace(scope, schema=schema(node))
+        binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
         if group is not None or having is not None or any(_aggregates(binder, e) for _, e in projections):
-            return Aggregation(binder, node, projections).bind(group, having, select)
-        return Project(node, self.items(binder, projections))
+            return Aggregation(binder, node, projections).bind(group, select)
+        return self._projected(node, binder, projections, select.args.get("qualify"))
+
+    def _projected(
+        self, node: Node, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]], qualify: exp.Expr | None
+    ) -> Node:
+        """Return the select list over a node, with the ranks that it and QUALIFY name."""
+        assert binder.ranks is not None
+        bound = []
+        for name, part in projections:
+            binder.ranks.output = name if isinstance(part, exp.Window) else None
+            bound.append((name, part, binder.rewrite(part)))
+        condition = binder.rewrite(qualify.this) if qualify is not None else None
+        ranked = binder.ranks.above(node, self.judge, binder.scope.source)
+        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
+        if qualify is not None and condition is not None:
+            predicate = over.typed(condition, qualify.this)
+            if predicate.type not in ("BOOLEAN", NULL_TYPE):
+                raise BindError(f"QUALIFY needs a condition, not a value of type {predicate.type}", predicate.span)
+            return Project(Filter(ranked, predicate), self._items(over, bound))
+        return Project(ranked, self._items(over, bound))
 
     def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
         binder.refuse_aggregates(node, f"in {clause}")
@@ -164,9 +189,8 @@ class Binder:
             raise BindError(f"{clause} needs a condition, not a value of type {bound.type}", bound.span)
         return bound
 
-    def items(self, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]]) -> tuple[Item, ...]:
-        """Bind the select list; equal names get a number, as in DuckDB."""
-        bound = [(name, node, binder.rewrite(node)) for name, node in projections]
+    def _items(self, binder: ExpressionBinder, bound: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
+        """Return the select list: name, what is written, and that bound; equal names get a number, as in DuckDB."""
         types = self.judge.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
         names = unique([name for name, _, _ in bound])
         return tuple(

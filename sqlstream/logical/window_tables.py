@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import BOUNDS, TIMES, Node, Scan, Session, Windows, schema, time_attribute
+from sqlstream.logical.nodes import (
+    BOUNDS,
+    TIMES,
+    Node,
+    Scan,
+    Session,
+    Union,
+    WindowColumns,
+    Windows,
+    quote,
+    schema,
+    time_attribute,
+)
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
+
+
+def tells_windows_apart(node: Node, window: WindowColumns, named: Collection[str]) -> bool:
+    """Tell whether some of a node's bounds, by their SQL, say which window a row is in."""
+    ends = [quote(c) for c in (window.end, window.time) if c is not None]
+    if any(name in named for name in ends):
+        return True
+    # Several cumulative windows begin at one time.
+    return window.start is not None and quote(window.start) in named and not _is_cumulative(node)
+
+
+def _is_cumulative(node: Node) -> bool:
+    match node:
+        case Windows():
+            return node.kind == "CUMULATE"
+        case Scan() | Session():
+            return False
+        case Union():
+            return any(map(_is_cumulative, node.inputs))
+        case _:
+            return _is_cumulative(node.input)
 
 
 class WindowBinder:

@@ -30,7 +30,6 @@ from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
 from sqlstream.operators.windowing import Given, Sliced, Windowing
 
-
 # No name that a user would give to a column.
 _END = "__window_end"
 
@@ -53,8 +52,8 @@ def in_windows(node: Windows, rows: str) -> str:
         held = f" WHERE {condition}" if (condition := at.holds(micros)) else ""
         ends = f"SELECT *, {at.slice_end(micros)} AS {_END} FROM ({rows}){held}"
     else:
-        last = at.last_end_sql(at.slice_end(micros))
-        ends = f"SELECT *, unnest(generate_series({at.first_end_sql(f'{micros} + 1')}, {last}, {at.slide})) AS {_END} FROM ({rows})"
+        first, last = at.first_end_sql(f"{micros} + 1"), at.last_end_sql(at.slice_end(micros))
+        ends = f"SELECT *, unnest(generate_series({first}, {last}, {at.slide})) AS {_END} FROM ({rows})"
     bounds = (at.start_sql(_END), _END, f"{_END} - 1000")
     items = ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
     return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"

@@ -106,8 +106,6 @@ STATEMENTS = [
     ("SELECT * FROM o, LATERAL TABLE(Rates(o.ts))", "Rates"),
     ("SELECT * FROM o LEFT JOIN LATERAL TABLE(f(o.x)) AS t(a) ON TRUE", "f"),
     ("SELECT * FROM TABLE(f(input => TABLE t))", "f"),
-    ("SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)", "TUMBLE"),
-    ("SELECT HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '1' MINUTE) FROM t", "HOP_START"),
     ("SELECT ts - INTERVAL '1:30' MINUTE TO SECOND FROM t", "INTERVAL '1:30' MINUTE TO SECOND"),
     ("SELECT INTERVAL '1' SECOND(3) FROM t", "INTERVAL '1' SECOND(3)"),
     ("SELECT CAST(a AS INTERVAL DAY TO SECOND) FROM t", "INTERVAL DAY TO SECOND"),
@@ -160,16 +158,6 @@ unsupported: TIMESTAMP with more than 6 digits
  1 | CREATE TABLE t (ts TIMESTAMP(9))
    |                              ^
 hint: Times are kept in microseconds: write a precision of 6 or less.""",
-        ),
-        (
-            "SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)",
-            """\
-unsupported: TUMBLE outside FROM
-  --> q:1:33
-   |
- 1 | SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
-   |                                 ^^^^^^
-hint: Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end.""",
         ),
     ],
 )
