@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, assert_never
 
 import duckdb
+import pyarrow as pa
 
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.answering import Answer, WarehouseQuery
+from sqlstream.catalog import VALUES
+from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
 from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
+from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
 from sqlstream.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
@@ -22,6 +26,7 @@ from sqlstream.output import RowPrinter
 from sqlstream.project import Project, find_project, load_project
 from sqlstream.queries import query
 from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import JobRecord, effective_status, read_record, read_status, write_record
@@ -117,26 +122,45 @@ class Session:
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
+        # The jobs of INSERT .. VALUES: a second one must keep what the first one wrote, --fresh or not.
+        self._appended: set[str] = set()
         if load:
             load_project(self.project, self.compiler)
 
     # -- statements
 
-    def sql(self, text: str, *, fresh: bool = False) -> Job | None:
-        """Run statements; return the last job that they started, without waiting for it: see `Job.wait`.
+    def sql(self, text: str, *, fresh: bool = False) -> Job | duckdb.DuckDBPyRelation | None:
+        """Run statements; return what the last of them gives: a job, not waited for (see `Job.wait`), or a relation.
 
-        Where there are several jobs, a bounded one has ended before the next begins.
+        Jobs come from INSERT and SELECT, relations from SHOW, DESCRIBE and EXPLAIN. Where there are several jobs, a
+        bounded one has ended before the next begins.
         """
-        job = None
-        planned = self.compile(Source("sql", text))
-        for number, one in enumerate(planned, 1):
-            job = self.start(one, fresh=fresh)
-            if one.bounded and number < len(planned):
+        result: Job | duckdb.DuckDBPyRelation | None = None
+        compiled = self.compile(Source("sql", text))
+        for number, one in enumerate(compiled, 1):
+            if not isinstance(one, PlannedJob):
+                result = self.answer(one)
+                continue
+            result = job = self.start(one, fresh=fresh)
+            if one.bounded and number < len(compiled):
                 job.wait()
-        return job
+        return result
 
-    def compile(self, source: Source) -> list[PlannedJob]:
-        """Parse and bind a script; definitions take effect, jobs are returned and not yet started."""
+    def answer(self, question: Question) -> duckdb.DuckDBPyRelation:
+        """Return what SHOW, DESCRIBE or EXPLAIN asks for, as a relation."""
+        match question:
+            case WarehouseQuery(sql):
+                return self.query(sql)
+            case Explanation(job, stage):
+                lines = explained(job, stage).splitlines()
+                return answer_relation(Answer(("plan",), tuple((line,) for line in lines)))
+            case Answer():
+                return answer_relation(question)
+            case _:
+                assert_never(question)
+
+    def compile(self, source: Source) -> list[Compiled]:
+        """Parse and bind a script; definitions take effect, jobs and questions are returned and wait for their turn."""
         return self.compiler.scripts([source])
 
     def register(self, function: Callable[..., Any], **options: Any) -> None:
@@ -160,10 +184,13 @@ class Session:
         paths = self.warehouse.job(name)
         lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock())
         try:
-            if fresh:
+            if fresh and name not in self._appended:
                 self._discard(name)
             record = read_record(self.warehouse.fs, paths)
-            if record is not None and self._is_done(planned, record):
+            if planned.appends:
+                self._appended.add(name)
+                _check_appended(planned, record)
+            if record is not None and not planned.appends and self._is_done(planned, record):
                 lock.release()
                 job = Job(name)
             else:
@@ -202,6 +229,16 @@ class Session:
         return True
 
     def _run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
+        if not planned.is_immediate:
+            return self._spark_run(planned, name, record)
+        functions = self.compiler.catalog.functions.values()
+        job = worker_job(planned, self.project.warehouse, (0,), functions, name=name)
+        if record is None:
+            write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
+        printer = self._printer(job)
+        return ImmediateRun(job, printer.print_files if printer else None)
+
+    def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         from sqlstream.spark.labels import spread_labels
         from sqlstream.spark.runner import JobRun, Settings
 
@@ -339,6 +376,26 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
+    """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
+    sink = planned.physical.sink
+    if record is None or (record.sink.columns == sink.columns and all(s.table == VALUES for s in record.scans)):
+        return
+    raise UsageError(
+        f'job "{planned.name}" exists, and writes other columns',
+        planned.statement.span,
+        detail=f"It writes {', '.join(f'{name} {type}' for name, type in record.sink.columns)}.",
+        hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
+    )
+
+
+def answer_relation(answer: Answer) -> duckdb.DuckDBPyRelation:
+    """Return an answer as a relation of text columns."""
+    columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))
 
 
 def difference(before: str, after: str) -> str:

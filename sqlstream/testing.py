@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.duck import recover, register
@@ -35,6 +35,7 @@ from sqlstream.runtime import stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.immediate import values_splits
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job
@@ -84,10 +85,10 @@ class Stream:
         """Run further statements."""
         for statement in parse_script(Source(name, text)):
             planned = self.compile(statement)
-            if planned is not None:
+            if isinstance(planned, PlannedJob):
                 self._start(planned)
 
-    def compile(self, statement: Statement) -> PlannedJob | None:
+    def compile(self, statement: Statement) -> Compiled | None:
         """Compile a statement as a session does, except that a table which nobody writes is fed by `batch`."""
         return self._fed.compile(statement)
 
@@ -96,7 +97,9 @@ class Stream:
         job = worker_job(planned, self.warehouse, labels, self._functions)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
-        self.runs[planned.name.lower()] = LocalRun(job)
+        self.runs[planned.name.lower()] = run = LocalRun(job)
+        if splits := values_splits(job):
+            run.batch(splits, {}, self.now)
 
     def batch(self, table: str, rows: Rows) -> None:
         """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
@@ -192,14 +195,14 @@ class FedTables:
         self._declared: dict[str, Table] = {}
         self._written: set[str] = set()
 
-    def compile(self, statement: Statement) -> PlannedJob | None:
+    def compile(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable() | Drop():
                 self._declare_again(statement.name.text)
             case Insert():
                 self._declare_again(statement.target.text)
         planned = self._compiler.statement(statement)
-        if planned is not None:
+        if isinstance(planned, PlannedJob):
             self._written.add(planned.physical.sink.table.name.lower())
         if isinstance(statement, CreateTable):
             self._feed(statement.name.text)

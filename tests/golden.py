@@ -12,6 +12,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     state <operator>     the operator's view, with the names of its columns
     output [<job>]       what a job that prints has printed
     explain [<stage>]    the plan of the SQL
+    answer               what SHOW or DESCRIBE says
     error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
 
 Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-01, in rows as in results.
@@ -27,13 +28,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from sqlstream.answering import Answer
+from sqlstream.compiler import PlannedJob
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 
 DAY = date(2026, 1, 1)
-VERBS = ("statement", "batch", "tick", "finish", "restart", "query", "state", "output", "explain", "error")
+VERBS = ("statement", "batch", "tick", "finish", "restart", "query", "state", "output", "explain", "answer", "error")
 _VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
 
@@ -58,6 +61,8 @@ class Runner(Protocol):
     def output(self, job: str | None) -> list[Row]: ...
 
     def explain(self, sql: str, stage: str) -> str: ...
+
+    def answer(self, sql: str) -> list[Row]: ...
 
     def close(self) -> None: ...
 
@@ -92,7 +97,12 @@ class InProcess:
 
     def explain(self, sql: str, stage: str) -> str:
         planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
-        return "\n".join(explained(job, stage) for job in planned if job is not None)
+        return "\n".join(explained(job, stage) for job in planned if isinstance(job, PlannedJob))
+
+    def answer(self, sql: str) -> list[Row]:
+        [asked] = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        assert isinstance(asked, Answer)
+        return [asked.columns, *asked.rows]
 
     def close(self) -> None:
         self.stream.close()
@@ -193,6 +203,8 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
             return sorted(map(written, runner.output(argument or None)))
         case "explain":
             return runner.explain(text, argument or "optimized").splitlines()
+        case "answer":
+            return [line for row in runner.answer(text) for line in written(row).splitlines()]
         case verb:
             raise SyntaxError(f"line {record.line}: no such verb: {verb}")
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.catalog import Catalog, Table, View
+from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
@@ -31,6 +31,7 @@ from sqlstream.logical.nodes import (
     time_attribute,
 )
 from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.logical.values import values_table
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -105,6 +106,8 @@ class Binder:
                 return self.query(query.this, env)
             case exp.Table():
                 return self._table(query, env).node
+            case exp.Values():
+                return self._values(query, env).node
             case exp.Union() if query.args.get("distinct") is False:
                 return self._union(query, env)
             case exp.SetOperation():
@@ -112,8 +115,7 @@ class Binder:
                 hint = "Write UNION ALL." if isinstance(query, exp.Union) else None
                 raise UnsupportedError(what, span_of(query, env.source), hint=hint)
             case _:
-                what = "VALUES" if isinstance(query, exp.Values) else f"{query.key.upper()} as a query"
-                raise UnsupportedError(what, span_of(query, env.source))
+                raise UnsupportedError(f"{query.key.upper()} as a query", span_of(query, env.source))
 
     def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
         clause = query.args.get("with_")
@@ -223,6 +225,8 @@ class Binder:
                 return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
             case exp.Table():
                 return self._table(node, env)
+            case exp.Values():
+                return self._values(node, env)
             case _:
                 raise UnsupportedError(f"{node.key.upper()} in FROM", span_of(node, env.source))
 
@@ -251,6 +255,13 @@ class Binder:
             case View() as view:
                 bound = self.view(view)
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
+
+    def _values(self, node: exp.Values, env: Environment) -> Relation:
+        self._refuse(node, env)
+        alias = node.alias or VALUES
+        table = values_table(node, self.catalog, self.judge, env.source)
+        bound = self._renamed(Scan(table, alias, span_of(node, env.source)), node.args.get("alias"), env.source)
+        return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
     def view(self, view: View) -> Node:
         """Return the plan of a view."""

@@ -27,6 +27,7 @@ from sqlstream.logical.nodes import (
     schema,
 )
 from sqlstream.logical.scope import Scope
+from sqlstream.logical.table_like import inherited, source_table
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 
 _NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
@@ -41,10 +42,14 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
     """Return the declared table: types checked, computed columns and the watermark bound to the physical columns."""
     source = statement.span.source
     described = f'table "{statement.name.text}"'
+    base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
     types = {c.name.text: _type(c, judge) for c in statement.columns if c.type is not None}
     physical = tuple(Field(name, type) for name, type in types.items())
+    columns: list[Column] = []
+    if base is not None:
+        columns += base.columns
+        physical = (*(Field(c.name, c.type) for c in base.physical), *physical)
     scope = Scope(statement.name.text, physical, source, described)
-    columns = []
     for column in statement.columns:
         if column.expression is None:
             columns.append(Column(column.name.text, types[column.name.text], None, column.not_null))
@@ -53,12 +58,13 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
             columns.append(Column(column.name.text, bound.type, bound.sql))
     names = [c.name for c in columns]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
+    watermark = _watermark(statement, tuple(columns), catalog, judge)
     return Table(
         name=statement.name.text,
         columns=tuple(columns),
-        watermark=_watermark(statement, tuple(columns), catalog, judge),
-        primary_key=key,
-        options={k: v.value for k, v in statement.options.items()},
+        watermark=watermark or (base.watermark if base else None),
+        primary_key=key or (base.primary_key if base else ()),
+        options={**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}},
         temporary=statement.temporary,
         span=statement.name.span,
     )

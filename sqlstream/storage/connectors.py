@@ -54,7 +54,7 @@ def validate(table: Table) -> None:
 def check_source(table: Table, span: Span | None) -> None:
     """Raise unless the table can be read by a job."""
     match table.connector:
-        case "filesystem":
+        case "filesystem" | "values":
             return
         case None:
             raise UnsupportedError(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import VALUES, Column, Table
 from sqlstream.errors import BindError, DataError, missing
 from sqlstream.storage.files import Split
 from sqlstream.storage.json_lines import json_source
@@ -27,6 +27,7 @@ from sqlstream.storage.parquet_types import conversion
 from sqlstream.storage.read_errors import duckdb_paths, name_file, open_text, reading
 from sqlstream.storage.segments import quote_name, quote_text
 from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count, parse_duration
+from sqlstream.storage.values import values_sql
 
 FORMATS = ("parquet", "json", "csv")
 
@@ -73,6 +74,8 @@ def read(
     if not splits:
         nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in wanted)
         return ReadPlan(f"SELECT {nothing} WHERE false")
+    if table.connector == VALUES:
+        return ReadPlan(values_sql(table, wanted))
     match table.options["format"].lower():
         case "parquet":
             return _read_parquet(con, splits, table, wanted)

@@ -1,0 +1,45 @@
+"""VALUES: rows that stand in the query, as a table that a scan reads without a file."""
+
+from __future__ import annotations
+
+import duckdb
+from sqlglot import exp
+
+from sqlstream.catalog import VALUES, Catalog, Column, Table
+from sqlstream.errors import BindError, Source, UnsupportedError
+from sqlstream.logical.expressions import ExpressionBinder
+from sqlstream.logical.judge import Judge, plain
+from sqlstream.logical.scope import Scope
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+
+def values_table(values: exp.Values, catalog: Catalog, judge: Judge, source: Source) -> Table:
+    """Return the rows of VALUES as a table; its columns are called col0, col1, .., as DuckDB calls them."""
+    binder = ExpressionBinder(Scope("", (), source, "VALUES"), catalog, judge)
+    rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
+    for given, row in zip(values.expressions, rows, strict=True):
+        if len(row) != len(rows[0]):
+            counts = f"{len(rows[0])} and {len(row)} columns"
+            raise BindError(f"the rows of VALUES have {counts}", span_of(given, source, span_of(values, source)))
+    written = []
+    has_calls = False
+    for row in rows:
+        bound = [binder.rewrite(node) for node in row]
+        judge.types((), bound, source)
+        for node, one in zip(row, bound, strict=True):
+            if binder.is_volatile(one):
+                hint = "A batch that is repeated after a crash must give the same rows."
+                raise UnsupportedError("VALUES cannot be random", binder.span(node), hint=hint)
+            has_calls = has_calls or any(catalog.function(c.name) for c in one.find_all(exp.Anonymous))
+        written.append(f"({', '.join(map(to_duckdb, bound))})")
+    sql = ", ".join(written)
+    try:
+        described = judge.con.execute(f"DESCRIBE SELECT * FROM (VALUES {sql})").fetchall()
+        if not has_calls:
+            # A text that is no number is found here, not when the job runs.
+            judge.con.execute(f"SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM (VALUES {sql}))").fetchall()
+    except duckdb.Error as e:
+        raise BindError(f"the rows of VALUES do not fit together: {plain(str(e))}", span_of(values, source)) from e
+    columns = tuple(Column(name, type) for name, type, *_ in described)
+    return Table(VALUES, columns, options={"connector": VALUES, "rows": sql})
