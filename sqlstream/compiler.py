@@ -196,6 +196,10 @@ class Compiler:
         existing = self.catalog.relation(entry.name)
         if existing is None or (statement.or_replace and type(existing) is type(entry)):
             self.catalog.add(entry)
+        elif statement.or_replace:
+            kind = "TABLE" if isinstance(existing, Table) else "VIEW"
+            hint = f"Give it another name, or write DROP {kind} first."
+            raise BindError(f'"{entry.name}" is a {kind.lower()}', statement.name.span, hint=hint)
         elif not statement.if_not_exists and existing.definition != entry.definition:
             where = f" at {existing.span}" if existing.span else ""
             raise BindError(

@@ -7,6 +7,7 @@ full sentences.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -140,6 +141,22 @@ def caret_lines(span: Span) -> list[str]:
         f" {line} | {text}",
         f"{gutter}  | {pad}{'^' * width}",
     ]
+
+
+_WIDTHS = {"8": "TINYINT", "16": "SMALLINT", "32": "INTEGER", "64": "BIGINT", "128": "HUGEINT"}
+
+
+def sql_types(text: str) -> str:
+    """Return a message of DuckDB's with types as SQL calls them.
+
+    >>> sql_types("Could not convert string 'INT32' to INT32")
+    "Could not convert string 'INT32' to INTEGER"
+    """
+
+    def named(found: re.Match[str]) -> str:
+        return found[1] + found[2] + _WIDTHS[found[3]]
+
+    return re.sub(r"\b(to |from |type )(U?)INT(8|16|32|64|128)\b(?!')", named, text)
 
 
 def nearest(name: str, existing: Iterable[str]) -> str | None:

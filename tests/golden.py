@@ -204,7 +204,9 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
         case "explain":
             return runner.explain(text, argument or "optimized").splitlines()
         case "answer":
-            return [line for row in runner.answer(text) for line in written(row).splitlines()]
+            rows = runner.answer(text)
+            # The text of a definition has lines of its own.
+            return str(rows[1][0]).splitlines() if rows[0][0].startswith("create ") else list(map(written, rows))
         case verb:
             raise SyntaxError(f"line {record.line}: no such verb: {verb}")
     return None

@@ -28,6 +28,7 @@ from sqlstream.logical.nodes import (
 )
 from sqlstream.logical.scope import Scope
 from sqlstream.logical.table_like import inherited, source_table
+from sqlstream.logical.values import literal_columns
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 
 _NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
@@ -144,10 +145,11 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
             statement.span,
             hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
+    texts = literal_columns(statement.query) if statement.appends else ()
     for place, (own, target) in enumerate(zip(found, targets, strict=True)):
-        if not assignable(own.type, target.type):
-            span = _span_of_column(node, place)
-            written = span.text if span and not span.text.endswith("*") else own.name
+        if place not in texts and not assignable(own.type, target.type):
+            span = None if statement.appends else _span_of_column(node, place)
+            written = ".." if statement.appends else span.text if span and not span.text.endswith("*") else own.name
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
                 span or statement.span,

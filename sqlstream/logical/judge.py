@@ -9,7 +9,7 @@ from functools import cache
 import duckdb
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, nearest
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, nearest, sql_types
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
@@ -128,9 +128,9 @@ def plain(text: str) -> str:
     """Return the first line of an error of DuckDB's as ours begin and end.
 
     >>> plain("Conversion Error: Could not convert string 'x' to INT32\\n\\nLINE 1: ...")
-    "could not convert string 'x' to INT32"
+    "could not convert string 'x' to INTEGER"
     """
-    line = text.partition("\n")[0]
+    line = sql_types(text.partition("\n")[0])
     return in_lower_case((line.partition(": ")[2] or line).rstrip(".!"))
 
 

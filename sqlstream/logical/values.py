@@ -40,6 +40,16 @@ def values_table(values: exp.Values, catalog: Catalog, judge: Judge, source: Sou
             # A text that is no number is found here, not when the job runs.
             judge.con.execute(f"SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM (VALUES {sql}))").fetchall()
     except duckdb.Error as e:
-        raise BindError(f"the rows of VALUES do not fit together: {plain(str(e))}", span_of(values, source)) from e
+        raise BindError(f"the rows of VALUES do not fit: {plain(str(e))}", span_of(values, source)) from e
     columns = tuple(Column(name, type) for name, type, *_ in described)
     return Table(VALUES, columns, options={"connector": VALUES, "rows": sql})
+
+
+def literal_columns(query: exp.Query) -> set[int]:
+    """Return the places of the columns of `INSERT .. VALUES` that are texts in quotes: they fit any type that reads them."""
+    rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.args["from_"].this.expressions]
+    return {
+        place
+        for place, column in enumerate(zip(*rows, strict=True))
+        if all(isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string) for value in column)
+    }

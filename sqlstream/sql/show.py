@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 from sqlstream.sql.ddl import DefinitionParser
 from sqlstream.sql.nodes import Describe, Show, ShowKind
 
+_NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "FUNCTION", "JOB", "MODEL")
 _LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS")
 
 
@@ -45,5 +46,12 @@ class ShowParser(DefinitionParser):
     def _parse_describe_table(self) -> Describe:
         start = self._curr
         self._match_texts(("DESCRIBE", "DESC"))
+        # A table may have such a name; then nothing follows it.
+        if self._curr and self._next and self._match_texts(_NOT_DESCRIBED):
+            span = self._span_from(start)
+            hint = (
+                "Use the command `sqlstream jobs`." if span.text.upper().endswith("JOB") else "DESCRIBE takes a table."
+            )
+            raise self._refused(span.text.upper(), span, hint)
         name = self._name("the name of a table")
         return Describe(self._span_from(start), name)

@@ -37,6 +37,13 @@ STATEMENTS: dict[str, str | None] = {
     "DELETE": "Filter the rows in the query that writes the table.",
     "UPDATE": "Change the rows in the query that writes the table.",
     "MERGE": "Change the rows in the query that writes the table.",
+    **dict.fromkeys(
+        [f"EXPLAIN {d}" for d in ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")],
+        "Leave the detail out: EXPLAIN says all it knows.",
+    ),
+    **dict.fromkeys(
+        ["SHOW CATALOGS", "SHOW CURRENT", "SHOW DATABASES", "SHOW SCHEMAS"], "All tables are in one catalog."
+    ),
     "COMPILE PLAN": "Use the command `sqlstream explain` to see the plan.",
     "COMPILE AND EXECUTE PLAN": "Write the INSERT statement itself.",
     "SUMMARIZE": "Use the command `sqlstream query` with SUMMARIZE.",
