@@ -183,6 +183,7 @@ class _Planner:
                 view_columns=view_columns,
                 bound=window_bound(node),
                 hash_columns=operator.hash_columns,
+                time_column=nodes.time_attribute(node),
             )
         )
 
