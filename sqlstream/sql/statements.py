@@ -33,6 +33,7 @@ from sqlstream.sql.nodes import (
 from sqlstream.sql.reading import Failure
 from sqlstream.sql.show import ShowParser
 from sqlstream.sql.unsupported import STATEMENTS
+from sqlstream.sql.variables import with_variables
 
 __all__ = [
     "ColumnDef",
@@ -65,7 +66,11 @@ _OPTION_KEY = re.compile(r"[\w.-]+")
 
 
 def parse_script(source: Source) -> list[Statement]:
-    """Return the statements of a text. Raises ParseError, or UnsupportedError for SQL that we do not run."""
+    """Return the statements of a text, with variables of the environment put in.
+
+    Raises ParseError, or UnsupportedError for SQL that we do not run.
+    """
+    source = with_variables(source)
     statements: list[Statement] = []
     tokens: list[Token] = []
     for token in [*tokenize(source, _DIALECT), None]:
