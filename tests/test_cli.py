@@ -129,3 +129,53 @@ def test_only_the_public_names_are_there() -> None:
         "TYPE_CHECKING",
         "Any",
     }
+
+
+def test_statements_that_need_no_spark(project: Path) -> None:
+    # Without a Java: what can be answered or written by this process alone.
+    script = """
+        CREATE TABLE t (a INT, b STRING);
+        INSERT INTO t VALUES (1, 'x'), (2, NULL);
+        SHOW TABLES LIKE 't';
+        DESCRIBE t;
+        SHOW CREATE TABLE t;
+        EXPLAIN LOGICAL SELECT k FROM events;
+        VALUES (7, 'seven');
+        SHOW JOBS
+    """
+    first = run(project, "run", "-e", script, path="/usr/bin/nothing")
+    assert first.returncode == 0, first.stderr
+    shown = [" ".join(line.split()) for line in first.stdout.splitlines()]
+    for line in ("t warehouse", "a INTEGER true NULL NULL NULL", '"a" INTEGER,', "-- job result (bounded)"):
+        assert line in shown
+    assert "+I | 7 | seven" in shown
+    assert any(line.startswith("t_values FINISHED 0 infinity 2 2") for line in shown)
+    assert "starting Spark" not in first.stderr
+    again = run(project, "run", "-e", script, path="/usr/bin/nothing")
+    assert again.returncode == 0, again.stderr
+    query = "SELECT a, b, count(*) AS n FROM t GROUP BY ALL ORDER BY a"
+    assert run(project, "query", query, "--format", "csv").stdout == "a,b,n\n1,x,2\n2,,2\n"
+    # --fresh discards what earlier runs inserted, and not what this one did.
+    twice = "CREATE TABLE t (a INT, b STRING); INSERT INTO t VALUES (5, 'y'); INSERT INTO t VALUES (6, 'z')"
+    assert run(project, "run", "--fresh", "-e", twice).returncode == 0
+    assert run(project, "query", "FROM t ORDER BY a", "--format", "csv").stdout == "a,b\n5,y\n6,z\n"
+
+
+def test_insert_values_into_a_table_that_has_other_columns_now(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    changed = run(project, "run", "-e", "CREATE TABLE t (a INT, b INT); INSERT INTO t VALUES (1, 2)")
+    assert changed.returncode == 2
+    assert 'job "t_values" exists, and writes other columns' in changed.stderr
+    assert 'hint: Delete it and the rows that it wrote: sqlstream drop "t_values".' in changed.stderr
+
+
+def test_answers_as_relations(project: Path) -> None:
+    with sqlstream.Session(str(project), notice=lambda text: None) as session:
+        relation = session.sql("SHOW COLUMNS FROM events LIKE 'ts'")
+        assert relation.columns[:2] == ["name", "type"]
+        assert [row[:2] for row in relation.fetchall()] == [("ts", "TIMESTAMP")]
+        assert session.sql("SHOW VIEWS").fetchall() == []
+        assert session.sql("EXPLAIN SELECT k FROM events").fetchall()[0] == ("-- job result (bounded)",)
+        job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
+        assert (job.status, job.progress.rows_out) == ("FINISHED", 2)
+        assert session.sql("SHOW JOBS").fetchall()[0][:2] == ("t_values", "FINISHED")

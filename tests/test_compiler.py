@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, Source
 from sqlstream.functions.declare import declare
 from sqlstream.launch import hash_probe, job_record, worker_job
@@ -118,3 +118,21 @@ def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compi
     assert (operator.name, operator.kind, operator.key_columns) == ("hot", "window_aggregate", ("k",))
     assert [name for name, _ in operator.view_columns] == ["k", "window_start", "window_end", "window_time", "n"]
     assert record.sink.table == "out"
+
+
+def test_explain_does_not_take_a_name() -> None:
+    compiler = Compiler()
+    text = "CREATE TABLE t (a INT); EXPLAIN INSERT INTO t SELECT * FROM (VALUES (1)); INSERT INTO t SELECT * FROM (VALUES (1))"
+    explanation, job = compiler.scripts([Source("x", text)])
+    assert isinstance(explanation, Explanation)
+    assert isinstance(job, PlannedJob)
+    assert (explanation.job.name, job.name) == ("t", "t")
+
+
+def test_reset_goes_back_to_what_was_given() -> None:
+    compiler = Compiler(Options({"parallelism.default": "3"}))
+    text = "SET 'parallelism.default' = '7'; SET 'sqlstream.memory' = '2 GB'; RESET 'parallelism.default'"
+    compiler.scripts([Source("x", text)])
+    assert (compiler.options.parallelism, compiler.options.memory) == (3, "2 gb")
+    compiler.scripts([Source("x", "RESET")])
+    assert compiler.options.memory == Options().memory
