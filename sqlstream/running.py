@@ -151,13 +151,13 @@ class Progress:
         rate = self._rate(job, now)
         speed = f" ({rate:,.0f}/s)" if rate > 0 else ""
         return (
-            f"{job.name}: batch {totals.version}, {totals.rows_in:,} rows in{speed}, {totals.rows_out:,} out, "
+            f"{job.name}: batch {totals.version}, {totals.rows_in:,} rows in so far{speed}, {totals.rows_out:,} out, "
             f"watermark {watermark_text(totals.watermark)}{state}"
         )
 
     def _table(self, jobs: Sequence[Job], now: float) -> Table:
         table = Table(box=None, pad_edge=False)
-        for name in ("job", "batch", "rows in", "rows/s", "rows out", "watermark", "state"):
+        for name in ("job", "batch", "total rows in", "rows/s", "total rows out", "watermark", "state"):
             table.add_column(name, justify="left" if name in ("job", "watermark", "state") else "right")
         for job in jobs:
             totals = job.progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from sqlstream.output import RowPrinter
 from sqlstream.project import Project, find_project, load_project
 from sqlstream.queries import query
 from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
 from sqlstream.storage.filesystem import Warehouse
@@ -242,6 +244,7 @@ class Session:
         from sqlstream.spark.labels import spread_labels
         from sqlstream.spark.runner import JobRun, Settings
 
+        check_input(planned.physical.scans, self.project.root)
         spark = self._start_spark(planned).newSession()
         partitions = record.partitions if record else planned.options.parallelism
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
@@ -277,8 +280,11 @@ class Session:
 
     def _start_spark(self, planned: PlannedJob) -> Any:
         if self._spark is None:
+            from sqlstream.spark.java import find_java
             from sqlstream.spark.jvm import start_spark
 
+            # What is wrong with the machine or the input is said before anything is started.
+            find_java()
             self.notice("starting Spark ...")
             options = planned.options
             conf = options.spark
@@ -398,7 +404,37 @@ def answer_relation(answer: Answer) -> duckdb.DuckDBPyRelation:
     return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))
 
 
+# Of a long difference the first so many lines are shown, and of a long line what differs.
+_DIFFERENCES = 6
+_LINE = 120
+
+
 def difference(before: str, after: str) -> str:
-    """Return the lines in which two plans differ."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "the job's", "yours", lineterm="", n=0)
-    return "\n".join(line for line in lines if not line.startswith("@@"))
+    """Return the lines in which two plans differ: the first few, long ones cut to where they differ."""
+    old, new = before.splitlines(), after.splitlines()
+    lines = []
+    for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            continue
+        pairs = itertools.zip_longest(old[a:b], new[c:d], fillvalue="")
+        for ours, theirs in pairs:
+            start = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), 0)
+            lines += [f"-{_excerpt(ours, start)}"] if ours else []
+            lines += [f"+{_excerpt(theirs, start)}"] if theirs else []
+    more = len(lines) - _DIFFERENCES
+    return "\n".join(
+        ["--- the job's", "+++ yours", *lines[:_DIFFERENCES], *([f"({more} more lines differ)"] if more > 0 else [])]
+    )
+
+
+def _excerpt(line: str, start: int) -> str:
+    """Return a line, or of a long one the part from shortly before a place on.
+
+    >>> _excerpt("x" * 150 + " AS y", 151)
+    '...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx AS y'
+    """
+    if len(line) <= _LINE:
+        return line
+    first = max(0, start - _LINE // 3)
+    part = line[first : first + _LINE]
+    return f"{'...' if first else ''}{part}{'...' if first + _LINE < len(line) else ''}"

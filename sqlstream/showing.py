@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -82,9 +82,20 @@ def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBas
 
 
 def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(relation.columns)
-    writer.writerows(_texts(relation))
+    for row in itertools.chain([relation.columns], _texts(relation)):
+        stream.write(",".join(map(_csv_cell, row)) + "\n")
+
+
+def _csv_cell(value: str | None) -> str:
+    """Return a value as CSV has it: NULL is nothing, an empty text is quoted, as DuckDB and PostgreSQL write them.
+
+    >>> [_csv_cell(value) for value in (None, "", "a", 'a "b", c')]
+    ['', '""', 'a', '"a ""b"", c"']
+    """
+    if value is None:
+        return ""
+    plain = value and not any(character in value for character in ',"\r\n')
+    return value if plain else '"' + value.replace('"', '""') + '"'
 
 
 def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:

@@ -41,6 +41,7 @@ from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_milli
 from sqlstream.runtime.worker import Job
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import write_record
@@ -48,8 +49,9 @@ from sqlstream.storage.manifests import newest_manifest
 from sqlstream.storage.query import open_query, translate
 from sqlstream.storage.segments import quote_name, quote_text
 
-# Rows as tuples in the order of the physical columns (text is cast to the column's type), or an Arrow table.
-Rows: TypeAlias = Iterable[Sequence[Any]] | pa.Table
+# Rows as tuples in the order of the physical columns, or as mappings by name (text is cast to the column's type); or an
+# Arrow table.
+Rows: TypeAlias = Iterable[Sequence[Any] | Mapping[str, Any]] | pa.Table
 
 
 class Stream:
@@ -314,19 +316,47 @@ class LocalRun:
             self.printed += _connection().execute(f"SELECT {columns} FROM read_parquet(?)", [file]).fetchall()
 
 
-def write_rows(table: Table, rows: Iterable[Sequence[Any]], path: str) -> None:
+def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:
     """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
     columns = table.physical
-    given = [tuple(row) for row in rows]
-    for row in given:
-        if len(row) != len(columns):
-            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {row}')
+    given = [_row(table, row) for row in rows]
     names = ", ".join(quote_name(c.name) for c in columns)
     marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
     nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
     source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
     values = [v for row in given for v in row]
-    _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+    try:
+        _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+    except duckdb.Error as e:
+        raise _misfit(table, given) or e from None
+
+
+def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
+    columns = table.physical
+    if not isinstance(row, Mapping):
+        if len(row) != len(columns):
+            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {tuple(row)}')
+        return tuple(row)
+    by_name = {name.lower(): value for name, value in row.items()}
+    known = [c.name for c in columns]
+    for name in row:
+        if name.lower() not in {k.lower() for k in known}:
+            hint = missing("column", name, known)
+            raise BindError(f'column "{name}" does not exist in table "{table.name}": {dict(row)}', hint=hint)
+    return tuple(by_name.get(name.lower()) for name in known)
+
+
+def _misfit(table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
+    """Return the error for the first value that its column cannot hold."""
+    for number, row in enumerate(rows, 1):
+        for column, value in zip(table.physical, row, strict=True):
+            try:
+                _connection().execute(f"SELECT CAST(? AS {column.type})", [value])
+            except duckdb.Error as e:
+                message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
+                return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")
+    return None
 
 
 def _microseconds(time: int | str) -> int:

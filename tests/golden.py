@@ -38,6 +38,8 @@ from sqlstream.testing import Stream
 DAY = date(2026, 1, 1)
 VERBS = ("statement", "batch", "tick", "finish", "restart", "query", "state", "output", "explain", "answer", "error")
 _VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
+# What `batch` wrote has a name that nobody knows before.
+_FED = re.compile(r'file "[^"]*\.parquet"')
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
 
 Row = tuple[Any, ...]
@@ -172,7 +174,7 @@ def run(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
                 execute(Record(record.line, verb, argument, record.body), runner)
                 shown = ["no error"]
             except SqlStreamError as error:
-                shown = error.render().splitlines()
+                shown = _FED.sub('file "fed"', error.render()).splitlines()
         if shown is not None:
             yield record, shown
 

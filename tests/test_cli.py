@@ -179,3 +179,33 @@ def test_answers_as_relations(project: Path) -> None:
         job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
         assert (job.status, job.progress.rows_out) == ("FINISHED", 2)
         assert session.sql("SHOW JOBS").fetchall()[0][:2] == ("t_values", "FINISHED")
+
+
+def test_null_and_an_empty_text_differ_in_csv(project: Path) -> None:
+    query = """SELECT NULL AS a, '' AS b, 'x' AS c, 'say "y", z' AS "d,e", 5 AS n"""
+    shown = run(project, "query", query, "--format", "csv").stdout
+    assert shown == 'a,b,c,"d,e",n\n,"",x,"say ""y"", z",5\n'
+
+
+def test_a_missing_folder_and_a_missing_java_are_found_before_spark_starts(project: Path) -> None:
+    missing_folder = run(project, "run", "-e", "SELECT k FROM events")
+    assert missing_folder.returncode == 2
+    assert missing_folder.stderr.startswith('error: table "events": no file or directory matches')
+    (project / "events").mkdir()
+    # No Java of ours, and none of Homebrew's on the machine that runs this.
+    no_java = run(project, "run", "-e", "SELECT k FROM events", path="/usr/bin/nothing")
+    assert "starting Spark" not in no_java.stderr
+    assert no_java.stderr.startswith("error: Spark needs Java")
+
+
+def test_a_dropped_job_leaves_nothing(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    assert run(project, "drop", "t_values").returncode == 0
+    assert [str(p.relative_to(project)) for p in (project / "warehouse").rglob("*") if p.is_file()] == []
+    assert list((project / "warehouse" / "jobs").iterdir()) == []
+    assert list((project / "warehouse" / "sessions").iterdir()) == []
+
+
+def test_jobs_are_counted_since_they_began(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    assert "total_rows_in" in run(project, "jobs").stdout

@@ -11,6 +11,7 @@ from sqlstream.errors import BindError, ParseError, Source
 from sqlstream.functions.declare import declare
 from sqlstream.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
+from sqlstream.session import difference
 from sqlstream.storage.jobs import JobRecord
 
 TABLES = """
@@ -136,3 +137,18 @@ def test_reset_goes_back_to_what_was_given() -> None:
     assert (compiler.options.parallelism, compiler.options.memory) == (3, "2 gb")
     compiler.scripts([Source("x", "RESET")])
     assert compiler.options.memory == Options().memory
+
+
+def test_a_long_difference_is_cut_to_what_differs() -> None:
+    before = ["Sink out", *(f"  Project {i}" for i in range(10)), f"  Filter {'a' * 300}1{'b' * 300}", "  Scan t"]
+    after = [*before[:-2], f"  Filter {'a' * 300}2{'b' * 300}", "  Scan t"]
+    shown = difference("\n".join(before), "\n".join(after)).splitlines()
+    assert shown[:2] == ["--- the job's", "+++ yours"]
+    assert [line[:1] for line in shown[2:]] == ["-", "+"]
+    assert "a1b" in shown[2]
+    assert "a2b" in shown[3]
+    assert max(map(len, shown)) < 140
+    other = [f"  Project {i + 100}" for i in range(10)]
+    assert difference("\n".join(before), "\n".join([before[0], *other, *before[11:]])).endswith(
+        "(14 more lines differ)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,7 @@ _CLAUSES = {
     "when": ("time travel in a streaming query", None),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
+_DISTINCT = re.compile(r"\bSELECT\s+(DISTINCT)\b", re.IGNORECASE)
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
 
@@ -136,6 +138,8 @@ class Binder:
                 whole = span_of(query, env.source)
                 placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
                 span = span_of(at, env.source, whole) if placed else whole
+                if key == "distinct" and (word := _DISTINCT.search(whole.text)):
+                    span = Span(env.source, whole.start + word.start(1), whole.start + word.end(1))
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
                 raise UnsupportedError(what, span, hint=hint)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import duckdb
 from sqlglot import exp
 
@@ -12,7 +10,7 @@ from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.judge import Judge, plain
+from sqlstream.logical.judge import Judge, no_type, plain
 from sqlstream.logical.nodes import (
     TIMES,
     Expression,
@@ -30,13 +28,6 @@ from sqlstream.logical.scope import Scope
 from sqlstream.logical.table_like import inherited, source_table
 from sqlstream.logical.values import literal_columns
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
-
-_NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
-# Not all that there are, but those that one may have meant.
-_TYPES = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "VARCHAR"),
-    *("BYTES", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "INTERVAL", "ARRAY", "MAP", "ROW", "UUID", "JSON"),
-)
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
@@ -76,9 +67,8 @@ def _type(column: ColumnDef, judge: Judge) -> str:
         return judge.canonical(column.type or "")
     except duckdb.Error as e:
         at = column.type_span or column.span
-        if found := _NO_TYPE.search(str(e)):
-            hint = missing("type", found.group(1).upper(), _TYPES)
-            raise BindError(f'type "{found.group(1)}" does not exist', at, hint=hint) from e
+        if error := no_type(str(e), at):
+            raise error from e
         raise BindError(f'type of column "{column.name.text}": {plain(str(e))}', at) from e
 
 

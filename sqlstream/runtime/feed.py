@@ -61,6 +61,13 @@ class ScanFeed:
         return self.discovery.next_batch() or ()
 
 
+def check_input(scans: Sequence[ScanStage], project: str) -> None:
+    """Raise UsageError when the folder of a bounded table does not exist."""
+    for stage in scans:
+        if stage.table.connector == "filesystem":
+            FileDiscovery.of(stage.table, project=project, parallelism=1).poll()
+
+
 class Feed:
     """Composes and writes batch descriptors. `slots` are the labels of the source's partitions."""
 
