@@ -84,12 +84,13 @@ class Job:
         self._run.join(timeout)
         if self._run.is_alive():
             return False
-        self._release()
+        self.release()
         if self._run.error is not None:
             raise self._run.error
         return True
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Give back what the job holds; it has ended."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -135,7 +136,7 @@ class Session:
         """Run statements; return what the last of them gives: a job, not waited for (see `Job.wait`), or a relation.
 
         Jobs come from INSERT and SELECT, relations from SHOW, DESCRIBE and EXPLAIN. Where there are several jobs, a
-        bounded one has ended before the next begins.
+        bounded one has ended before the next begins; one of nothing but VALUES has always ended.
         """
         result: Job | duckdb.DuckDBPyRelation | None = None
         compiled = self.compile(Source("sql", text))
@@ -144,7 +145,7 @@ class Session:
                 result = self.answer(one)
                 continue
             result = job = self.start(one, fresh=fresh)
-            if one.bounded and number < len(compiled):
+            if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
 
@@ -199,6 +200,9 @@ class Session:
                 run = self._run(planned, name, record)
                 job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
                 run.start()
+                if planned.is_immediate:
+                    # It has ended; the next INSERT .. VALUES may come before anybody waits for this one.
+                    job.release()
         except BaseException:
             lock.release()
             if planned.is_query:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from golden import Row
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler import PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import JobError, Source
 from sqlstream.session import Job, Session
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import FedTables, write_rows
@@ -52,8 +52,25 @@ class OnSpark:
             if isinstance(planned, PlannedJob):
                 if planned.is_query:
                     pytest.skip("what a bare SELECT prints is compared in process")
+                job = self._start(planned)
+                if planned.is_immediate:
+                    self._ended(job)
+                    continue
                 self.planned.append(planned)
-                self.jobs.append(self._start(planned))
+                self.jobs.append(job)
+                if any(s.table.connector == VALUES for s in planned.physical.scans):
+                    # The first batch is what stands in the query.
+                    self._wait(job, lambda job=job: job.progress.rows_in > 0)
+                    job._run._query.processAllAvailable()
+
+    @staticmethod
+    def _ended(job: Job) -> None:
+        try:
+            job.wait()
+        except JobError as error:
+            # In process a job's error does not name the job.
+            error.kind = JobError.kind
+            raise
 
     def _start(self, planned: PlannedJob) -> Job:
         job = self.session.start(planned)

@@ -178,6 +178,11 @@ def test_answers_as_relations(project: Path) -> None:
         assert session.sql("EXPLAIN SELECT k FROM events").fetchall()[0] == ("-- job result (bounded)",)
         job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
         assert (job.status, job.progress.rows_out) == ("FINISHED", 2)
+        assert session.sql("INSERT INTO t VALUES (3)").progress.rows_out == 3
+        with pytest.raises(sqlstream.SqlStreamError, match="cannot hold 99999999999"):
+            session.sql("INSERT INTO t VALUES (99999999999)")
+        session.sql("INSERT INTO t VALUES (4)")
+        assert sorted(session.query("FROM t").fetchall()) == [(1,), (2,), (3,), (4,)]
         assert session.sql("SHOW JOBS").fetchall()[0][:2] == ("t_values", "FINISHED")
 
 
