@@ -22,11 +22,11 @@ def explained(job: PlannedJob, stage: str) -> str:
             body = logical_text(job.optimized)
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case _:
-            body = physical_text(job.physical, job.options.parallelism)
+            body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"
 
 
-def physical_text(plan: PhysicalPlan, parallelism: int) -> str:
+def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -> str:
     """Return the physical plan by Spark stages: what runs between two exchanges runs in the same tasks.
 
     Per scan and operator it says which rows come out, their time attribute, the state and its bound, and the SQL.
@@ -35,7 +35,8 @@ def physical_text(plan: PhysicalPlan, parallelism: int) -> str:
     targets: list[int | None] = [*range(len(plan.stages)), None]
     for number, target in enumerate(targets, 1):
         nodes = list(plan.feeding(target))
-        lines.append(f"Spark stage {number}: {len(nodes) * parallelism} tasks")
+        tasks = f"{len(nodes) * parallelism} tasks"
+        lines.append(f"Spark stage {number}: {tasks}" if spark else "in this process, without Spark")
         for node in nodes:
             lines += [f"  {line}" for line in _node(node)]
         if target is not None:

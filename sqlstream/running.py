@@ -157,7 +157,7 @@ class Progress:
 
     def _table(self, jobs: Sequence[Job], now: float) -> Table:
         table = Table(box=None, pad_edge=False)
-        for name in ("job", "batch", "total rows in", "rows/s", "total rows out", "watermark", "state"):
+        for name in ("job", "batch", "total in", "rows/s", "total out", "watermark", "state"):
             table.add_column(name, justify="left" if name in ("job", "watermark", "state") else "right")
         for job in jobs:
             totals = job.progress

@@ -18,31 +18,27 @@ def values_table(values: exp.Values, catalog: Catalog, judge: Judge, source: Sou
     """Return the rows of VALUES as a table; its columns are called col0, col1, .., as DuckDB calls them."""
     binder = ExpressionBinder(Scope("", (), source, "VALUES"), catalog, judge)
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
-    for given, row in zip(values.expressions, rows, strict=True):
-        if len(row) != len(rows[0]):
-            counts = f"{len(rows[0])} and {len(row)} columns"
-            raise BindError(f"the rows of VALUES have {counts}", span_of(given, source, span_of(values, source)))
-    written = []
-    has_calls = False
-    for row in rows:
-        bound = [binder.rewrite(node) for node in row]
-        judge.types((), bound, source)
-        for node, one in zip(row, bound, strict=True):
-            if binder.is_volatile(one):
-                hint = "A batch that is repeated after a crash must give the same rows."
-                raise UnsupportedError("VALUES cannot be random", binder.span(node), hint=hint)
-            has_calls = has_calls or any(catalog.function(c.name) for c in one.find_all(exp.Anonymous))
-        written.append(f"({', '.join(map(to_duckdb, bound))})")
-    sql = ", ".join(written)
+    bound = [[_constant(binder, node) for node in row] for row in rows]
+    sql = ", ".join(f"({', '.join(map(to_duckdb, row))})" for row in bound)
     try:
         described = judge.con.execute(f"DESCRIBE SELECT * FROM (VALUES {sql})").fetchall()
-        if not has_calls:
+        if not any(catalog.function(c.name) for row in bound for node in row for c in node.find_all(exp.Anonymous)):
             # A text that is no number is found here, not when the job runs.
             judge.con.execute(f"SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM (VALUES {sql}))").fetchall()
     except duckdb.Error as e:
+        for row in bound:
+            judge.types((), row, source)
         raise BindError(f"the rows of VALUES do not fit: {plain(str(e))}", span_of(values, source)) from e
     columns = tuple(Column(name, type) for name, type, *_ in described)
     return Table(VALUES, columns, options={"connector": VALUES, "rows": sql})
+
+
+def _constant(binder: ExpressionBinder, node: exp.Expr) -> exp.Expr:
+    bound = binder.rewrite(node)
+    if binder.is_volatile(bound):
+        hint = "A batch that is repeated after a crash must give the same rows."
+        raise UnsupportedError("VALUES cannot be random", binder.span(node), hint=hint)
+    return bound
 
 
 def literal_columns(query: exp.Query) -> set[int]:
