@@ -248,7 +248,9 @@ class Session:
         from sqlstream.spark.labels import spread_labels
         from sqlstream.spark.runner import JobRun, Settings
 
-        check_input(planned.physical.scans, self.project.root)
+        if record is None:
+            # One that goes on may have read all that it needs.
+            check_input(planned.physical.scans, self.project.root)
         spark = self._start_spark(planned).newSession()
         partitions = record.partitions if record else planned.options.parallelism
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
