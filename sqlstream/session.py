@@ -185,7 +185,7 @@ class Session:
             self._queries += 1
         name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
         paths = self.warehouse.job(name)
-        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock())
+        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
             if fresh and name not in self._appended:
                 self._discard(name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sqlstream.answering import Answer
 from sqlstream.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, Source
 from sqlstream.functions.declare import declare
@@ -152,3 +153,14 @@ def test_a_long_difference_is_cut_to_what_differs() -> None:
     assert difference("\n".join(before), "\n".join([before[0], *other, *before[11:]])).endswith(
         "(14 more lines differ)"
     )
+
+
+def test_show_functions_lists_those_of_the_project() -> None:
+    def shorten(text: str, length: int) -> str:
+        return text[:length]
+
+    compiler = Compiler()
+    compiler.add_functions([declare(shorten)])
+    [answer] = compiler.scripts([Source("x", "SHOW FUNCTIONS LIKE 'SHORT%'")])
+    assert isinstance(answer, Answer)
+    assert [row[:3] for row in answer.rows] == [("shorten", "(VARCHAR, BIGINT)", "VARCHAR")]

@@ -99,11 +99,18 @@ class JobLock:
 
     @classmethod
     def acquire(
-        cls, fs: Filesystem, job: JobPaths, session: SessionLock, *, patience: float = ORPHAN_SECONDS
+        cls,
+        fs: Filesystem,
+        job: JobPaths,
+        session: SessionLock,
+        *,
+        patience: float = ORPHAN_SECONDS,
+        in_turn: bool = False,
     ) -> JobLock:
         """Take the lock of a job, from a session that is gone if need be.
 
-        When only the JVM of a dead process still has it, wait for up to `patience` seconds for that to end.
+        When only the JVM of a dead process still has it, wait for up to `patience` seconds for that to end; `in_turn`, also for
+        a session that lives.
         """
         deadline = time.monotonic() + patience
         while True:
@@ -113,7 +120,7 @@ class JobLock:
                     own = Holder(os.getpid(), socket.gethostname(), session.path)
                     fs.write_text_atomic(job.lock, json.dumps(asdict(own)))
                     return cls(fs, job, session)
-            if holder.is_alive or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
+            if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
                 raise _refusal(fs, job, holder)
             time.sleep(0.05)
 
