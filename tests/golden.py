@@ -12,6 +12,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     state <operator>     the operator's view, with the names of its columns
     output [<job>]       what a job that prints has printed
     explain [<stage>]    the plan of the SQL
+    answer               what SHOW or DESCRIBE says
     error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
     in-process           what follows shows the runner's own clock: the case is not for Spark
 
@@ -29,6 +30,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from sqlstream.answering import Answer
+from sqlstream.compiler import PlannedJob
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.explaining import explained
 from sqlstream.sql.statements import parse_script
@@ -45,10 +48,13 @@ VERBS = (
     "state",
     "output",
     "explain",
+    "answer",
     "error",
     "in-process",
 )
 _VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
+# What `batch` wrote has a name that nobody knows before.
+_FED = re.compile(r'file "[^"]*\.parquet"')
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
 
 Row = tuple[Any, ...]
@@ -74,6 +80,7 @@ class Runner(Protocol):
     def explain(self, sql: str, stage: str) -> str: ...
 
     def in_process(self) -> None: ...
+    def answer(self, sql: str) -> list[Row]: ...
 
     def close(self) -> None: ...
 
@@ -108,7 +115,12 @@ class InProcess:
 
     def explain(self, sql: str, stage: str) -> str:
         planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
-        return "\n".join(explained(job, stage) for job in planned if job is not None)
+        return "\n".join(explained(job, stage) for job in planned if isinstance(job, PlannedJob))
+
+    def answer(self, sql: str) -> list[Row]:
+        [asked] = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        assert isinstance(asked, Answer)
+        return [asked.columns, *asked.rows]
 
     def in_process(self) -> None:
         """It is."""
@@ -181,7 +193,7 @@ def run(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
                 execute(Record(record.line, verb, argument, record.body), runner)
                 shown = ["no error"]
             except SqlStreamError as error:
-                shown = error.render().splitlines()
+                shown = _FED.sub('file "fed"', error.render()).splitlines()
         if shown is not None:
             yield record, shown
 
@@ -233,6 +245,10 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
             return sorted(map(written, runner.output(argument or None)))
         case "explain":
             return runner.explain(text, argument or "optimized").splitlines()
+        case "answer":
+            rows = runner.answer(text)
+            # The text of a definition has lines of its own.
+            return str(rows[1][0]).splitlines() if rows[0][0].startswith("create ") else list(map(written, rows))
         case verb:
             raise SyntaxError(f"line {record.line}: no such verb: {verb}")
     return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.catalog import Catalog, Table, View
+from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
@@ -31,6 +32,7 @@ from sqlstream.logical.nodes import (
 )
 from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.logical.values import values_table
 from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
@@ -50,6 +52,7 @@ _CLAUSES = {
     "when": ("time travel in a streaming query", None),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
+_DISTINCT = re.compile(r"\bSELECT\s+(DISTINCT)\b", re.IGNORECASE)
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
 _BOUND |= {"qualify"}
@@ -106,6 +109,8 @@ class Binder:
                 return self.query(query.this, env)
             case exp.Table():
                 return self._table(query, env).node
+            case exp.Values():
+                return self._values(query, env).node
             case exp.Union() if query.args.get("distinct") is False:
                 return self._union(query, env)
             case exp.SetOperation():
@@ -113,8 +118,7 @@ class Binder:
                 hint = "Write UNION ALL." if isinstance(query, exp.Union) else None
                 raise UnsupportedError(what, span_of(query, env.source), hint=hint)
             case _:
-                what = "VALUES" if isinstance(query, exp.Values) else f"{query.key.upper()} as a query"
-                raise UnsupportedError(what, span_of(query, env.source))
+                raise UnsupportedError(f"{query.key.upper()} as a query", span_of(query, env.source))
 
     def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
         clause = query.args.get("with_")
@@ -135,6 +139,8 @@ class Binder:
                 whole = span_of(query, env.source)
                 placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
                 span = span_of(at, env.source, whole) if placed else whole
+                if key == "distinct" and (word := _DISTINCT.search(whole.text)):
+                    span = Span(env.source, whole.start + word.start(1), whole.start + word.end(1))
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
                 raise UnsupportedError(what, span, hint=hint)
 
@@ -246,6 +252,8 @@ class Binder:
                 return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
             case exp.Table():
                 return self._table(node, env)
+            case exp.Values():
+                return self._values(node, env)
             case _:
                 raise UnsupportedError(f"{node.key.upper()} in FROM", span_of(node, env.source))
 
@@ -274,6 +282,13 @@ class Binder:
             case View() as view:
                 bound = self.view(view)
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
+
+    def _values(self, node: exp.Values, env: Environment) -> Relation:
+        self._refuse(node, env)
+        alias = node.alias or VALUES
+        table = values_table(node, self.catalog, self.judge, env.source)
+        bound = self._renamed(Scan(table, alias, span_of(node, env.source)), node.args.get("alias"), env.source)
+        return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
     def view(self, view: View) -> Node:
         """Return the plan of a view."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from sqlstream.catalog import VALUES
 from sqlstream.logical.nodes import (
     Expand,
     Filter,
@@ -44,6 +45,8 @@ def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
 def describe(node: Node) -> str:
     """Return one line about a node."""
     match node:
+        case Scan() if node.table.connector == VALUES:
+            return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table
             options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()))

@@ -152,7 +152,9 @@ class ExpressionBinder:
 
     def refuse_aggregates(self, node: exp.Expr, where: str) -> None:
         """Raise when there is an aggregate call in an expression; `where` says which one that is."""
-        if (call := next((n for n in node.walk() if self.is_aggregate(n)), None)) is not None:
+        # What is in a subquery is no aggregate of this block.
+        found = node.walk(prune=lambda n: isinstance(n, exp.Query))
+        if (call := next((n for n in found if self.is_aggregate(n)), None)) is not None:
             raise self.error(f"an aggregate is not allowed {where}", call)
 
     def is_aggregate(self, node: exp.Expr) -> bool:

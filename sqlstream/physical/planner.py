@@ -210,6 +210,7 @@ class _Planner:
                 view_columns=view_columns,
                 bound=state_bound(node),
                 hash_columns=operator.hash_columns,
+                time_column=nodes.time_attribute(node),
             )
         )
 

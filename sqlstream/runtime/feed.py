@@ -12,12 +12,14 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
+from sqlstream.catalog import VALUES
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import FileDiscovery, Seen, Split
 from sqlstream.storage.filesystem import Filesystem
 from sqlstream.storage.units import parse_duration
+from sqlstream.storage.values import ValuesDiscovery
 
 # Descriptors that stay as files; Spark may ask for the last ones again.
 KEPT = 128
@@ -35,7 +37,11 @@ class ScanFeed:
         self.interval = None
         if "source.monitor-interval" in options:
             self.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
-        self.discovery = FileDiscovery.of(stage.table, project=project, parallelism=parallelism, seen=seen)
+        self.discovery: FileDiscovery | ValuesDiscovery
+        if stage.table.connector == VALUES:
+            self.discovery = ValuesDiscovery(seen)
+        else:
+            self.discovery = FileDiscovery.of(stage.table, project=project, parallelism=parallelism, seen=seen)
         self._listed_at: float | None = None
 
     @property
@@ -53,6 +59,13 @@ class ScanFeed:
     def take(self) -> Sequence[Split]:
         """Return the splits of the next batch."""
         return self.discovery.next_batch() or ()
+
+
+def check_input(scans: Sequence[ScanStage], project: str) -> None:
+    """Raise UsageError when the folder of a bounded table does not exist."""
+    for stage in scans:
+        if stage.table.connector == "filesystem":
+            FileDiscovery.of(stage.table, project=project, parallelism=1).poll()
 
 
 class Feed:

@@ -51,12 +51,16 @@ def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[
     with connection(job, register) as con:
         execute.set_clock(con, time)
         if splits:
-            with user_errors(stage.name, lambda e: translate(e, splits, stage.table)):
+
+            def explain(error: duckdb.Error) -> SqlStreamError | None:
+                return translate(error, splits, stage.table) or execute.explain_row(con, stage, splits)
+
+            with user_errors(stage.name, explain):
                 plan = read(con, splits, stage.table)
                 # Text is parsed once; a second look at one column of Parquet costs less than a copy of all.
                 keep = stage.table.options.get("format", "parquet").lower() != "parquet"
                 rows, stats = execute.scan_input(con, stage, plan.relation, keep=keep)
-                for output in run_fragment(job, con, stage.fragment, rows, time, batch):
+                for output in run_fragment(job, con, stage.fragment, rows, time, batch, explain):
                     yield newest(stats.watermark, tick), output
                 malformed = plan.skipped(con)
         watermark = newest(stats.watermark, tick)
@@ -140,8 +144,18 @@ def decoded(columns: Iterable[Column]) -> str:
     return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
 
 
+# What an error of DuckDB's is to people, if whoever is asked knows.
+Explain = Callable[[duckdb.Error], SqlStreamError | None]
+
+
 def run_fragment(
-    job: Job, con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, time: int, batch: int
+    job: Job,
+    con: duckdb.DuckDBPyConnection,
+    fragment: Fragment,
+    rows: str,
+    time: int,
+    batch: int,
+    explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
     """Run a fragment: into frames where an exchange follows, else into a segment of the sink."""
     if fragment.exchange is not None:
@@ -150,7 +164,7 @@ def run_fragment(
             yield from pack(reader, ports[part], time, job.labels, segment_writer(job, fragment.exchange, part, batch))
         return
     sink = job.plan.sink
-    with user_errors(sink.table.name, lambda _: execute.explain_refused(con, fragment, rows, sink)):
+    with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink) or explain(e)):
         for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
             if sink.kind == "blackhole":
                 yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)))
@@ -185,7 +199,7 @@ def stored(fragment: Fragment, job: Job) -> Fragment:
 
 
 @contextmanager
-def user_errors(name: str, explain: Callable[[duckdb.Error], SqlStreamError | None] | None = None) -> Iterator[None]:
+def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
     """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
     try:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Table
-from sqlstream.errors import BindError, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import validate_options
 
 CONNECTORS = ("filesystem", "print", "blackhole")
@@ -26,7 +26,11 @@ def validate(table: Table) -> None:
     """Raise BindError or UnsupportedError unless the table's options fit its connector."""
     match table.connector:
         case None:
-            for name in table.options:
+            names = list(table.options)
+            if typed := nearest("connector", names):
+                message = f'table "{table.name}": option "{typed}" does not exist'
+                raise BindError(message, table.span, hint='did you mean "connector"?')
+            for name in names:
                 raise BindError(
                     f'table "{table.name}": option "{name}" needs a connector',
                     table.span,
@@ -54,7 +58,7 @@ def validate(table: Table) -> None:
 def check_source(table: Table, span: Span | None) -> None:
     """Raise unless the table can be read by a job."""
     match table.connector:
-        case "filesystem":
+        case "filesystem" | "values":
             return
         case None:
             raise UnsupportedError(
