@@ -16,13 +16,14 @@ VALUES = "values"
 class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
-    `expression` is DuckDB SQL over the physical columns of the same table.
+    `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
     """
 
     name: str
     type: str
     expression: str | None = None
     not_null: bool = False
+    processing_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
