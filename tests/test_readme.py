@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sqlstream.compiler import Compiler
 from sqlstream.errors import BindError, Source, SqlStreamError
 from sqlstream.functions import load
+from sqlstream.logical.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.operators.aggregate_table import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
 
@@ -41,7 +43,29 @@ def options() -> str:
     return "\n".join(["| option | default | |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize(("name", "made"), [("aggregates", aggregates), ("options", options)])
+def flink_functions() -> str:
+    """Flink's functions, by what becomes of them."""
+
+    def names(listed: Iterable[str]) -> str:
+        return ", ".join(f"`{name.upper()}`" for name in sorted(listed))
+
+    others = "; ".join(f"`{name.upper()}`: {meaning}" for name, meaning in sorted(DIFFERENT.items()))
+    return "\n".join(
+        [
+            f"Flink's meaning, written in DuckDB's words: {names(REWRITTEN)}, and `IS JSON`.",
+            "",
+            f"The same in both: {names(SAME)}.",
+            "",
+            f"DuckDB's meaning, which differs from Flink's: {others}.",
+            "",
+            f"Not there; the error says what to write: {names(INSTEAD)}.",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), [("aggregates", aggregates), ("flink functions", flink_functions), ("options", options)]
+)
 def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
     text = README.read_text()
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->\n", text, re.DOTALL)

@@ -9,15 +9,17 @@ from itertools import chain
 from sqlglot import exp
 
 from sqlstream.errors import BindError, UnsupportedError
-from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder
+from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes_rows
 from sqlstream.logical.judge import NULL_TYPE
 from sqlstream.logical.nodes import (
     AggregateItem,
     Expression,
+    Field,
     Filter,
     Item,
     Node,
     Project,
+    Schema,
     WindowAggregate,
     WindowColumns,
     quote,
@@ -46,9 +48,9 @@ class Aggregation:
         keys, names = self._keys(group)
         window = self._window(names, group or select)
         bounds = {c for c in (window.start, window.end, window.time) if c is not None}
-        grouped = GroupedBinder(self.binder.scope, self.binder.catalog, self.binder.judge, names, self._aggregate)
+        grouped = self._grouped_binder(keys, names)
         self.taken |= {n.lower() for n in (*names.values(), *bounds)}
-        selected = [(name, node, grouped.rewrite(self._named(name, node))) for name, node in self.projections]
+        selected = [(name, node, grouped.rewrite_item(self._named(name, node))) for name, node in self.projections]
         condition = grouped.rewrite(having.this) if having is not None else None
         grouped_rows = WindowAggregate(
             input=self.node,
@@ -61,13 +63,23 @@ class Aggregation:
         above = Scope("", schema(grouped_rows), self.binder.scope.source, "the grouped rows")
         result = ExpressionBinder(above, self.binder.catalog, self.binder.judge)
         items = self._items(result, selected)
-        plan: Node = replace(grouped_rows, shown=items)
+        # The state has a row per group, however many rows UNNEST makes of one.
+        shown = tuple(item for item, (_, _, b) in zip(items, selected, strict=True) if not makes_rows(b))
+        plan: Node = replace(grouped_rows, shown=shown)
         if condition is not None and having is not None:
             predicate = result.typed(condition, having.this)
             if predicate.type not in ("BOOLEAN", NULL_TYPE):
                 raise BindError(f"HAVING needs a condition, not a value of type {predicate.type}", predicate.span)
             plan = Filter(plan, predicate)
         return Project(plan, items)
+
+    def _grouped_binder(self, keys: list[Item], names: dict[str, str]) -> GroupedBinder:
+        def rows() -> Schema:
+            fields = [Field(k.name, k.expression.type) for k in keys]
+            return (*fields, *(Field(a.name, a.type) for a in self.aggregates.values()))
+
+        binder = self.binder
+        return GroupedBinder(binder.scope, binder.catalog, binder.judge, names, self._aggregate, rows)
 
     def _items(self, result: ExpressionBinder, selected: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
         types = result.judge.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
@@ -227,13 +239,7 @@ class Aggregation:
 
     def _whole(self, node: exp.Expr) -> exp.Expr:
         """Return the bound call itself, for its type."""
-        copy = node.copy()
-        for column in list(copy.find_all(exp.Column)):
-            bound = self.binder.rewrite(column)
-            if column is copy:
-                return bound
-            column.replace(bound)
-        return copy
+        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.judge).rewrite(node)
 
     def _free(self, name: str) -> str:
         candidate, number = name, 1
@@ -242,6 +248,19 @@ class Aggregation:
             candidate = f"{name}_{number}"
         self.taken.add(candidate.lower())
         return candidate
+
+
+class _CallBinder(ExpressionBinder):
+    """Binds an aggregate call as a whole: what is inside of it is over the input."""
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        if not isinstance(node, exp.Star) and not self.is_aggregate(node):
+            return None
+        for child in list(node.iter_expressions()):
+            bound = self._rewrite(child)
+            if bound is not child:
+                child.replace(bound)
+        return node
 
 
 def _parts(node: exp.Expr) -> list[exp.Expr]:

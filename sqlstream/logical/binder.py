@@ -167,7 +167,7 @@ class Binder:
 
     def items(self, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]]) -> tuple[Item, ...]:
         """Bind the select list; equal names get a number, as in DuckDB."""
-        bound = [(name, node, binder.rewrite(node)) for name, node in projections]
+        bound = [(name, node, binder.rewrite_item(node)) for name, node in projections]
         types = self.judge.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
         names = unique([name for name, _, _ in bound])
         return tuple(

@@ -21,6 +21,7 @@ _AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the fun
 _FORM = re.compile(r"\t(.+?\(.*\))(?: -> .*)?$")
 _CAST_ARGUMENTS = "Cast the arguments to the types that it takes."
 _NO_FIELD = re.compile(r'Could not find key "(.*)" in struct\s+Candidate Entries: (.*)')
+_NO_FIELDS = re.compile(r"struct_extract\((.*), (?:VARCHAR|STRING_LITERAL)\)$")
 _CALLED = re.compile(r"(\w+)\(")
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
 
@@ -104,6 +105,9 @@ class Judge:
         if found := _NO_FUNCTION.search(text):
             return self.no_function(found.group(1).strip('"'), span)
         if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
+            if field := _NO_FIELDS.match(found.group(1)):
+                hint = "Write m['key'] for the value of a map, list[1] for an element of a list."
+                return BindError(f"a value of type {field[1]} has no fields", span, hint=hint)
             call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
             forms = [form for line in text.splitlines() if (form := _FORM.match(line))]
             hint = f"it takes: {' or '.join(form[1] for form in forms)}"

@@ -215,13 +215,13 @@ class DefinitionParser(StreamingParser):
         expression = self._parse_disjunction()
         if not isinstance(expression, exp.Expression):
             raise self._wanted("an expression")
-        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], expression)
+        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], expression, self.beyond)
         return expression
 
     def _query(self) -> exp.Query:
         index, start = self._index, self._curr
         query = self._parse_query()
-        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], query)
+        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], query, self.beyond)
         return query
 
     def _refuse_clause(self, clauses: dict[str, str | None]) -> None:
