@@ -6,6 +6,7 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -13,8 +14,9 @@ from typing import assert_never
 import duckdb
 
 from sqlstream.catalog import Catalog, Function, Table, View
-from sqlstream.errors import BindError, Source, Span
-from sqlstream.functions.duck import register
+from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.functions.duck import Registered, register
+from sqlstream.functions.load import find
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
 from sqlstream.logical.explain import logical_text
@@ -24,14 +26,24 @@ from sqlstream.logical.rules import optimize
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
-from sqlstream.sql.nodes import CreateTable, CreateView, Drop, Insert, Select, SetOption, Statement
+from sqlstream.sql.nodes import (
+    CreateFunction,
+    CreateTable,
+    CreateView,
+    Drop,
+    DropFunction,
+    Insert,
+    Select,
+    SetOption,
+    Statement,
+)
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.connectors import check_source, validate
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job as its statement asks for it: plans at every stage, the options in force, and its identity."""
+    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity."""
 
     name: str
     statement: Insert | Select
@@ -40,6 +52,7 @@ class PlannedJob:
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
+    functions: tuple[Function, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -67,22 +80,28 @@ class PlannedJob:
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
-    def __init__(self, options: Options | None = None):
+    def __init__(self, options: Options | None = None, *, root: str | None = None):
         self.catalog = Catalog()
+        self.root = root or os.getcwd()
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
         self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+        self._registered: dict[str, Registered] = {}
         self._binder: Binder | None = None
         self._jobs: dict[str, Insert | Select] = {}
         self._explicit: dict[str, Span] = {}
 
     def close(self) -> None:
-        self._con.close()
+        try:
+            for registered in self._registered.values():
+                registered.close()
+        finally:
+            self._con.close()
 
     def add_functions(self, functions: Iterable[Function]) -> None:
         """Make functions known to every statement compiled after this."""
         for function in functions:
-            register(self._con, [function])
+            self._registered[function.name.lower()] = register(self._con, [function])
             self.catalog.add(function)
         self._binder = None
 
@@ -104,11 +123,14 @@ class Compiler:
         return [job for job in found if job is not None]
 
     def definitions(self, source: Source) -> None:
-        """Compile a catalog file, which holds nothing but CREATE TABLE and CREATE VIEW."""
+        """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION."""
         for statement in parse_script(source):
+            if isinstance(statement, CreateFunction):
+                self._create_function(statement)
+                continue
             if not isinstance(statement, CreateTable | CreateView):
                 raise BindError(
-                    "a catalog file holds CREATE TABLE and CREATE VIEW only",
+                    "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
                     statement.span,
                     hint="Put it into a script, and run that.",
                 )
@@ -131,6 +153,10 @@ class Compiler:
                 self._define(bind_view(statement, self.binder), statement)
             case Drop():
                 self._drop(statement)
+            case CreateFunction():
+                self._create_function(statement)
+            case DropFunction():
+                self._drop_function(statement)
             case SetOption():
                 self.options.set(statement.key.text, statement.value.value, statement.key.span, statement.value.span)
                 if statement.key.text.lower() == "table.local-time-zone":
@@ -170,6 +196,30 @@ class Compiler:
             hint = self.catalog.relation_hint(name)
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
+    def _create_function(self, statement: CreateFunction) -> None:
+        existing = self.catalog.function(statement.name.text)
+        if existing is not None and statement.if_not_exists:
+            return
+        function = find(statement.reference, statement.reference_span, statement.name.text, self.root)
+        if existing is not None and existing.location != function.location:
+            raise BindError(
+                f'function "{existing.name}" exists already, from {existing.location}',
+                statement.name.span,
+                hint="Give it another name, or write DROP FUNCTION first.",
+            )
+        self.add_functions([function])
+
+    def _drop_function(self, statement: DropFunction) -> None:
+        name = statement.name.text
+        if (function := self.catalog.function(name)) is not None:
+            self.catalog.drop_function(name)
+            self._con.remove_function(function.name)
+            self._registered.pop(name.lower()).close()
+            self._binder = None
+        elif not statement.if_exists:
+            hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
+            raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
+
     def _job(self, statement: Insert | Select, logical: Sink) -> PlannedJob:
         for node in walk(logical):
             if isinstance(node, Scan):
@@ -184,6 +234,7 @@ class Compiler:
             rules=rules,
             physical=plan(optimized),
             options=self.options.copy(),
+            functions=tuple(self.catalog.functions.values()),
         )
 
     def _name(self, statement: Insert | Select, logical: Sink) -> str:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical import flink_functions
+from sqlstream.logical.arguments import place_arguments
 from sqlstream.logical.clock import CLOCK_NODES, CLOCKS
 from sqlstream.logical.flink_functions import INSTEAD, REWRITTEN, WrongArgument
 from sqlstream.logical.judge import NULL_TYPE, Judge
@@ -88,6 +89,8 @@ class ExpressionBinder:
                 return _like(node, exp.Anonymous(this="struct_extract", expressions=[inner, field]))
             case exp.Anonymous():
                 self._check_call(node)
+                if (function := self.catalog.function(node.name)) is not None:
+                    place_arguments(node, function, self.scope.source)
                 if clock := CLOCKS.get(node.name.lower()):
                     return _filled(clock, node)
                 if (written := self._flink_call(node)) is not None:

@@ -230,7 +230,8 @@ _STR_TO_MAP = (
 # By the number of arguments; _ANY for any number. What is not listed for a function that DuckDB has is DuckDB's.
 REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     # Times
-    **dict.fromkeys(("ceil", "ceiling"), {2: _ceil}),
+    "ceil": {2: _ceil},
+    "ceiling": {2: _ceil},
     "convert_tz": {3: f"strftime(timezone(_2, timezone(_1, TRY_CAST(_0 AS TIMESTAMP))), {_TEXT})"},
     "date_format": {2: lambda call: f"strftime({_LOCAL.format('_0')}, {call.pattern(1)})"},
     "dayofweek": {1: "dayofweek(_0) + 1"},
@@ -316,16 +317,16 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
 }
 
 # What DuckDB has under the same name with the same meaning.
-SAME = tuple(
-    """
-    abs acos asin atan atan2 bin cos cosh cot degrees exp ln log10 log2 mod pi power radians round sign sin
-    sinh sqrt tan tanh uuid ascii char_length character_length chr concat_ws instr left lower lpad ltrim md5
-    overlay position regexp_extract_all repeat replace reverse right rpad rtrim sha1 sha256 split substr
-    substring translate trim unhex upper url_decode url_encode dayofmonth dayofyear extract hour minute month
-    quarter second week year coalesce if ifnull nullif try_cast typeof array_append array_concat
-    array_contains array_prepend array_reverse array_slice cardinality map_entries map_keys map_values
-    json_quote
-    """.split()
+SAME = (
+    *("abs", "acos", "asin", "atan", "atan2", "bin", "cos", "cosh", "cot", "degrees", "exp", "ln", "log10", "log2"),
+    *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "uuid", "ascii"),
+    *("char_length", "character_length", "chr", "concat_ws", "instr", "left", "lower", "lpad", "ltrim", "md5"),
+    *("overlay", "position", "regexp_extract_all", "repeat", "replace", "reverse", "right", "rpad", "rtrim", "sha1"),
+    *("sha256", "split", "substr", "substring", "translate", "trim", "unhex", "upper", "url_decode", "url_encode"),
+    *("dayofmonth", "dayofyear", "extract", "hour", "minute", "month", "quarter", "second", "week", "year"),
+    *("coalesce", "if", "ifnull", "nullif", "try_cast", "typeof", "array_append", "array_concat", "array_contains"),
+    *("array_prepend", "array_reverse", "array_slice", "cardinality", "map_entries", "map_keys", "map_values"),
+    *("json_quote"),
 )
 
 # What DuckDB has under the same name with another meaning; DuckDB's holds.

@@ -8,7 +8,17 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql import grammar
-from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Drop, Name, OptionValue, WatermarkDef
+from sqlstream.sql.nodes import (
+    ColumnDef,
+    CreateFunction,
+    CreateTable,
+    CreateView,
+    Drop,
+    DropFunction,
+    Name,
+    OptionValue,
+    WatermarkDef,
+)
 from sqlstream.sql.parser import StreamingParser
 from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS, TABLE_CLAUSES
 
@@ -25,7 +35,7 @@ class TableBody:
 class DefinitionParser(StreamingParser):
     """Reads the definitions of tables and views, and what definitions are made of."""
 
-    def _parse_definition(self) -> CreateTable | CreateView:
+    def _parse_definition(self) -> CreateTable | CreateView | CreateFunction:
         start = self._curr
         self._need("CREATE")
         temporary = self._match_texts(("TEMPORARY", "TEMP"))
@@ -33,7 +43,9 @@ class DefinitionParser(StreamingParser):
             return self._parse_create_table(start, temporary)
         if self._match(TokenType.VIEW):
             return self._parse_create_view(start, temporary)
-        raise self._wanted("TABLE or VIEW")
+        if self._match(TokenType.FUNCTION):
+            return self._parse_create_function(start)
+        raise self._wanted("TABLE, VIEW or FUNCTION")
 
     def _parse_create_table(self, start: Token, temporary: bool) -> CreateTable:
         if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
@@ -60,7 +72,23 @@ class DefinitionParser(StreamingParser):
         query = self._query()
         return CreateView(self._span_from(start), name, columns, query, bool(if_not_exists), bool(temporary))
 
-    def _parse_drop_relation(self) -> Drop:
+    def _parse_create_function(self, start: Token) -> CreateFunction:
+        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+        name = self._name("the name of a function")
+        self._need("AS")
+        reference = self._string("'module.name' in quotes")
+        if self._match_text_seq("LANGUAGE"):
+            if not self._match_text_seq("PYTHON"):
+                language = self._token_span(self._curr or self._prev)
+                raise self._refused(f"a function in {language.text.upper()}", language, "Write it in Python.")
+        else:
+            raise self._wanted("LANGUAGE PYTHON")
+        if self._match_texts(("USING", "WITH")):
+            hint = "The module is looked for in the project's folder, in udfs/, and among the installed packages."
+            raise self._refused(f"{self._prev.text.upper()} in CREATE FUNCTION", self._token_span(self._prev), hint)
+        return CreateFunction(self._span_from(start), name, reference.text, reference.span, bool(if_not_exists))
+
+    def _parse_drop_relation(self) -> Drop | DropFunction:
         start = self._curr
         self._need("DROP")
         temporary = self._match_texts(("TEMPORARY", "TEMP"))
@@ -69,8 +97,12 @@ class DefinitionParser(StreamingParser):
             kind = "TABLE"
         elif self._match(TokenType.VIEW):
             kind = "VIEW"
+        elif self._match(TokenType.FUNCTION):
+            if_exists = self._match_text_seq("IF", "EXISTS")
+            name = self._name("the name of a function")
+            return DropFunction(self._span_from(start), name, bool(if_exists))
         else:
-            raise self._wanted("TABLE or VIEW")
+            raise self._wanted("TABLE, VIEW or FUNCTION")
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of a {kind.lower()}")
         return Drop(self._span_from(start), kind, name, bool(if_exists), bool(temporary))

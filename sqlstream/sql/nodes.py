@@ -81,6 +81,24 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateFunction:
+    """`CREATE FUNCTION name AS 'module.attribute' LANGUAGE PYTHON`."""
+
+    span: Span
+    name: Name
+    reference: str
+    reference_span: Span
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunction:
+    span: Span
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """`SET 'key' = 'value'`."""
 
@@ -107,4 +125,4 @@ class Select:
     query: exp.Query
 
 
-Statement: TypeAlias = CreateTable | CreateView | Drop | SetOption | Insert | Select
+Statement: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction | SetOption | Insert | Select

@@ -16,9 +16,11 @@ from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import tokenize
 from sqlstream.sql.nodes import (
     ColumnDef,
+    CreateFunction,
     CreateTable,
     CreateView,
     Drop,
+    DropFunction,
     Insert,
     Name,
     OptionValue,
@@ -32,9 +34,11 @@ from sqlstream.sql.unsupported import STATEMENTS
 
 __all__ = [
     "ColumnDef",
+    "CreateFunction",
     "CreateTable",
     "CreateView",
     "Drop",
+    "DropFunction",
     "Insert",
     "Name",
     "OptionValue",
