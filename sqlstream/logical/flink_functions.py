@@ -326,7 +326,7 @@ SAME = (
     *("dayofmonth", "dayofyear", "extract", "hour", "minute", "month", "quarter", "second", "week", "year"),
     *("coalesce", "if", "ifnull", "nullif", "try_cast", "typeof", "array_append", "array_concat", "array_contains"),
     *("array_prepend", "array_reverse", "array_slice", "cardinality", "map_entries", "map_keys", "map_values"),
-    *("json_quote"),
+    "json_quote",
 )
 
 # What DuckDB has under the same name with another meaning; DuckDB's holds.
