@@ -97,7 +97,8 @@ class _Lazy:
         self.function = function
         self._call: Call | None = None
         self._unclosed: weakref.finalize[[Call], _Lazy] | None = None
-        self._lock = threading.Lock()
+        # Reentrant: a process that is ended while it opens a resource closes it from the same thread.
+        self._lock = threading.RLock()
 
     def call(self) -> Call:
         with self._lock:

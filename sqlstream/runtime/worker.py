@@ -99,11 +99,15 @@ def release(job: Job) -> None:
         _close(_key(job))
 
 
-def release_all() -> None:
-    """Close what this process keeps open, when it ends: nobody is left to be told what goes wrong."""
-    for key in [k for k in _connections if k[0] == os.getpid()]:
-        with suppress(SqlStreamError):
-            _close(key)
+def release_resources() -> None:
+    """Close the resources of all functions of this process, which is about to end: nobody is left to be told what fails.
+
+    Connections stay open, for one may be in the middle of a query.
+    """
+    for key, (_, registered) in list(_connections.items()):
+        if key[0] == os.getpid():
+            with suppress(SqlStreamError):
+                registered.close()
 
 
 def _open(job: Job, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:
