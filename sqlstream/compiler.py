@@ -15,6 +15,7 @@ import duckdb
 
 from sqlstream.catalog import Catalog, Function, Table, View
 from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
 from sqlstream.logical.binder import Binder
@@ -200,6 +201,8 @@ class Compiler:
         existing = self.catalog.function(statement.name.text)
         if existing is not None and statement.if_not_exists:
             return
+        if (taken := builtin_names().get(statement.name.text.lower())) is not None:
+            raise BindError(f'"{statement.name.text}" is the name of {taken} of SQL', statement.name.span)
         function = find(statement.reference, statement.reference_span, statement.name.text, self.root)
         if existing is not None and existing.location != function.location:
             raise BindError(

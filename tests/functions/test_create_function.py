@@ -127,7 +127,7 @@ def test_names(compiler: Compiler) -> None:
     create(compiler, "CREATE FUNCTION IF NOT EXISTS f AS 'geo.Shift' LANGUAGE PYTHON")
     with pytest.raises(BindError, match=r'function "f" exists already, from geo\.py:4'):
         create(compiler, "CREATE FUNCTION f AS 'geo.Shift' LANGUAGE PYTHON")
-    with pytest.raises(BindError, match='function "upper" has the name of a scalar function of SQL'):
+    with pytest.raises(BindError, match='"upper" is the name of a scalar function of SQL'):
         create(compiler, "CREATE FUNCTION upper AS 'geo.distance' LANGUAGE PYTHON")
     create(compiler, "DROP FUNCTION f; DROP FUNCTION IF EXISTS f; CREATE FUNCTION f AS 'geo.Shift' LANGUAGE PYTHON")
     with pytest.raises(BindError, match='function "g" does not exist'):
