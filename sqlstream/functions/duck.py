@@ -68,7 +68,7 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
         if not function.parameters:
             _create(connection, function, calls[-1], function.name)
             continue
-        hidden = f"_{function.name}"
+        hidden = f"_udf_{function.name}"
         _create(connection, function, calls[-1], hidden)
         names = [_quoted(name) for name in function.names]
         given = zip(names, function.defaults, strict=True)

@@ -10,6 +10,7 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, nearest
+from sqlstream.logical.flink_functions import REWRITTEN
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
@@ -124,7 +125,7 @@ class Judge:
 
     def no_function(self, name: str, span: Span) -> BindError:
         """Return the error for a function that does not exist."""
-        match = nearest(name, sorted(self.functions))
+        match = nearest(name, sorted(self.functions.union(REWRITTEN)))
         return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
 
 

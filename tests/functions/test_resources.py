@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sqlstream import functions
+from sqlstream import Session, functions
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import udf
 from sqlstream.testing import Stream
@@ -90,6 +92,41 @@ def test_in_a_job(log: Path) -> None:
         stream.batch("t", [("FRA", 1)])
         assert lines(log)[2:] == ["open"]
     assert lines(log)[3:] == ["close"]
+
+
+def test_registered_in_a_session(tmp_path: Path) -> None:
+    class Greeting:
+        def open(self) -> None:
+            self.word = "hello"
+
+        def __call__(self, name: str, end: str = "!") -> str:
+            return f"{self.word} {name}{end}"
+
+    def plus(x: pa.Int64Array) -> pa.Int64Array:
+        return pc.add(x, 1)
+
+    (tmp_path / "warehouse").mkdir()
+    with Session(str(tmp_path)) as session:
+        session.register(Greeting)
+        session.register(plus, vectorized=True)
+        assert session.query("SELECT greeting('you'), plus(1)").fetchall() == [("hello you!", 2)]
+
+
+QUERY = """
+import sys
+from sqlstream.project import Project
+from sqlstream.queries import open_project_query
+
+project = Project(sys.argv[1], sys.argv[1] + "/warehouse")
+print(open_project_query(project, "SELECT lookup('FRA')").fetchall())
+"""
+
+
+def test_a_state_query_closes_what_it_opened(log: Path) -> None:
+    (log.parent / "warehouse").mkdir()
+    done = subprocess.run([sys.executable, "-c", QUERY, str(log.parent)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[('Frankfurt',)]\n", "")
+    assert lines(log) == ["open", "close"]
 
 
 def test_over_arrays() -> None:
