@@ -195,6 +195,10 @@ class ExpressionBinder:
         except WrongArgument as error:
             raise self.error(error.message, arguments[error.number], error.hint) from error
         if form is not None:
+            for number, given in enumerate(arguments):
+                if flink_functions.repeated(form, number) and self.is_volatile(argument(number)):
+                    hint = "Compute it in a subquery in FROM, and use its column here."
+                    raise self.unsupported(f"a random argument of {name.upper()}", given, hint)
             return _filled(form, node, argument)
         if not self.judge.knows(name):
             counted = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"

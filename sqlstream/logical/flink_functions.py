@@ -212,9 +212,15 @@ def _variadic(form: str) -> Callable[[Call], str]:
     return make
 
 
+def _map_union(call: Call) -> str:
+    maps = [f"_{number}" for number in range(len(call.arguments))]
+    missing = " OR ".join(f"{each} IS NULL" for each in maps)
+    return f"CASE WHEN NOT ({missing}) THEN map_concat({', '.join(maps)}) END"
+
+
 _TEXT = "'%Y-%m-%d %H:%M:%S'"
 _SECONDS = "CAST(floor(epoch({})) AS BIGINT)"
-_LOCAL = "CAST({} AS TIMESTAMP)"
+_LOCAL = "TRY_CAST({} AS TIMESTAMP)"
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
 _ANY = -1
 _WORDS = r"'[\p{L}\p{N}]+|[^\p{L}\p{N}]+'"
@@ -303,7 +309,7 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     },
     "element": {1: "CASE WHEN len(_0) > 1 THEN error('ELEMENT of a list of several elements') ELSE _0[1] END"},
     "map_from_arrays": {2: "map(_0, _1)"},
-    "map_union": {_ANY: _variadic("map_concat({0})")},
+    "map_union": {_ANY: _map_union},
     # JSON
     "json_exists": {
         2: lambda call: f"CASE WHEN NOT json_valid(_0) THEN false ELSE json_exists(_0, {_json_path(call)}) END"
@@ -320,17 +326,19 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
 SAME = (
     *("abs", "acos", "asin", "atan", "atan2", "bin", "cos", "cosh", "cot", "degrees", "exp", "ln", "log10", "log2"),
     *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "uuid", "ascii"),
-    *("char_length", "character_length", "chr", "concat_ws", "instr", "left", "lower", "lpad", "ltrim", "md5"),
-    *("overlay", "position", "regexp_extract_all", "repeat", "replace", "reverse", "right", "rpad", "rtrim", "sha1"),
-    *("sha256", "split", "substr", "substring", "translate", "trim", "unhex", "upper", "url_decode", "url_encode"),
+    *("char_length", "character_length", "chr", "concat_ws", "instr", "lower", "lpad", "ltrim", "md5"),
+    *("overlay", "position", "repeat", "replace", "reverse", "rpad", "rtrim", "sha1"),
+    *("sha256", "split", "substr", "substring", "translate", "trim", "upper", "url_decode", "url_encode"),
     *("dayofmonth", "dayofyear", "extract", "hour", "minute", "month", "quarter", "second", "week", "year"),
-    *("coalesce", "if", "ifnull", "nullif", "try_cast", "typeof", "array_append", "array_concat", "array_contains"),
-    *("array_prepend", "array_reverse", "array_slice", "cardinality", "map_entries", "map_keys", "map_values"),
+    *("coalesce", "if", "ifnull", "nullif", "try_cast", "typeof", "array_contains"),
+    *("array_reverse", "array_slice", "cardinality", "map_entries", "map_keys", "map_values"),
     "json_quote",
 )
 
 # What DuckDB has under the same name with another meaning; DuckDB's holds.
 DIFFERENT: Mapping[str, str] = {
+    "array_append": "and ARRAY_PREPEND: a NULL list is an empty one",
+    "array_concat": "a NULL list is an empty one",
     "array_distinct": "leaves out NULL, and keeps no order",
     "array_intersect": "leaves out NULL, and keeps no order",
     "array_position": "NULL, not 0, for what is not there",
@@ -340,9 +348,12 @@ DIFFERENT: Mapping[str, str] = {
     "from_base64": "gives bytes: wrap it in `decode`",
     "greatest": "and LEAST: pass over NULLs",
     "hex": "of bytes, too",
+    "left": "and RIGHT: a negative number leaves out so many",
     "log": "one argument: base 10",
     "printf": "C's format",
+    "regexp_extract_all": "without a group, whole matches",
     "to_base64": "of bytes: `to_base64(encode(text))`",
+    "unhex": "fails for what is not hexadecimal",
 }
 
 # What does not run, and what to write instead.
@@ -369,6 +380,15 @@ def form(call: Call) -> str | None:
     forms = REWRITTEN.get(call.name.lower(), {})
     made = forms.get(len(call.arguments), forms.get(_ANY))
     return made(call) if callable(made) else made
+
+
+def repeated(form: str, number: int) -> bool:
+    """Tell whether a form evaluates an argument more than once.
+
+    >>> repeated("f(_0, _1, _0)", 0), repeated("f(_0, _1, _0)", 1)
+    (True, False)
+    """
+    return len(re.findall(rf"\b_{number}\b", form)) > 1
 
 
 def arities(name: str) -> str:
