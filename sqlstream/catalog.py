@@ -81,6 +81,7 @@ class Function:
     """A user's scalar function, by SQL name, with DuckDB types of its parameters and of its result.
 
     `pickled` is the function itself by value (cloudpickle), so that a worker process needs none of the user's files.
+    `defaults` are SQL, None for a parameter that must be given.
     """
 
     name: str
@@ -90,6 +91,8 @@ class Function:
     pickled: bytes
     deterministic: bool = True
     location: str = ""
+    names: tuple[str, ...] = ()
+    defaults: tuple[str | None, ...] = ()
 
 
 class Catalog:
@@ -117,6 +120,9 @@ class Catalog:
                 self.views[entry.name.lower()] = entry
             case Function():
                 self.functions[entry.name.lower()] = entry
+
+    def drop_function(self, name: str) -> None:
+        self.functions.pop(name.lower(), None)
 
     def drop(self, name: str) -> None:
         self.tables.pop(name.lower(), None)

@@ -27,7 +27,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
-from sqlstream.functions.duck import recover, register
+from sqlstream.functions.duck import recover, register_for_queries
 from sqlstream.launch import job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
@@ -38,7 +38,7 @@ from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.immediate import values_splits
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import Job, release
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.duckdb_errors import plain
@@ -72,10 +72,9 @@ class Stream:
     ):
         self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
         self._parallelism = parallelism
-        self._functions = tuple(declare(f) for f in functions)
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options))
-        self.compiler.add_functions(self._functions)
+        self.compiler.add_functions([declare(f) for f in functions])
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
         self._fed = FedTables(
@@ -96,7 +95,7 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
-        job = worker_job(planned, self.warehouse, labels, self._functions)
+        job = worker_job(planned, self.warehouse, labels)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = run = LocalRun(job)
@@ -141,6 +140,7 @@ class Stream:
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
         for name, run in self.runs.items():
+            release(run.job)
             self.runs[name] = LocalRun(run.job)
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
@@ -155,7 +155,10 @@ class Stream:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
-        relation = open_query(Warehouse(self.warehouse), sql, functions=[lambda con: register(con, self._functions)])
+        functions = self.compiler.catalog.functions.values()
+        relation = open_query(
+            Warehouse(self.warehouse), sql, functions=[lambda con: register_for_queries(con, functions)]
+        )
         try:
             return relation.fetchall()
         except duckdb.Error as e:
@@ -178,6 +181,8 @@ class Stream:
         return Split(path, 1, 0, 1)
 
     def close(self) -> None:
+        for run in self.runs.values():
+            release(run.job)
         self.compiler.close()
         self._directory.cleanup()
 

@@ -177,7 +177,7 @@ class Binder:
         bound = []
         for name, part in projections:
             binder.ranks.output = name if isinstance(part, exp.Window) else None
-            bound.append((name, part, binder.rewrite(part)))
+            bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
         ranked = binder.ranks.above(node, self.judge, binder.scope.source)
         over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)

@@ -113,7 +113,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Computes new columns from each row."""
+    """Computes new columns from each row. An item with UNNEST makes several rows of one, or none."""
 
     input: Node
     items: tuple[Item, ...]
