@@ -13,7 +13,8 @@ from typing import assert_never
 import duckdb
 
 from sqlstream.catalog import Catalog, Function, Table, View
-from sqlstream.errors import BindError, Source, Span
+from sqlstream.connectors.options import check_source, is_bounded, validate
+from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.functions.duck import register
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
@@ -26,7 +27,6 @@ from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
 from sqlstream.sql.nodes import CreateTable, CreateView, Drop, Insert, Select, SetOption, Statement
 from sqlstream.sql.statements import parse_script
-from sqlstream.storage.connectors import check_source, validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class PlannedJob:
 
     @property
     def bounded(self) -> bool:
-        return all("source.monitor-interval" not in s.table.options for s in self.physical.scans)
+        return all(is_bounded(s.table) for s in self.physical.scans)
 
     @property
     def plan_text(self) -> str:
@@ -174,6 +174,9 @@ class Compiler:
         for node in walk(logical):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
+                if node.table.connector is None and node.table.name.lower() == logical.table.name.lower():
+                    hint = "Write into another table."
+                    raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
         optimized, rules = optimize(logical)
         assert isinstance(optimized, Sink)
         return PlannedJob(

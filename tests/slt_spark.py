@@ -52,6 +52,8 @@ class OnSpark:
             if planned is not None:
                 if planned.is_query:
                     pytest.skip("what a bare SELECT prints is compared in process")
+                if any(s.table.connector is None for s in planned.physical.scans):
+                    pytest.skip("when a job sees what another one wrote is compared in process")
                 self.planned.append(planned)
                 self.jobs.append(self._start(planned))
 

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.reading import explain_unreadable, read
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
@@ -25,8 +26,6 @@ from sqlstream.runtime.frames import Frame, Write, control, pack
 from sqlstream.runtime.worker import CHUNK, Job, connection
 from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.formats import read
-from sqlstream.storage.read_errors import translate
 from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
 
 # The one table of a sink's directory.
@@ -51,11 +50,9 @@ def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[
     with connection(job, register) as con:
         execute.set_clock(con, time)
         if splits:
-            with user_errors(stage.name, lambda e: translate(e, splits, stage.table)):
-                plan = read(con, splits, stage.table)
-                # Text is parsed once; a second look at one column of Parquet costs less than a copy of all.
-                keep = stage.table.options.get("format", "parquet").lower() != "parquet"
-                rows, stats = execute.scan_input(con, stage, plan.relation, keep=keep)
+            with user_errors(stage.name, lambda e: explain_unreadable(e, splits, stage.table)):
+                plan = read(con, splits, stage.table, warehouse=job.warehouse, time=time)
+                rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
                 for output in run_fragment(job, con, stage.fragment, rows, time, batch):
                     yield newest(stats.watermark, tick), output
                 malformed = plan.skipped(con)

@@ -63,6 +63,7 @@ class JobRun(threading.Thread):
         self._warnings: deque[str] = deque()
         self._warned: set[str] = set()
         self._query: StreamingQuery | None = None
+        self._close_feed: Callable[[], None] = lambda: None
         self._swept = time.monotonic()
         self._fed_at = float("-inf")
 
@@ -109,7 +110,9 @@ class JobRun(threading.Thread):
             spread_labels(self.settings.partitions, self.settings.partitions),
             project=self.settings.project,
             finish=self.settings.finish,
+            warehouse=self.job.warehouse,
         )
+        self._close_feed = self.feed.close
         marks = {
             i: mark
             for i, scan in enumerate(self.job.plan.scans)
@@ -208,6 +211,7 @@ class JobRun(threading.Thread):
         try:
             if self._query is not None:
                 self._query.stop()
+            self._close_feed()
         except Exception as e:
             self.cause = self.cause or e
         finally:

@@ -36,12 +36,14 @@ class ReadPlan:
     """How to read some splits.
 
     `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
-    skipped, `skipped` counts them once `sql` has been read to its end, on the same connection.
+    skipped, `skipped` counts them once `sql` has been read to its end, on the same connection. `keep` says that the rows
+    are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little.
     """
 
     sql: str
     malformed_sql: str | None = None
     temporary: tuple[str, ...] = ()
+    keep: bool = False
 
     @property
     def relation(self) -> str:
@@ -156,11 +158,13 @@ def _read_json(
     if not _flag(table.options, "json.ignore-parse-errors"):
         types = ", ".join(f"{quote_text(c.name)}: {quote_text(c.type)}" for c in columns or table.physical)
         options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
-        return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})")
+        return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})", keep=True)
     source = json_source(con, paths, columns)
     fields = ", ".join(f"_row.{quote_name(c.name)}" for c in columns) or "1"
     return ReadPlan(
-        f"SELECT {fields} FROM {source} WHERE _wrong IS NULL", f"SELECT count(*) FROM {source} WHERE _wrong IS NOT NULL"
+        f"SELECT {fields} FROM {source} WHERE _wrong IS NULL",
+        f"SELECT count(*) FROM {source} WHERE _wrong IS NOT NULL",
+        keep=True,
     )
 
 
@@ -190,7 +194,7 @@ def _read_csv(splits: Sequence[Split], table: Table, columns: Sequence[Column]) 
         types = ", ".join(f"{quote_text(name)}: {quote_text(type_)}" for name, type_ in layout)
         arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
         selects.append(f"SELECT {items} FROM read_csv({arguments})")
-    return ReadPlan(" UNION ALL ".join(selects), malformed_sql, temporary)
+    return ReadPlan(" UNION ALL ".join(selects), malformed_sql, temporary, keep=True)
 
 
 def _csv_layout(split: Split, table: Table) -> tuple[tuple[str, str], ...]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.storage.formats import validate_options
+from sqlstream.storage.units import parse_bytes, parse_duration
 
+_WAREHOUSE_OPTIONS: Mapping[str, Callable[[str], object]] = {
+    "source.monitor-interval": parse_duration,
+    "source.max-bytes-per-batch": parse_bytes,
+}
 CONNECTORS = ("filesystem", "print", "blackhole")
 # What Flink has beside them.
 _ELSEWHERE = (
@@ -26,12 +33,7 @@ def validate(table: Table) -> None:
     """Raise BindError or UnsupportedError unless the table's options fit its connector."""
     match table.connector:
         case None:
-            for name in table.options:
-                raise BindError(
-                    f'table "{table.name}": option "{name}" needs a connector',
-                    table.span,
-                    hint=f"existing connectors: {', '.join(CONNECTORS)}; a table without options is kept in the warehouse",
-                )
+            _validate_warehouse_table(table)
         case "filesystem":
             validate_options(table)
         case "print" | "blackhole":
@@ -51,16 +53,41 @@ def validate(table: Table) -> None:
             )
 
 
+def _validate_warehouse_table(table: Table) -> None:
+    for name, value in table.options.items():
+        if name not in _WAREHOUSE_OPTIONS:
+            raise BindError(
+                f'table "{table.name}": option "{name}" needs a connector',
+                table.span,
+                hint=f"existing connectors: {', '.join(CONNECTORS)}; a table without one is kept in the warehouse",
+            )
+        _check(table, name, value, _WAREHOUSE_OPTIONS)
+
+
+def _check(table: Table, name: str, value: str, known: Mapping[str, Callable[[str], object]]) -> None:
+    try:
+        known[name](value)
+    except ValueError as error:
+        raise BindError(f'table "{table.name}": option "{name}": {error}', table.span) from None
+
+
+def is_bounded(table: Table) -> bool:
+    """Whether reading the table comes to an end."""
+    return "source.monitor-interval" not in table.options
+
+
 def check_source(table: Table, span: Span | None) -> None:
     """Raise unless the table can be read by a job."""
     match table.connector:
         case "filesystem":
             return
-        case None:
+        case None if table.primary_key:
             raise UnsupportedError(
-                f'reading the warehouse table "{table.name}" in a job',
+                f'reading table "{table.name}" with a PRIMARY KEY in a job',
                 span,
-                hint="Query it with sqlstream query, or write one query from the files to the result.",
+                hint="Leave out PRIMARY KEY; a job reads the rows in the order in which they were appended.",
             )
+        case None:
+            return
         case other:
             raise BindError(f'table "{table.name}" with connector "{other}" cannot be read', span)
