@@ -13,7 +13,9 @@ from typing import assert_never
 import duckdb
 
 from sqlstream.catalog import Catalog, Function, Table, View
-from sqlstream.connectors.options import check_source, is_bounded, validate
+from sqlstream.connectors.inference import with_columns
+from sqlstream.connectors.options import check_sink, check_source, is_bounded, validate
+from sqlstream.connectors.python import implemented
 from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.functions.duck import register
 from sqlstream.logical.binder import Binder
@@ -67,7 +69,8 @@ class PlannedJob:
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
-    def __init__(self, options: Options | None = None):
+    def __init__(self, options: Options | None = None, *, project: str = "."):
+        self.project = project
         self.catalog = Catalog()
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
@@ -124,7 +127,8 @@ class Compiler:
         """Compile one statement."""
         match statement:
             case CreateTable():
-                table = bind_table(statement, self.catalog, self.binder.judge)
+                declared = with_columns(statement, self.project)
+                table = implemented(bind_table(declared, self.catalog, self.binder.judge))
                 validate(table)
                 self._define(table, statement)
             case CreateView():
@@ -177,6 +181,8 @@ class Compiler:
                 if node.table.connector is None and node.table.name.lower() == logical.table.name.lower():
                     hint = "Write into another table."
                     raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
+        if isinstance(statement, Insert):
+            check_sink(logical.table, statement.target.span)
         optimized, rules = optimize(logical)
         assert isinstance(optimized, Sink)
         return PlannedJob(

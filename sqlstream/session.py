@@ -110,7 +110,7 @@ class Session:
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
         self.options = Options(conf)
-        self.compiler = Compiler(self.options)
+        self.compiler = Compiler(self.options, project=self.project.root)
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.splits import Offsets, Split
-from sqlstream.storage.files import FileDiscovery, Seen
+from sqlstream.storage.files import Seen
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.units import parse_duration
 
@@ -30,8 +30,10 @@ class Discovery(Protocol):
     """
 
     interval: float | None
-    bounded: bool
     changed: list[str]
+
+    @property
+    def bounded(self) -> bool: ...
 
     def poll(self) -> int:
         """Look; return how much is waiting."""
@@ -77,18 +79,3 @@ def monitor_interval(table: Table) -> float | None:
     """Return how often to look for more, in seconds; None for a table that is bounded."""
     text = table.options.get("source.monitor-interval")
     return None if text is None else parse_duration(text).total_seconds()
-
-
-def open_discovery(table: Table, position: Position, context: Context) -> Discovery:
-    """Return what finds the input of a table."""
-    match table.connector:
-        case "filesystem":
-            assert isinstance(position, Seen)
-            return FileDiscovery.of(table, project=context.project, parallelism=context.parallelism, seen=position)
-    assert isinstance(position, Offsets)
-    match table.connector:
-        case None:
-            from sqlstream.connectors.tables import TableDiscovery
-
-            return TableDiscovery(table, position, context)
-    raise TypeError(f'connector "{table.connector}" is no source')

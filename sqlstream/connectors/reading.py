@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.splits import BatchRange, Split
+from sqlstream.connectors.datagen import read_generated
+from sqlstream.connectors.nexmark import read_nexmark
+from sqlstream.connectors.python import read_python
+from sqlstream.connectors.socket import files_of, read_lines
+from sqlstream.connectors.splits import BatchRange, LinesFile, PartitionRange, RowRange, Split
 from sqlstream.connectors.tables import read_tables
 from sqlstream.errors import DataError
 from sqlstream.storage.files import Split as FileSplit
@@ -29,13 +33,21 @@ def read(
             return read_files(con, _all(splits, FileSplit), table)
         case BatchRange():
             return read_tables(Warehouse(warehouse), _all(splits, BatchRange), table)
-    raise TypeError(f"no reader of {splits[0]}")
+        case LinesFile():
+            return read_lines(con, _all(splits, LinesFile), table)
+        case PartitionRange():
+            return read_python(con, _all(splits, PartitionRange), table)
+        case RowRange() if table.connector == "nexmark":
+            return read_nexmark(con, _all(splits, RowRange), table)
+        case RowRange():
+            return read_generated(_all(splits, RowRange), table, time)
+    assert_never(splits[0])
 
 
 def explain_unreadable(error: duckdb.Error, splits: Sequence[Split], table: Table) -> DataError | None:
     """Return DuckDB's error of reading the splits as people should see it, None when it is about something else."""
-    files = _all(splits, FileSplit)
-    return translate(error, files, table) if files else None
+    files = _all(splits, FileSplit) or files_of(_all(splits, LinesFile))
+    return translate(error, files, table) if files and "format" in table.options else None
 
 
 def _all(splits: Sequence[Split], kind: type[S]) -> list[S]:

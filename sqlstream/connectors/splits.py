@@ -12,11 +12,12 @@ from sqlstream.storage.files import Split as FileSplit
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows of a generator by their numbers: [first, end)."""
+    """Rows of a generator by their numbers: [first, end). `base` is the time of its first row in milliseconds."""
 
     kind: ClassVar[str] = "rows"
     first: int
     end: int
+    base: int = 0
 
     @property
     def bytes(self) -> int:
@@ -27,7 +28,7 @@ class RowRange:
         return "", self.end
 
     def to_list(self) -> list[Any]:
-        return [self.first, self.end]
+        return [self.first, self.end, self.base]
 
 
 @dataclass(frozen=True, slots=True)

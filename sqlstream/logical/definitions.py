@@ -47,7 +47,8 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
     columns = []
     for column in statement.columns:
         if column.expression is None:
-            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null))
+            told = column.metadata.text if column.metadata else None
+            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, told))
         else:
             bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
             columns.append(Column(column.name.text, bound.type, bound.sql))
@@ -61,6 +62,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
         options={k: v.value for k, v in statement.options.items()},
         temporary=statement.temporary,
         span=statement.name.span,
+        partitioned_by=tuple(_existing(k, list(types), described) for k in statement.partitioned_by),
     )
 
 
@@ -128,7 +130,7 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
     """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
     table = _target(statement, binder.catalog)
     node, _ = binder.bind(statement.query, statement.span.source)
-    writable = [c for c in table.columns if c.expression is None]
+    writable = list(table.writable)
     targets = _targets(statement, table, writable)
     found = schema(node)
     if len(found) != len(targets):
@@ -180,12 +182,6 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
         case View():
             raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
         case Table() as table:
-            if table.connector == "filesystem":
-                raise UnsupportedError(
-                    f'writing to the filesystem table "{table.name}"',
-                    name.span,
-                    hint="Insert into a table without a connector, and export it: sqlstream query --output FILE.",
-                )
             if table.primary_key:
                 raise UnsupportedError(
                     f'writing to table "{table.name}" with a PRIMARY KEY',
@@ -203,7 +199,9 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
         wanted = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
         target = next((c for c in writable if c.name == wanted), None)
         if target is None:
-            raise BindError(f'column "{wanted}" of table "{table.name}" is computed', name.span)
+            computed = any(c.name == wanted and c.expression for c in table.columns)
+            what = "computed" if computed else "read from the source, and not written"
+            raise BindError(f'column "{wanted}" of table "{table.name}" is {what}', name.span)
         if target in found:
             raise BindError(f'column "{wanted}" is named twice', name.span)
         found.append(target)

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Position, new_position, open_discovery
+from sqlstream.connectors.discovery import Context, Position, new_position
+from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines

@@ -39,15 +39,24 @@ class DefinitionParser(StreamingParser):
         if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
         name = self._name("the name of a table")
         self._refuse_clause(TABLE_CLAUSES)
-        body = self._parse_table_body()
+        body = TableBody() if self._curr.token_type == TokenType.WITH else self._parse_table_body()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
+        partitioned_by = self._names() if self._match(TokenType.PARTITION_BY) else ()
         self._refuse_clause(TABLE_CLAUSES)
         options = self._options() if self._match(TokenType.WITH) else {}
         self._refuse_clause(TABLE_CLAUSES)
         columns, span = tuple(body.columns), self._span_from(start)
         return CreateTable(
-            span, name, columns, body.watermark, body.primary_key, options, bool(if_not_exists), bool(temporary)
+            span,
+            name,
+            columns,
+            body.watermark,
+            body.primary_key,
+            options,
+            bool(if_not_exists),
+            bool(temporary),
+            partitioned_by,
         )
 
     def _parse_create_view(self, start: Token, temporary: bool) -> CreateView:
@@ -132,13 +141,13 @@ class DefinitionParser(StreamingParser):
         if data_type is None:
             raise self._wanted("a type, or AS and an expression")
         type_span = self._span_from(type_start)
-        not_null, comment = self._parse_column_attributes(body, name)
+        not_null, comment, metadata = self._parse_column_attributes(body, name)
         span = self._span_from(start)
-        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span)
+        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span, metadata)
 
-    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None]:
-        """Read what follows a column's type, in any order: whether it is never NULL, and its comment."""
-        not_null, comment = False, None
+    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None, Name | None]:
+        """Read what follows a column's type, in any order: whether it is never NULL, its comment, its metadata key."""
+        not_null, comment, metadata = False, None, None
         while True:
             start = self._curr
             if self._match_text_seq("NOT", "NULL"):
@@ -154,13 +163,11 @@ class DefinitionParser(StreamingParser):
             elif self._match(TokenType.PRIMARY_KEY):
                 self._set_primary_key(body, (name,), start)
             elif self._match_text_seq("METADATA"):
-                if self._match(TokenType.FROM):
-                    self._string("a key in quotes")
+                metadata = self._string("a key in quotes") if self._match(TokenType.FROM) else name
                 self._match_text_seq("VIRTUAL")
-                raise self._refused("METADATA columns", self._span_from(start), "Take the value from the data itself.")
             else:
                 self._refuse_clause(COLUMN_CLAUSES)
-                return not_null, comment
+                return not_null, comment, metadata
 
     # -- names, strings, options
 

@@ -29,7 +29,10 @@ class OptionValue:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
-    """A column of CREATE TABLE: with a type (DuckDB's text), or computed by an expression."""
+    """A column of CREATE TABLE: with a type (DuckDB's text), or computed by an expression.
+
+    `metadata` is the key of a METADATA column.
+    """
 
     name: Name
     type: str | None
@@ -38,6 +41,7 @@ class ColumnDef:
     comment: str | None
     span: Span
     type_span: Span | None = None
+    metadata: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class WatermarkDef:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
+    """`CREATE TABLE name (..) [PARTITIONED BY (..)] WITH (..)`; without columns they are those of the source."""
+
     span: Span
     name: Name
     columns: tuple[ColumnDef, ...]
@@ -59,6 +65,7 @@ class CreateTable:
     options: dict[str, OptionValue]
     if_not_exists: bool
     temporary: bool
+    partitioned_by: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Discovery, open_discovery
+from sqlstream.connectors.discovery import Context, Discovery
 from sqlstream.connectors.reading import read
+from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import BatchRange, Offsets, decode, encode
 from sqlstream.errors import DataError, UsageError
 from sqlstream.physical.plan import ScanStage
