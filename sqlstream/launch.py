@@ -33,6 +33,7 @@ def worker_job(
     functions: Iterable[Function],
     *,
     name: str | None = None,
+    project: str = "",
 ) -> Job:
     """Return the job as workers know it, under its own name or another one."""
     options = planned.options
@@ -46,6 +47,7 @@ def worker_job(
         zone=options.text("table.local-time-zone"),
         retention_ms=options.milliseconds("sqlstream.state.retention"),
         fingerprint=planned.fingerprint,
+        project=project,
     )
 
 

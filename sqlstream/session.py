@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import duckdb
 
 from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.connectors.file_sink import discard
 from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.launch import hash_probe, job_record, worker_job
@@ -210,7 +211,7 @@ class Session:
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         labels: Sequence[int] = record.bucket_labels if record else spread_labels(partitions, partitions)
         functions = self.compiler.catalog.functions.values()
-        job = worker_job(planned, self.project.warehouse, labels, functions, name=name)
+        job = worker_job(planned, self.project.warehouse, labels, functions, name=name, project=self.project.root)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, partitions))
         settings = Settings(
@@ -292,6 +293,7 @@ class Session:
     def _discard(self, name: str, *, lock: bool = False) -> None:
         """Delete what a job left, its results first: what is half deleted can be deleted again."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
+        discard(fs, f"{paths.root}/output")
         for table in self.warehouse.tables():
             if name.lower() in self.warehouse.writers(table):
                 fs.delete_tree(self.warehouse.table(table).job(name).root)

@@ -75,7 +75,7 @@ class Stream:
         self._parallelism = parallelism
         self._functions = tuple(declare(f) for f in functions)
         self.warehouse = f"{self._directory.name}/warehouse"
-        self.compiler = Compiler(Options(options))
+        self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions(self._functions)
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
@@ -97,7 +97,7 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
-        job = worker_job(planned, self.warehouse, labels, self._functions)
+        job = worker_job(planned, self.warehouse, labels, self._functions, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = LocalRun(job)
@@ -301,9 +301,12 @@ class LocalRun:
     def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int], now: int) -> None:
         """Run a micro-batch, and an empty one when the watermark has moved."""
         self.sequence += 1
-        descriptor = Descriptor(self.sequence, now, splits, ticks)
+        self.run(to_lines(Descriptor(self.sequence, now, splits, ticks), self.job.labels), now)
+
+    def run(self, lines: str, now: int) -> None:
+        """Run the micro-batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
         before = self.watermark
-        self._run(to_lines(descriptor, self.job.labels), now)
+        self._run(lines, now)
         if self.watermark > before:
             self._run("", now)
 

@@ -29,6 +29,8 @@ def with_columns(statement: CreateTable, project: str) -> CreateTable:
             found: Sequence[Column] = nexmark.COLUMNS
         case "filesystem" if options.get("format", "parquet").lower() == "parquet" and "path" in options:
             found = _parquet_columns(statement, options["path"], project)
+        case _ if statement.columns:
+            return statement
         case _:
             raise BindError(
                 f'table "{statement.name.text}" has no columns',

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from sqlstream.catalog import Table
 from sqlstream.connectors import nexmark
 from sqlstream.connectors.datagen import Generator
+from sqlstream.connectors.file_sink import check_path
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.python import kind
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
@@ -150,7 +151,9 @@ def check_source(table: Table, span: Span | None) -> None:
 def check_sink(table: Table, span: Span | None) -> None:
     """Raise unless the table can be written by a job."""
     match table.connector:
-        case None | "filesystem" | "print" | "blackhole":
+        case "filesystem":
+            check_path(table)
+        case None | "print" | "blackhole":
             return
         case "python" if issubclass(kind(table), Sink):
             return

@@ -67,19 +67,25 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
     return f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
 
 
-def part_batches(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int
-) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+def part_queries(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str) -> Iterator[tuple[str, str]]:
+    """Yield each part of a fragment over `rows` (a SELECT), by name, as a SELECT."""
     computed = f"WITH _input AS ({rows}) {fragment.rows}"
     if len(fragment.parts) > 1:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
         computed = "SELECT * FROM _computed"
     for name, sql in fragment.parts:
-        body = f"WITH _rows AS ({computed}) {sql}"
+        yield name, f"WITH _rows AS ({computed}) {sql}"
+
+
+def part_batches(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int
+) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+    for name, query in part_queries(con, fragment, rows):
+        body = query
         if fragment.exchange is not None:
             keys = ", ".join(map(quote_name, fragment.exchange.keys))
-            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({body})"
+            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({query})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 

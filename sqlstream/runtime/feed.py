@@ -16,6 +16,7 @@ from typing import Any
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Context, Position, new_position
+from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
 from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
 from sqlstream.physical.plan import ScanStage
@@ -95,6 +96,7 @@ class Feed:
                 paced=paced,
             )
             self.scans.append(ScanFeed(stage, positions[i], context))
+        self._stages = scans
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
 
@@ -155,6 +157,11 @@ class Feed:
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
         return {path for scan in self.scans for path in scan.discovery.changed}
+
+    def notices(self) -> list[str]:
+        """Return what whoever starts the job should know about its sources."""
+        found = [(s.table.name, SOURCES[s.table.connector or WAREHOUSE]) for s in self._stages]
+        return [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
 
     def close(self) -> None:
         """Let go of what sources hold open."""

@@ -34,7 +34,11 @@ ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the last stage tells the driver: a segment that it wrote ("segment"), or metrics ("metrics"), as JSON."""
+    """What the last stage tells the driver, as JSON.
+
+    A segment that it wrote ("segment"), rows and files that it wrote ("files"), rows that it dropped ("discarded"), or
+    "metrics".
+    """
 
     kind: str
     body: str
@@ -148,6 +152,12 @@ def run_fragment(
         return
     sink = job.plan.sink
     with user_errors(sink.table.name, lambda _: execute.explain_refused(con, fragment, rows, sink)):
+        if sink.kind == "filesystem":
+            [(_, written)] = execute.part_queries(con, fragment, rows)
+            columns = [Column(name, type) for name, type in sink.columns]
+            count, files = job.file_sink().write(con, columns, written, batch)
+            yield Output("files", json.dumps([count, files]))
+            return
         for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
             if sink.kind == "blackhole":
                 yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)))

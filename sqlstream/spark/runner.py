@@ -113,6 +113,7 @@ class JobRun(threading.Thread):
             warehouse=self.job.warehouse,
         )
         self._close_feed = self.feed.close
+        self._warnings.extend(self.feed.notices())
         marks = {
             i: mark
             for i, scan in enumerate(self.job.plan.scans)

@@ -39,7 +39,8 @@ class DefinitionParser(StreamingParser):
         if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
         name = self._name("the name of a table")
         self._refuse_clause(TABLE_CLAUSES)
-        body = TableBody() if self._curr.token_type == TokenType.WITH else self._parse_table_body()
+        bare = self._curr.token_type == TokenType.WITH or self._curr.text.upper() == "COMMENT"
+        body = TableBody() if bare else self._parse_table_body()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
         partitioned_by = self._names() if self._match(TokenType.PARTITION_BY) else ()

@@ -325,6 +325,18 @@ def _csv_syntax(options: Mapping[str, str]) -> list[str]:
     ]
 
 
+def csv_write_options(options: Mapping[str, str]) -> list[str]:
+    """Return how COPY writes CSV that `read` reads back, by the same options."""
+    quote = options.get("csv.quote-character", '"')
+    return [
+        f"HEADER {str(_flag(options, 'csv.header')).lower()}",
+        f"DELIMITER {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
+        f"QUOTE {quote_text(quote)}",
+        f"ESCAPE {quote_text(options.get('csv.escape-character', quote))}",
+        f"NULLSTR {quote_text(options.get('csv.null-literal', ''))}",
+    ]
+
+
 def _character(text: str) -> str:
     return "\t" if text == "\\t" else text
 

@@ -195,3 +195,23 @@ def test_joins_of_a_query_that_begins_with_from():
     union = parse("FROM a JOIN b ON a.x = b.x SELECT 1 UNION ALL SELECT 2").query
     assert to_duckdb(union.this) == "SELECT 1 FROM a JOIN b ON a.x = b.x"
     assert len(union.this.args["joins"]) == 1
+
+
+def test_create_table_with_metadata_and_partitions():
+    table = parse(
+        "CREATE TABLE t (a INT, p STRING METADATA FROM 'file.path' VIRTUAL, n INT METADATA) PARTITIONED BY (a, p)"
+    )
+    assert [(c.name.text, c.metadata and c.metadata.text) for c in table.columns] == [
+        ("a", None),
+        ("p", "file.path"),
+        ("n", "n"),
+    ]
+    assert [k.text for k in table.partitioned_by] == ["a", "p"]
+
+
+def test_create_table_without_columns():
+    table = parse("CREATE TABLE t COMMENT 'x' WITH ('connector' = 'nexmark')")
+    assert (table.columns, table.watermark, list(table.options)) == ((), None, ["connector"])
+    table = parse("CREATE TABLE t (WATERMARK FOR ts AS ts) WITH ('connector' = 'nexmark')")
+    assert table.columns == ()
+    assert table.watermark is not None
