@@ -9,7 +9,7 @@ from sqlstream.connectors.discovery import Context
 from sqlstream.connectors.splits import Offsets, RowRange
 
 # What one batch takes at most, and what one task should at least get.
-BATCH_ROWS = 2_000_000
+BATCH_ROWS = 1_000_000
 TASK_ROWS = 10_000
 
 

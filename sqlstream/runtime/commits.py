@@ -177,7 +177,7 @@ class Commits:
         columns = decoded(Column(name, type) for name, type in self.job.plan.sink.columns)
         paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
         with _connection().cursor() as con:
-            return con.execute(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
+            return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
 
 
 def sink_declaration(job: Job) -> TableDeclaration:

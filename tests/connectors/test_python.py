@@ -93,10 +93,9 @@ def test_a_sink_gets_batches_by_number(tmp_path: Path) -> None:
 
 def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
     with Stream(f"{source(tmp_path, 'Broken')} SELECT k FROM numbers") as stream:
-        with pytest.raises(
-            JobError, match='class "own_connectors.Broken" of table "numbers" raised KeyError: \'gone\''
-        ) as e:
+        with pytest.raises(JobError, match="raised KeyError: 'gone'") as e:
             stream.finish()
+        assert e.value.message.startswith('class "own_connectors.Broken" of table "numbers" ')
         assert "own_connectors.py:" in (e.value.detail or "")
     with (
         Stream(f"{source(tmp_path, 'Nameless')} SELECT k FROM numbers") as stream,
@@ -105,7 +104,7 @@ def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
         stream.finish()
     with (
         Stream(f"{source(tmp_path, colour='red')} SELECT k FROM numbers") as stream,
-        pytest.raises(JobError, match="raised TypeError.*colour"),
+        pytest.raises(JobError, match=r"raised TypeError.*colour"),
     ):
         stream.finish()
 
@@ -134,7 +133,7 @@ def test_classes_of_a_project_travel_by_value(tmp_path: Path) -> None:
     (tmp_path / "udfs").mkdir()
     text = Path(own_connectors.__file__).read_text()
     (tmp_path / "udfs" / "my_own.py").write_text(text.replace("10", "11"))
-    load.load(str(tmp_path / "udfs"))
+    load(str(tmp_path / "udfs"))
     script = source(tmp_path).replace("own_connectors", "my_own")
     with Stream(script) as stream:
         table = stream.compiler.catalog.relation("numbers")
