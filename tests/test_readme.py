@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from sqlstream.compiler import Compiler
+from sqlstream.connectors.guarantees import matrix
 from sqlstream.errors import BindError, Source, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.operators.aggregate_table import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
+from sqlstream.testing import Stream
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -41,7 +43,7 @@ def options() -> str:
     return "\n".join(["| option | default | |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize(("name", "made"), [("aggregates", aggregates), ("options", options)])
+@pytest.mark.parametrize(("name", "made"), [("aggregates", aggregates), ("options", options), ("guarantees", matrix)])
 def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
     text = README.read_text()
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->\n", text, re.DOTALL)
@@ -80,6 +82,18 @@ def test_the_function_is_one(tmp_path: Path) -> None:
     (tmp_path / "flights.py").write_text(source)
     [function] = load(str(tmp_path))
     assert (function.name, function.parameters, function.returns) == ("delay_band", ("DOUBLE",), "VARCHAR")
+
+
+def test_the_source_and_the_sink_are_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [source] = [block for block in blocks("python") if "Sink" in block]
+    (tmp_path / "udfs").mkdir()
+    (tmp_path / "udfs" / "own.py").write_text(source)
+    load(str(tmp_path / "udfs"))
+    table = "CREATE TABLE {} (n BIGINT, square BIGINT) WITH ('connector' = 'python', 'class' = 'own.{}'{});"
+    script = table.format("squares", "Squares", ", 'count' = '3'") + table.format("printed", "Printed", "")
+    with Stream(f"{script} INSERT INTO printed SELECT * FROM squares") as stream:
+        stream.finish()
+    assert capsys.readouterr().out == f"0 {[{'n': n, 'square': n * n} for n in range(3)]}\n"
 
 
 def test_the_test_passes() -> None:

@@ -23,7 +23,7 @@ class Guarantee:
 SOURCES: Mapping[str, Guarantee] = {
     "filesystem": Guarantee("exactly once", "files are read again"),
     WAREHOUSE: Guarantee("exactly once", "committed batches are read again"),
-    "datagen": Guarantee("exactly once", "a row is made of its number again; random times differ from run to run"),
+    "datagen": Guarantee("exactly once", "a row is made of its number again"),
     "nexmark": Guarantee("exactly once", "an event is made of its number again"),
     "python": Guarantee("exactly once", "if `read` gives the same rows for the same positions"),
     "socket": Guarantee("at most once", "what was received is kept, but lines sent while the job is down are lost"),
