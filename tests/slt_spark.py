@@ -91,8 +91,10 @@ class OnSpark:
 
     def finish(self) -> None:
         for job in self.jobs:
+            self._wait(job, lambda job=job: job._run._query is not None)
             for scan in job._run.feed.scans:
-                scan.interval = None
+                if not scan.bounded:
+                    scan.interval = None
         for job in self.jobs:
             self._wait(job, lambda job=job: job.status == "FINISHED")
 

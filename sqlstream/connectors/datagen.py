@@ -7,7 +7,7 @@ The nth row is the same at any time and on any worker, except for times, which c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,7 +26,6 @@ _UNSIGNED = {"utinyint": 8, "usmallint": 16, "uinteger": 32, "ubigint": 64}
 _NUMBERS = {*_INTEGERS, *_UNSIGNED, "float", "double", "decimal"}
 _TEXTS = {"varchar", "blob"}
 _TIMESTAMPS = {"timestamp", "timestamp with time zone"}
-_GENERAL = ("connector", "rows-per-second", "number-of-rows", "seed")
 _FIELD = ("kind", "min", "max", "max-past", "length", "var-len", "start", "end", "null-rate")
 # A hash has 64 bits, a double 53.
 _HASHES = "18446744073709551616.0"
@@ -54,13 +53,46 @@ class _Value:
         return [(name, _Value(f"{self.path}.{names.get(self.id, name)}", type, self.place)) for name, type in children]
 
 
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"-?\d+", text.strip()):
+        raise ValueError(f'"{text}" is not a whole number')
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f'"{text}" is not a number') from None
+
+
+def _share(text: str) -> float:
+    if not 0 <= (share := _number(text)) <= 1:
+        raise ValueError(f'"{text}" is not between 0 and 1')
+    return share
+
+
+def _kind(text: str) -> str:
+    if text not in ("random", "sequence"):
+        raise ValueError(f'"{text}" is not random or sequence')
+    return text
+
+
+_GENERAL: Mapping[str, Callable[[str], object]] = {
+    "connector": str,
+    "rows-per-second": parse_count,
+    "number-of-rows": parse_count,
+    "seed": _whole,
+}
+
+
 class Generator:
     """The columns of a table as expressions over a row's number `n`."""
 
     def __init__(self, table: Table):
         self._table, self._options = table, table.options
         self._columns = [_Value(c.name, DuckDBPyType(c.type)) for c in table.physical]
-        self._seed = int(table.options.get("seed", "0"))
+        self._seed = table.options.get("seed", "0").strip()
 
     @property
     def rate(self) -> float:
@@ -89,7 +121,7 @@ class Generator:
         for name, text in self._options.items():
             path, _, key = name.removeprefix("fields.").rpartition(".")
             if name in _GENERAL:
-                self._checked(name, text, int if name == "seed" else parse_count if name != "connector" else str)
+                self._checked(name, text, _GENERAL[name])
             elif not name.startswith("fields.") or key not in _FIELD:
                 known = [*_GENERAL, *(f"fields.{p}.{k}" for p in paths for k in _FIELD)]
                 message = f'option "{name}" does not exist for connector "datagen"'
@@ -113,8 +145,19 @@ class Generator:
         }
         if not fits.get(key, True):
             raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None)
-        checks = {"max-past": parse_duration, "length": parse_count, "var-len": parse_boolean, "kind": _kind}
-        self._checked(name, text, checks.get(key, float))
+        number: Callable[[str], object] = _whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
+        checks: dict[str, Callable[[str], object]] = {
+            "kind": _kind,
+            "min": number,
+            "max": number,
+            "start": _whole,
+            "end": _whole,
+            "max-past": parse_duration,
+            "length": parse_count,
+            "var-len": parse_boolean,
+            "null-rate": _share,
+        }
+        self._checked(name, text, checks[key])
 
     def _check_value(self, value: _Value) -> None:
         if value.id not in (*_NUMBERS, *_TEXTS, *_TIMESTAMPS, "boolean", "date", "time", "struct", "list"):
@@ -128,12 +171,16 @@ class Generator:
                     raise self._wrong(f'a sequence needs the option "fields.{value.path}.{key}"', None)
             if self._whole(value, "end") < self._whole(value, "start"):
                 raise self._wrong(f'the sequence of column "{value.path}" ends before it starts', None)
-        if value.id in _NUMBERS and self._bounds(value)[0] > self._bounds(value)[1]:
-            raise self._wrong(f'the minimum of column "{value.path}" is above its maximum', None)
+        if value.id in _NUMBERS:
+            (low, high), (least, greatest) = self._bounds(value), _range(value.type)
+            if low > high:
+                raise self._wrong(f'the minimum of column "{value.path}" is above its maximum', None)
+            if value.id in _INTEGERS and not (least <= low and high <= greatest):
+                raise self._wrong(f'column "{value.path}" of type {value.type} cannot hold {low} to {high}', None)
 
-    def _checked(self, name: str, text: str, check: object) -> None:
+    def _checked(self, name: str, text: str, check: Callable[[str], object]) -> None:
         try:
-            check(text)  # type: ignore[operator]
+            check(text)
         except ValueError as error:
             raise self._wrong(f'option "{name}": {error}', None) from None
 
@@ -194,18 +241,10 @@ class Generator:
 
     def _bounds(self, value: _Value) -> tuple[float, float]:
         """Return the least and the greatest value that a number may have."""
-        if value.id in _INTEGERS:
-            half = 1 << (_INTEGERS[value.id] - 1)
-            low, high = self._option(value, "min", str(-half)), self._option(value, "max", str(half - 1))
-            return int(float(low or 0)) if "." in (low or "") else int(low or 0), int(high or 0)
-        if value.id in _UNSIGNED:
-            return self._whole(value, "min"), int(self._option(value, "max") or (1 << _UNSIGNED[value.id]) - 1)
-        greatest = 3.4e38 if value.id == "float" else 1.7e308 / 2
-        if value.id == "decimal":
-            precision, scale = map(int, re.findall(r"\d+", str(value.type)))
-            greatest = 10.0 ** min(precision - scale, 15) - 10.0**-scale
-        low = self._option(value, "min", str(0.0 if value.id == "decimal" else -greatest))
-        return float(low or 0), float(self._option(value, "max", str(greatest)) or 0)
+        least, greatest = _range(value.type)
+        number = int if value.id in _INTEGERS or value.id in _UNSIGNED else float
+        low, high = self._option(value, "min"), self._option(value, "max")
+        return number(low) if low else least, number(high) if high else greatest
 
     def _text(self, value: _Value) -> str:
         """Return hexadecimal digits, as many as asked for; with `var-len` from one on."""
@@ -227,10 +266,20 @@ class Generator:
         return f"[{', '.join(self._expression(v, time) for v in places)}]"
 
 
-def _kind(text: str) -> str:
-    if text not in ("random", "sequence"):
-        raise ValueError(f'"{text}" is not random or sequence')
-    return text
+def _range(type: DuckDBPyType) -> tuple[float, float]:
+    """Return the least and the greatest number that is drawn for a type, unless options say otherwise."""
+    name = str(type.id)
+    if name in _INTEGERS:
+        half = 1 << (_INTEGERS[name] - 1)
+        return -half, half - 1
+    if name in _UNSIGNED:
+        return 0, (1 << _UNSIGNED[name]) - 1
+    if name == "decimal":
+        precision, scale = map(int, re.findall(r"\d+", str(type)))
+        # A double has no more digits.
+        return 0.0, 10.0 ** min(precision - scale, 15) - 10.0**-scale
+    greatest = 3.4e38 if name == "float" else 8e307
+    return -greatest, greatest
 
 
 def read_generated(splits: Sequence[RowRange], table: Table, time: int) -> ReadPlan:

@@ -104,6 +104,11 @@ class Feed:
     def bounded(self) -> bool:
         return all(s.bounded for s in self.scans)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more will ever come."""
+        return all(s.exhausted for s in self.scans)
+
     def _remember(self, scan: int, name: str, value: Any) -> Any:
         """Return what a scan first gave under a name, now or in an earlier life of the job."""
         path = f"{self._directory}/{name}-{scan}.json"
@@ -142,7 +147,7 @@ class Feed:
         now = time.monotonic()
         splits = {i: scan.take() for i, scan in enumerate(self.scans) if scan.waiting(now)}
         exhausted = {i for i, scan in enumerate(self.scans) if scan.exhausted}
-        last = self._finish and len(exhausted) == len(self.scans)
+        last = self._finish and self.exhausted
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
         if not splits and not ending and not last:
             return None

@@ -174,7 +174,7 @@ class JobRun(threading.Thread):
         if self.feed.ended:
             stateful = bool(self.job.plan.stages)
             return totals.ended and (not stateful or (totals.watermark or 0) >= END_OF_INPUT)
-        waits = self.feed.bounded and not self.settings.finish
+        waits = self.feed.exhausted and not self.settings.finish
         return waits and self._is_idle(query)
 
     def _is_committed(self, version: int) -> bool:

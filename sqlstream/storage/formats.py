@@ -151,6 +151,7 @@ def _read_group(
     for column in wanted:
         value = quote_name(column.name)
         if column not in inner:
+            # Text is read by one thread, or with its order kept.
             value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
         items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")
     return replace(plan, sql=f"SELECT {', '.join(items)} FROM {plan.relation}")
