@@ -8,6 +8,9 @@ from typing import Any
 
 from sqlstream.errors import Span, missing
 
+# The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
+VALUES = "values"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -12,7 +12,7 @@ import click
 from sqlstream.errors import SqlStreamError, UsageError
 
 if TYPE_CHECKING:
-    from sqlstream.compiler import PlannedJob
+    from sqlstream.compiler import Compiled
     from sqlstream.session import Session
 
 EXAMPLES = """\b
@@ -67,7 +67,7 @@ def run(
     with _session(project, warehouse, settings) as session:
         planned = _compile(session, files, statements)
         if not planned:
-            click.echo("nothing to run: the SQL has neither an INSERT nor a SELECT", err=True)
+            click.echo("nothing to run: the SQL has neither an INSERT nor a query", err=True)
         run_jobs(session, planned, fresh=fresh, debug=debug)
 
 
@@ -96,23 +96,23 @@ def explain(
     files: tuple[str, ...], statements: tuple[str, ...], stage: str, project: str | None, warehouse: str | None
 ) -> None:
     """Show what a query becomes, without running it."""
+    from sqlstream.compiler import PlannedJob
     from sqlstream.explaining import explained
 
     with _session(project, warehouse, ()) as session:
         for job in _compile(session, files, statements):
-            click.echo(explained(job, stage))
+            if isinstance(job, PlannedJob):
+                click.echo(explained(job, stage))
 
 
 @cli.command()
 @_folders
 def jobs(project: str | None, warehouse: str | None) -> None:
-    """List the jobs of the warehouse."""
+    """List the jobs of the warehouse; rows are counted since a job began."""
+    from sqlstream.answering import JOBS
     from sqlstream.showing import show
 
-    columns = (
-        "job, status, version, watermark, rows_in, rows_out, started_at, pid, split_part(error, chr(10), 1) AS error"
-    )
-    show(f"SELECT {columns} FROM sqlstream.jobs ORDER BY job", "table", None, project, warehouse)
+    show(JOBS, "table", None, project, warehouse)
 
 
 @cli.command()
@@ -157,7 +157,7 @@ def _session(project: str | None, warehouse: str | None, settings: tuple[str, ..
     return Session(project, warehouse, conf, notice=lambda text: click.echo(text, err=True), load=load)
 
 
-def _compile(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[PlannedJob]:
+def _compile(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
     from sqlstream.errors import Source
     from sqlstream.project import read_source
 

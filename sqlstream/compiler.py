@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import Catalog, Function, Table, View
+from sqlstream.answering import Answer, WarehouseQuery, answer
+from sqlstream.catalog import VALUES, Catalog, Function, Table, View
 from sqlstream.connectors.inference import with_columns
 from sqlstream.connectors.options import check_sink, check_source, is_bounded, validate
 from sqlstream.connectors.python import implemented
@@ -27,7 +28,19 @@ from sqlstream.logical.rules import optimize
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
-from sqlstream.sql.nodes import CreateTable, CreateView, Drop, Insert, Select, SetOption, Statement
+from sqlstream.sql.nodes import (
+    CreateTable,
+    CreateView,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Reset,
+    Select,
+    SetOption,
+    Show,
+    Statement,
+)
 from sqlstream.sql.statements import parse_script
 
 
@@ -53,6 +66,16 @@ class PlannedJob:
         return isinstance(self.statement, Select)
 
     @property
+    def appends(self) -> bool:
+        """Whether it is INSERT .. VALUES: it adds its rows whenever it runs."""
+        return isinstance(self.statement, Insert) and self.statement.appends
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether all its rows stand in the query, so that this process can run it at once."""
+        return not self.physical.stages and all(s.table.connector == VALUES for s in self.physical.scans)
+
+    @property
     def bounded(self) -> bool:
         return all(is_bounded(s.table) for s in self.physical.scans)
 
@@ -66,6 +89,19 @@ class PlannedJob:
         return hashlib.sha256(self.plan_text.encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What EXPLAIN asks for: a job at a stage on its way. The job itself does not run."""
+
+    job: PlannedJob
+    stage: str
+
+
+# What a statement asks to be told, and all that a statement can ask to be done.
+Question: TypeAlias = Answer | WarehouseQuery | Explanation
+Compiled: TypeAlias = PlannedJob | Question
+
+
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
@@ -74,10 +110,13 @@ class Compiler:
         self.catalog = Catalog()
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
-        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
         self._binder: Binder | None = None
         self._jobs: dict[str, Insert | Select] = {}
         self._explicit: dict[str, Span] = {}
+        self._use_zone()
+
+    def _use_zone(self) -> None:
+        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
 
     def close(self) -> None:
         self._con.close()
@@ -95,8 +134,8 @@ class Compiler:
             self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions))
         return self._binder
 
-    def scripts(self, sources: Iterable[Source]) -> list[PlannedJob]:
-        """Compile scripts in order: definitions take effect, each INSERT or SELECT is returned as a job.
+    def scripts(self, sources: Iterable[Source]) -> list[Compiled]:
+        """Compile scripts in order: definitions take effect; jobs, and what SHOW and its like ask for, are returned.
 
         All of them are parsed before the first is bound.
         """
@@ -104,7 +143,11 @@ class Compiler:
         self._explicit.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
-        return [job for job in found if job is not None]
+        return [one for one in found if one is not None]
+
+    def jobs(self, sources: Iterable[Source]) -> list[PlannedJob]:
+        """Compile scripts and return their jobs alone."""
+        return [one for one in self.scripts(sources) if isinstance(one, PlannedJob)]
 
     def definitions(self, source: Source) -> None:
         """Compile a catalog file, which holds nothing but CREATE TABLE and CREATE VIEW."""
@@ -123,7 +166,7 @@ class Compiler:
                 )
             self.statement(statement)
 
-    def statement(self, statement: Statement) -> PlannedJob | None:
+    def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
         match statement:
             case CreateTable():
@@ -132,25 +175,35 @@ class Compiler:
                 validate(table)
                 self._define(table, statement)
             case CreateView():
-                self._define(bind_view(statement, self.binder), statement)
+                self._define(self._view(statement), statement)
             case Drop():
                 self._drop(statement)
             case SetOption():
                 self.options.set(statement.key.text, statement.value.value, statement.key.span, statement.value.span)
-                if statement.key.text.lower() == "table.local-time-zone":
-                    self._con.execute(f"SET TimeZone = '{statement.value.value}'")
-            case Insert():
-                return self._job(statement, bind_insert(statement, self.binder))
-            case Select():
-                return self._job(statement, bind_select(statement, self.binder, "result"))
+                self._use_zone()
+            case Reset():
+                self.options.reset(statement.key.text if statement.key else None, statement.span)
+                self._use_zone()
+            case Insert() | Select():
+                logical = self._bound(statement)
+                return self._job(statement, logical, self._name(statement, logical))
+            case Explain(statement=explained):
+                logical = self._bound(explained)
+                return Explanation(self._job(explained, logical, logical.table.name), statement.stage)
+            case Show() | Describe():
+                return answer(statement, self.binder)
             case _:
                 assert_never(statement)
         return None
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.relation(entry.name)
-        if existing is None:
+        if existing is None or (statement.or_replace and type(existing) is type(entry)):
             self.catalog.add(entry)
+        elif statement.or_replace:
+            kind = "TABLE" if isinstance(existing, Table) else "VIEW"
+            hint = f"Give it another name, or write DROP {kind} first."
+            raise BindError(f'"{entry.name}" is a {kind.lower()}', statement.name.span, hint=hint)
         elif not statement.if_not_exists and existing.definition != entry.definition:
             where = f" at {existing.span}" if existing.span else ""
             raise BindError(
@@ -158,6 +211,17 @@ class Compiler:
                 statement.name.span,
                 hint=f"Give it another name, or write DROP {'TABLE' if isinstance(existing, Table) else 'VIEW'} first.",
             )
+
+    def _view(self, statement: CreateView) -> View:
+        """Bind a view; one that is replaced is not there meanwhile, so that it cannot be read by itself."""
+        existing = self.catalog.views.get(statement.name.text.lower()) if statement.or_replace else None
+        if existing is not None:
+            self.catalog.drop(existing.name)
+        try:
+            return bind_view(statement, self.binder)
+        finally:
+            if existing is not None:
+                self.catalog.add(existing)
 
     def _drop(self, statement: Drop) -> None:
         existing = self.catalog.relation(statement.name.text)
@@ -174,7 +238,12 @@ class Compiler:
             hint = self.catalog.relation_hint(name)
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
-    def _job(self, statement: Insert | Select, logical: Sink) -> PlannedJob:
+    def _bound(self, statement: Insert | Select) -> Sink:
+        if isinstance(statement, Insert):
+            return bind_insert(statement, self.binder)
+        return bind_select(statement, self.binder, "result")
+
+    def _job(self, statement: Insert | Select, logical: Sink, name: str) -> PlannedJob:
         for node in walk(logical):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
@@ -186,7 +255,7 @@ class Compiler:
         optimized, rules = optimize(logical)
         assert isinstance(optimized, Sink)
         return PlannedJob(
-            name=self._name(statement, logical),
+            name=name,
             statement=statement,
             logical=logical,
             optimized=optimized,
@@ -196,6 +265,9 @@ class Compiler:
         )
 
     def _name(self, statement: Insert | Select, logical: Sink) -> str:
+        if isinstance(statement, Insert) and statement.appends:
+            # Every INSERT .. VALUES into a table is a further batch of one job.
+            return f"{logical.table.name}_values"
         explicit = self.options.text("pipeline.name")
         if isinstance(statement, Insert) and explicit:
             if (before := self._explicit.get(explicit.lower())) is not None:

@@ -7,25 +7,60 @@ full sentences.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Replacement(NamedTuple):
+    """Characters start..end of a source's text, which stand for written_start..written_end of what was written."""
+
+    start: int
+    end: int
+    written_start: int
+    written_end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named text: a file, or SQL given on the command line or from Python."""
+    """A named text: a file, or SQL given on the command line or from Python.
+
+    Where variables were replaced, `written` is the text before that: people see places in that one.
+    """
 
     name: str
     text: str
+    written: str | None = None
+    replacements: tuple[Replacement, ...] = ()
+
+    def as_written(self, start: int, end: int) -> tuple[int, int]:
+        """Return the range of the written text that a range of the text came from; a replacement came from all of its."""
+        return self._offset(start, lambda r: r.written_start), self._offset(end, lambda r: r.written_end, ends=True)
+
+    def _offset(self, offset: int, inside: Callable[[Replacement], int], ends: bool = False) -> int:
+        shift = 0
+        for replacement in self.replacements:
+            if offset < replacement.start + ends:
+                break
+            if offset < replacement.end + ends:
+                return inside(replacement)
+            shift = replacement.written_end - replacement.end
+        return offset + shift
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return the 1-based line and column of a character offset."""
-        before = self.text[:offset]
+        """Return the 1-based line and column of a character offset, as written."""
+        offset, _ = self.as_written(offset, offset)
+        before = self._shown[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
+    @property
+    def _shown(self) -> str:
+        return self.text if self.written is None else self.written
+
     def line(self, number: int) -> str:
-        """Return the text of the 1-based line, or nothing past the end."""
-        lines = self.text.split("\n")
+        """Return the text of the 1-based line as written, or nothing past the end."""
+        lines = self._shown.split("\n")
         return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
 
@@ -130,7 +165,8 @@ def caret_lines(span: Span) -> list[str]:
     """Render the place of a span: a pointer, the source line, carets (on the first line of a longer span)."""
     line, column = span.source.position(span.start)
     text = span.source.line(line)
-    width = max(1, min(span.end, span.start + len(text) - column + 1) - span.start)
+    start, end = span.source.as_written(span.start, span.end)
+    width = max(1, min(end, start + len(text) - column + 1) - start)
     gutter = " " * len(str(line))
     # A tab moves the caret as far as it moves the text.
     pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
@@ -140,6 +176,22 @@ def caret_lines(span: Span) -> list[str]:
         f" {line} | {text}",
         f"{gutter}  | {pad}{'^' * width}",
     ]
+
+
+_WIDTHS = {"8": "TINYINT", "16": "SMALLINT", "32": "INTEGER", "64": "BIGINT", "128": "HUGEINT"}
+
+
+def sql_types(text: str) -> str:
+    """Return a message of DuckDB's with types as SQL calls them.
+
+    >>> sql_types("Could not convert string 'INT32' to INT32")
+    "Could not convert string 'INT32' to INTEGER"
+    """
+
+    def named(found: re.Match[str]) -> str:
+        return found[1] + found[2] + _WIDTHS[found[3]]
+
+    return re.sub(r"\b(to |from |type )(U?)INT(8|16|32|64|128)\b(?!')", named, text)
 
 
 def nearest(name: str, existing: Iterable[str]) -> str | None:

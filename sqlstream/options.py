@@ -95,6 +95,8 @@ class Options:
         self.values: dict[str, str] = {}
         for key, value in (values or {}).items():
             self.set(key, value)
+        # What RESET goes back to.
+        self._given = dict(self.values)
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
         """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
@@ -107,6 +109,18 @@ class Options:
             except ValueError as e:
                 raise BindError(f'option "{key}": {e}', value_span) from None
         self.values[name] = value
+
+    def reset(self, key: str | None, span: Span | None = None) -> None:
+        """Give an option, or all of them, its value from before the first statement again."""
+        if key is None:
+            self.values = dict(self._given)
+            return
+        name = key if key.startswith("spark.") else key.lower()
+        if not name.startswith("spark.") and name not in OPTIONS:
+            raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+        self.values.pop(name, None)
+        if name in self._given:
+            self.values[name] = self._given[name]
 
     def copy(self) -> Options:
         copied = Options()

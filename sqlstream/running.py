@@ -17,27 +17,45 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sqlstream.compiler import PlannedJob
+from sqlstream.answering import Answer
+from sqlstream.compiler import Compiled, Explanation, PlannedJob, Question
 from sqlstream.errors import SqlStreamError
+from sqlstream.explaining import explained
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.session import Job, Session
+from sqlstream.showing import write_table
 
 LOG_SECONDS = 1.0
 REFRESH_SECONDS = 0.1
 
 
-def run_jobs(session: Session, planned: Sequence[PlannedJob], *, fresh: bool, debug: bool) -> None:
-    """Run jobs: a bounded one to its end before the next begins, unbounded ones together."""
+def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debug: bool) -> None:
+    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them."""
     stopping = threading.Event()
     unbounded: list[Job] = []
     with _stop_on_signals(stopping), _progress(session) as show:
         for job in planned:
             if stopping.is_set():
                 break
+            if not isinstance(job, PlannedJob):
+                _answer(session, job)
+                continue
             unbounded.append(session.start(job, fresh=fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
         _watch(unbounded, stopping, show, debug)
+
+
+def _answer(session: Session, question: Question) -> None:
+    if isinstance(question, Explanation):
+        session.output.write(explained(question.job, question.stage) + "\n")
+        return
+    relation = session.answer(question)
+    if isinstance(question, Answer) and question.columns[0].startswith("create "):
+        # The text of a statement, to be copied.
+        session.output.write("".join(f"{row[0]};\n" for row in question.rows))
+        return
+    write_table(relation, session.output)
 
 
 def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Progress, debug: bool) -> None:
@@ -133,13 +151,13 @@ class Progress:
         rate = self._rate(job, now)
         speed = f" ({rate:,.0f}/s)" if rate > 0 else ""
         return (
-            f"{job.name}: batch {totals.version}, {totals.rows_in:,} rows in{speed}, {totals.rows_out:,} out, "
+            f"{job.name}: batch {totals.version}, {totals.rows_in:,} rows in so far{speed}, {totals.rows_out:,} out, "
             f"watermark {watermark_text(totals.watermark)}{state}"
         )
 
     def _table(self, jobs: Sequence[Job], now: float) -> Table:
         table = Table(box=None, pad_edge=False)
-        for name in ("job", "batch", "rows in", "rows/s", "rows out", "watermark", "state"):
+        for name in ("job", "batch", "total in", "rows/s", "total out", "watermark", "state"):
             table.add_column(name, justify="left" if name in ("job", "watermark", "state") else "right")
         for job in jobs:
             totals = job.progress
@@ -175,6 +193,9 @@ class _Above(io.TextIOBase):
 
     def __init__(self, console: Console):
         self._console = console
+
+    def isatty(self) -> bool:
+        return True
 
     def write(self, text: str) -> int:
         self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)

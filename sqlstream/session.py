@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import difflib
 import io
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, assert_never
 
 import duckdb
+import pyarrow as pa
 
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.answering import Answer, WarehouseQuery
+from sqlstream.catalog import VALUES
+from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
 from sqlstream.connectors.file_sink import discard
 from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
+from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
 from sqlstream.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
@@ -23,6 +28,8 @@ from sqlstream.output import RowPrinter
 from sqlstream.project import Project, find_project, load_project
 from sqlstream.queries import query
 from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.feed import check_input
+from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import JobRecord, effective_status, read_record, read_status, write_record
@@ -78,12 +85,13 @@ class Job:
         self._run.join(timeout)
         if self._run.is_alive():
             return False
-        self._release()
+        self.release()
         if self._run.error is not None:
             raise self._run.error
         return True
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Give back what the job holds; it has ended."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -118,26 +126,45 @@ class Session:
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
+        # The jobs of INSERT .. VALUES: a second one must keep what the first one wrote, --fresh or not.
+        self._appended: set[str] = set()
         if load:
             load_project(self.project, self.compiler)
 
     # -- statements
 
-    def sql(self, text: str, *, fresh: bool = False) -> Job | None:
-        """Run statements; return the last job that they started, without waiting for it: see `Job.wait`.
+    def sql(self, text: str, *, fresh: bool = False) -> Job | duckdb.DuckDBPyRelation | None:
+        """Run statements; return what the last of them gives: a job, not waited for (see `Job.wait`), or a relation.
 
-        Where there are several jobs, a bounded one has ended before the next begins.
+        Jobs come from INSERT and SELECT, relations from SHOW, DESCRIBE and EXPLAIN. Where there are several jobs, a
+        bounded one has ended before the next begins; one of nothing but VALUES has always ended.
         """
-        job = None
-        planned = self.compile(Source("sql", text))
-        for number, one in enumerate(planned, 1):
-            job = self.start(one, fresh=fresh)
-            if one.bounded and number < len(planned):
+        result: Job | duckdb.DuckDBPyRelation | None = None
+        compiled = self.compile(Source("sql", text))
+        for number, one in enumerate(compiled, 1):
+            if not isinstance(one, PlannedJob):
+                result = self.answer(one)
+                continue
+            result = job = self.start(one, fresh=fresh)
+            if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
-        return job
+        return result
 
-    def compile(self, source: Source) -> list[PlannedJob]:
-        """Parse and bind a script; definitions take effect, jobs are returned and not yet started."""
+    def answer(self, question: Question) -> duckdb.DuckDBPyRelation:
+        """Return what SHOW, DESCRIBE or EXPLAIN asks for, as a relation."""
+        match question:
+            case WarehouseQuery(sql):
+                return self.query(sql)
+            case Explanation(job, stage):
+                lines = explained(job, stage).splitlines()
+                return answer_relation(Answer(("plan",), tuple((line,) for line in lines)))
+            case Answer():
+                return answer_relation(question)
+            case _:
+                assert_never(question)
+
+    def compile(self, source: Source) -> list[Compiled]:
+        """Parse and bind a script; definitions take effect, jobs and questions are returned and wait for their turn."""
         return self.compiler.scripts([source])
 
     def register(self, function: Callable[..., Any], **options: Any) -> None:
@@ -159,18 +186,24 @@ class Session:
             self._queries += 1
         name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
         paths = self.warehouse.job(name)
-        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock())
+        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
-            if fresh:
+            if fresh and name not in self._appended:
                 self._discard(name)
             record = read_record(self.warehouse.fs, paths)
-            if record is not None and self._is_done(planned, record):
+            if planned.appends:
+                self._appended.add(name)
+                _check_appended(planned, record)
+            if record is not None and not planned.appends and self._is_done(planned, record):
                 lock.release()
                 job = Job(name)
             else:
                 run = self._run(planned, name, record)
                 job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
                 run.start()
+                if planned.is_immediate:
+                    # It has ended; the next INSERT .. VALUES may come before anybody waits for this one.
+                    job.release()
         except BaseException:
             lock.release()
             if planned.is_query:
@@ -203,9 +236,22 @@ class Session:
         return True
 
     def _run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
+        if not planned.is_immediate:
+            return self._spark_run(planned, name, record)
+        functions = self.compiler.catalog.functions.values()
+        job = worker_job(planned, self.project.warehouse, (0,), functions, name=name)
+        if record is None:
+            write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
+        printer = self._printer(job)
+        return ImmediateRun(job, printer.print_files if printer else None)
+
+    def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         from sqlstream.spark.labels import spread_labels
         from sqlstream.spark.runner import JobRun, Settings
 
+        if record is None:
+            # One that goes on may have read all that it needs.
+            check_input(planned.physical.scans, self.project.root)
         spark = self._start_spark(planned).newSession()
         partitions = record.partitions if record else planned.options.parallelism
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
@@ -241,8 +287,11 @@ class Session:
 
     def _start_spark(self, planned: PlannedJob) -> Any:
         if self._spark is None:
+            from sqlstream.spark.java import find_java
             from sqlstream.spark.jvm import start_spark
 
+            # What is wrong with the machine or the input is said before anything is started.
+            find_java()
             self.notice("starting Spark ...")
             options = planned.options
             conf = options.spark
@@ -343,7 +392,57 @@ class Session:
         self.close()
 
 
+def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
+    """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
+    sink = planned.physical.sink
+    if record is None or (record.sink.columns == sink.columns and all(s.table == VALUES for s in record.scans)):
+        return
+    raise UsageError(
+        f'job "{planned.name}" exists, and writes other columns',
+        planned.statement.span,
+        detail=f"It writes {', '.join(f'{name} {type}' for name, type in record.sink.columns)}.",
+        hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
+    )
+
+
+def answer_relation(answer: Answer) -> duckdb.DuckDBPyRelation:
+    """Return an answer as a relation of text columns."""
+    columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))
+
+
+# Of a long difference the first so many lines are shown, and of a long line what differs.
+_DIFFERENCES = 6
+_LINE = 120
+
+
 def difference(before: str, after: str) -> str:
-    """Return the lines in which two plans differ."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "the job's", "yours", lineterm="", n=0)
-    return "\n".join(line for line in lines if not line.startswith("@@"))
+    """Return the lines in which two plans differ: the first few, long ones cut to where they differ."""
+    old, new = before.splitlines(), after.splitlines()
+    lines = []
+    for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            continue
+        pairs = itertools.zip_longest(old[a:b], new[c:d], fillvalue="")
+        for ours, theirs in pairs:
+            start = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), 0)
+            lines += [f"-{_excerpt(ours, start)}"] if ours else []
+            lines += [f"+{_excerpt(theirs, start)}"] if theirs else []
+    more = len(lines) - _DIFFERENCES
+    return "\n".join(
+        ["--- the job's", "+++ yours", *lines[:_DIFFERENCES], *([f"({more} more lines differ)"] if more > 0 else [])]
+    )
+
+
+def _excerpt(line: str, start: int) -> str:
+    """Return a line, or of a long one the part from shortly before a place on.
+
+    >>> _excerpt("x" * 150 + " AS y", 151)
+    '...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx AS y'
+    """
+    if len(line) <= _LINE:
+        return line
+    first = max(0, start - _LINE // 3)
+    part = line[first : first + _LINE]
+    return f"{'...' if first else ''}{part}{'...' if first + _LINE < len(line) else ''}"

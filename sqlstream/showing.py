@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
+import io
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 from uuid import UUID
 
 import duckdb
@@ -30,7 +31,7 @@ def show(sql: str, form: str, output: str | None, project: str | None, warehouse
     relation = open_project_query(find_project(project, warehouse), sql)
     with _stream(output) as stream:
         try:
-            {"table": _table, "csv": _csv, "json": _json}[form](relation, stream)
+            {"table": write_table, "csv": _csv, "json": _json}[form](relation, stream)
         except (duckdb.Error, OSError) as e:
             raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
 
@@ -59,7 +60,8 @@ def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
     yield from _values(relation.project(", ".join(f'CAST("{name}" AS VARCHAR)' for name in names)))
 
 
-def _table(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase) -> None:
+    """Write a relation's rows as a table for people."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -72,15 +74,28 @@ def _table(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
         table.add_row(*("NULL" if v is None else v for v in row))
         count += 1
     # A pipe has no width: a line per row, however long.
-    console = Console(file=stream, highlight=False, markup=False, width=None if stream.isatty() else PIPE_WIDTH)
+    console = Console(
+        file=cast(TextIO, stream), highlight=False, markup=False, width=None if stream.isatty() else PIPE_WIDTH
+    )
     console.print(table)
     console.print(f"({count} row{'' if count == 1 else 's'})")
 
 
 def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(relation.columns)
-    writer.writerows(_texts(relation))
+    for row in itertools.chain([relation.columns], _texts(relation)):
+        stream.write(",".join(map(_csv_cell, row)) + "\n")
+
+
+def _csv_cell(value: str | None) -> str:
+    """Return a value as CSV has it: NULL is nothing, an empty text is quoted, as DuckDB and PostgreSQL write them.
+
+    >>> [_csv_cell(value) for value in (None, "", "a", 'a "b", c')]
+    ['', '""', 'a', '"a ""b"", c"']
+    """
+    if value is None:
+        return ""
+    plain = value and not any(character in value for character in ',"\r\n')
+    return value if plain else '"' + value.replace('"', '""') + '"'
 
 
 def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
@@ -39,11 +39,13 @@ from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.immediate import values_splits
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import write_record
@@ -51,8 +53,9 @@ from sqlstream.storage.manifests import newest_manifest
 from sqlstream.storage.query import open_query, translate
 from sqlstream.storage.segments import quote_name, quote_text
 
-# Rows as tuples in the order of the physical columns (text is cast to the column's type), or an Arrow table.
-Rows: TypeAlias = Iterable[Sequence[Any]] | pa.Table
+# Rows as tuples in the order of the physical columns, or as mappings by name (text is cast to the column's type); or an
+# Arrow table.
+Rows: TypeAlias = Iterable[Sequence[Any] | Mapping[str, Any]] | pa.Table
 
 
 class Stream:
@@ -88,10 +91,10 @@ class Stream:
         """Run further statements."""
         for statement in parse_script(Source(name, text)):
             planned = self.compile(statement)
-            if planned is not None:
+            if isinstance(planned, PlannedJob):
                 self._start(planned)
 
-    def compile(self, statement: Statement) -> PlannedJob | None:
+    def compile(self, statement: Statement) -> Compiled | None:
         """Compile a statement as a session does, except that a table which nobody writes is fed by `batch`."""
         return self._fed.compile(statement)
 
@@ -100,7 +103,9 @@ class Stream:
         job = worker_job(planned, self.warehouse, labels, self._functions, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
-        self.runs[planned.name.lower()] = LocalRun(job)
+        self.runs[planned.name.lower()] = run = LocalRun(job)
+        if splits := values_splits(job):
+            run.batch(splits, {}, self.now)
         self.pull()
 
     def batch(self, table: str, rows: Rows) -> None:
@@ -206,14 +211,14 @@ class FedTables:
         self._declared: dict[str, Table] = {}
         self._written: set[str] = set()
 
-    def compile(self, statement: Statement) -> PlannedJob | None:
+    def compile(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable() | Drop():
                 self._declare_again(statement.name.text)
             case Insert():
                 self._declare_again(statement.target.text)
         planned = self._compiler.statement(statement)
-        if planned is not None:
+        if isinstance(planned, PlannedJob):
             self._written.add(planned.physical.sink.table.name.lower())
         if isinstance(statement, CreateTable):
             self._feed(statement.name.text)
@@ -366,19 +371,47 @@ def _followed(table: Table) -> Table:
     return replace(table, options={**table.options, "source.monitor-interval": "0 s"})
 
 
-def write_rows(table: Table, rows: Iterable[Sequence[Any]], path: str) -> None:
+def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:
     """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
     columns = table.physical
-    given = [tuple(row) for row in rows]
-    for row in given:
-        if len(row) != len(columns):
-            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {row}')
+    given = [_row(table, row) for row in rows]
     names = ", ".join(quote_name(c.name) for c in columns)
     marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
     nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
     source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
     values = [v for row in given for v in row]
-    _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+    try:
+        _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+    except duckdb.Error as e:
+        raise _misfit(table, given) or e from None
+
+
+def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
+    columns = table.physical
+    if not isinstance(row, Mapping):
+        if len(row) != len(columns):
+            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {tuple(row)}')
+        return tuple(row)
+    by_name = {name.lower(): value for name, value in row.items()}
+    known = [c.name for c in columns]
+    for name in row:
+        if name.lower() not in {k.lower() for k in known}:
+            hint = missing("column", name, known)
+            raise BindError(f'column "{name}" does not exist in table "{table.name}": {dict(row)}', hint=hint)
+    return tuple(by_name.get(name.lower()) for name in known)
+
+
+def _misfit(table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
+    """Return the error for the first value that its column cannot hold."""
+    for number, row in enumerate(rows, 1):
+        for column, value in zip(table.physical, row, strict=True):
+            try:
+                _connection().execute(f"SELECT CAST(? AS {column.type})", [value])
+            except duckdb.Error as e:
+                message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
+                return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")
+    return None
 
 
 def _microseconds(time: int | str) -> int:

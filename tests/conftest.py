@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from golden import Case, InProcess, Record, Runner, parse, run, updated
+from golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
 from slt_functions import FUNCTIONS
 
 
@@ -43,10 +42,6 @@ class Script(pytest.File):
                 self.path.write_text(new)
 
 
-class Different(Exception):
-    """A case did not show what it should."""
-
-
 class CaseItem(pytest.Item):
     """A case of a golden script."""
 
@@ -62,17 +57,12 @@ class CaseItem(pytest.Item):
         return InProcess(FUNCTIONS)
 
     def runtest(self) -> None:
-        runner = self.runner()
         script = self.parent
         assert isinstance(script, Script)
-        try:
-            for record, shown in run(self.case, runner):
-                script.shown.append((record, shown))
-                if shown != record.expected and not self.config.getoption("update"):
-                    difference = difflib.unified_diff(record.expected, shown, "expected", "shown", lineterm="", n=99)
-                    raise Different(f"{self.path}:{record.line}\n" + "\n".join(difference))
-        finally:
-            runner.close()
+        for record, shown in shown_by(self.case, self.runner()):
+            script.shown.append((record, shown))
+            if not self.config.getoption("update"):
+                compare(self.path, record, shown)
 
     def repr_failure(self, info: pytest.ExceptionInfo[BaseException]) -> str:  # type: ignore[override]
         if isinstance(info.value, Different):

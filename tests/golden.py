@@ -12,7 +12,9 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     state <operator>     the operator's view, with the names of its columns
     output [<job>]       what a job that prints has printed
     explain [<stage>]    the plan of the SQL
+    answer               what SHOW or DESCRIBE says
     error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
+    in-process           what follows shows the runner's own clock: the case is not for Spark
 
 Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-01, in rows as in results.
 """
@@ -20,6 +22,7 @@ Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-
 from __future__ import annotations
 
 import csv
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,14 +30,31 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from sqlstream.answering import Answer
+from sqlstream.compiler import PlannedJob
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 
 DAY = date(2026, 1, 1)
-VERBS = ("statement", "batch", "tick", "finish", "restart", "query", "state", "output", "explain", "error")
+VERBS = (
+    "statement",
+    "batch",
+    "tick",
+    "finish",
+    "restart",
+    "query",
+    "state",
+    "output",
+    "explain",
+    "answer",
+    "error",
+    "in-process",
+)
 _VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
+# What `batch` wrote has a name that nobody knows before.
+_FED = re.compile(r'file "[^"]*\.parquet"')
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
 
 Row = tuple[Any, ...]
@@ -58,6 +78,9 @@ class Runner(Protocol):
     def output(self, job: str | None) -> list[Row]: ...
 
     def explain(self, sql: str, stage: str) -> str: ...
+
+    def in_process(self) -> None: ...
+    def answer(self, sql: str) -> list[Row]: ...
 
     def close(self) -> None: ...
 
@@ -92,7 +115,15 @@ class InProcess:
 
     def explain(self, sql: str, stage: str) -> str:
         planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
-        return "\n".join(explained(job, stage) for job in planned if job is not None)
+        return "\n".join(explained(job, stage) for job in planned if isinstance(job, PlannedJob))
+
+    def answer(self, sql: str) -> list[Row]:
+        [asked] = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        assert isinstance(asked, Answer)
+        return [asked.columns, *asked.rows]
+
+    def in_process(self) -> None:
+        """It is."""
 
     def close(self) -> None:
         self.stream.close()
@@ -162,9 +193,28 @@ def run(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
                 execute(Record(record.line, verb, argument, record.body), runner)
                 shown = ["no error"]
             except SqlStreamError as error:
-                shown = error.render().splitlines()
+                shown = _FED.sub('file "fed"', error.render()).splitlines()
         if shown is not None:
             yield record, shown
+
+
+class Different(Exception):
+    """A case did not show what it should."""
+
+
+def compare(path: Path, record: Record, shown: list[str]) -> None:
+    """Raise Different unless a record shows what it should."""
+    if shown != record.expected:
+        difference = difflib.unified_diff(record.expected, shown, "expected", "shown", lineterm="", n=99)
+        raise Different(f"{path}:{record.line}\n" + "\n".join(difference))
+
+
+def shown_by(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
+    """Run a case as `run` does, and close the runner."""
+    try:
+        yield from run(case, runner)
+    finally:
+        runner.close()
 
 
 def execute(record: Record, runner: Runner) -> list[str] | None:
@@ -189,10 +239,16 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
             view = f"state.{argument if '.' in argument else f'{_job_of(argument, runner)}.{argument}'}"
             names = ", ".join(str(row[0]) for row in runner.query(f"DESCRIBE FROM {view}"))
             return [names, *sorted(map(written, runner.query(f"FROM {view}")))]
+        case "in-process":
+            runner.in_process()
         case "output":
             return sorted(map(written, runner.output(argument or None)))
         case "explain":
             return runner.explain(text, argument or "optimized").splitlines()
+        case "answer":
+            rows = runner.answer(text)
+            # The text of a definition has lines of its own.
+            return str(rows[1][0]).splitlines() if rows[0][0].startswith("create ") else list(map(written, rows))
         case verb:
             raise SyntaxError(f"line {record.line}: no such verb: {verb}")
     return None

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import duckdb
 import pytest
 from golden import Row
+from pyspark.errors import StreamingQueryException
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler import PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import JobError, Source
+from sqlstream.functions.duck import recover
 from sqlstream.session import Job, Session
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import FedTables, write_rows
@@ -49,13 +52,30 @@ class OnSpark:
     def statement(self, sql: str) -> None:
         for statement in parse_script(Source("sql", sql)):
             planned = self.tables.compile(statement)
-            if planned is not None:
+            if isinstance(planned, PlannedJob):
                 if planned.is_query:
                     pytest.skip("what a bare SELECT prints is compared in process")
                 if any(s.table.connector is None for s in planned.physical.scans):
                     pytest.skip("when a job sees what another one wrote is compared in process")
+                job = self._start(planned)
+                if planned.is_immediate:
+                    self._ended(job)
+                    continue
                 self.planned.append(planned)
-                self.jobs.append(self._start(planned))
+                self.jobs.append(job)
+                if any(s.table.connector == VALUES for s in planned.physical.scans):
+                    # The first batch is what stands in the query.
+                    self._wait(job, lambda job=job: job.progress.rows_in > 0)
+                    job._run._query.processAllAvailable()
+
+    @staticmethod
+    def _ended(job: Job) -> None:
+        try:
+            job.wait()
+        except JobError as error:
+            # In process a job's error does not name the job.
+            error.kind = JobError.kind
+            raise
 
     def _start(self, planned: PlannedJob) -> Job:
         job = self.session.start(planned)
@@ -76,13 +96,28 @@ class OnSpark:
         os.replace(written, os.path.join(declared.options["path"], os.path.basename(written)))
         for job, count in zip(self.jobs, expected, strict=True):
             self._wait(job, lambda job=job, count=count: job.progress.rows_in >= count)
-            # The batch without rows, in which windows close.
+            self._settle(job)
+
+    def _settle(self, job: Job) -> None:
+        """Wait for the batch without rows, in which windows close."""
+        try:
             job._run._query.processAllAvailable()
+        except StreamingQueryException:
+            self._ended(job, SECONDS)
+
+    @staticmethod
+    def _ended(job: Job, seconds: float) -> bool:
+        """Tell whether a job has ended; raise the error that ended it as the runner in process words it."""
+        try:
+            return job.wait(seconds)
+        except JobError as error:
+            error.kind, error.log_file = "job failed", None
+            raise
 
     def _wait(self, job: Job, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + SECONDS
         while not done():
-            if job.wait(0.02) and not done():
+            if self._ended(job, 0.02) and not done():
                 raise AssertionError(f'job "{job.name}" ended early')
             assert time.monotonic() < deadline, f'job "{job.name}" takes too long'
 
@@ -105,16 +140,25 @@ class OnSpark:
         self.jobs = [self._start(planned) for planned in self.planned]
         for job in self.jobs:
             self._wait(job, lambda job=job: job._run._query is not None)
-            job._run._query.processAllAvailable()
+            self._settle(job)
 
     def query(self, sql: str) -> list[Row]:
-        return self.session.query(sql).fetchall()
+        try:
+            return self.session.query(sql).fetchall()
+        except duckdb.Error as error:
+            raise recover(error) or error from error
 
     def output(self, job: str | None) -> list[Row]:
         pytest.skip("what a job prints is compared in process")
 
     def explain(self, sql: str, stage: str) -> str:
         pytest.skip("plans are compared in process")
+
+    def in_process(self) -> None:
+        pytest.skip("it shows the clock of the runner in process")
+
+    def answer(self, sql: str) -> list[Row]:
+        pytest.skip("answers about the catalog are compared in process")
 
     def close(self) -> None:
         for job in self.jobs:

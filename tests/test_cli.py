@@ -129,3 +129,88 @@ def test_only_the_public_names_are_there() -> None:
         "TYPE_CHECKING",
         "Any",
     }
+
+
+def test_statements_that_need_no_spark(project: Path) -> None:
+    # Without a Java: what can be answered or written by this process alone.
+    script = """
+        CREATE TABLE t (a INT, b STRING);
+        INSERT INTO t VALUES (1, 'x'), (2, NULL);
+        SHOW TABLES LIKE 't';
+        DESCRIBE t;
+        SHOW CREATE TABLE t;
+        EXPLAIN LOGICAL SELECT k FROM events;
+        VALUES (7, 'seven');
+        SHOW JOBS
+    """
+    first = run(project, "run", "-e", script, path="/usr/bin/nothing")
+    assert first.returncode == 0, first.stderr
+    shown = [" ".join(line.split()) for line in first.stdout.splitlines()]
+    for line in ("t warehouse", "a INTEGER true NULL NULL NULL", '"a" INTEGER,', "-- job result (bounded)"):
+        assert line in shown
+    assert "+I | 7 | seven" in shown
+    assert any(line.startswith("t_values FINISHED 0 infinity 2 2") for line in shown)
+    assert "starting Spark" not in first.stderr
+    again = run(project, "run", "-e", script, path="/usr/bin/nothing")
+    assert again.returncode == 0, again.stderr
+    query = "SELECT a, b, count(*) AS n FROM t GROUP BY ALL ORDER BY a"
+    assert run(project, "query", query, "--format", "csv").stdout == "a,b,n\n1,x,2\n2,,2\n"
+    # --fresh discards what earlier runs inserted, and not what this one did.
+    twice = "CREATE TABLE t (a INT, b STRING); INSERT INTO t VALUES (5, 'y'); INSERT INTO t VALUES (6, 'z')"
+    assert run(project, "run", "--fresh", "-e", twice).returncode == 0
+    assert run(project, "query", "FROM t ORDER BY a", "--format", "csv").stdout == "a,b\n5,y\n6,z\n"
+
+
+def test_insert_values_into_a_table_that_has_other_columns_now(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    changed = run(project, "run", "-e", "CREATE TABLE t (a INT, b INT); INSERT INTO t VALUES (1, 2)")
+    assert changed.returncode == 2
+    assert 'job "t_values" exists, and writes other columns' in changed.stderr
+    assert 'hint: Delete it and the rows that it wrote: sqlstream drop "t_values".' in changed.stderr
+
+
+def test_answers_as_relations(project: Path) -> None:
+    with sqlstream.Session(str(project), notice=lambda text: None) as session:
+        relation = session.sql("SHOW COLUMNS FROM events LIKE 'ts'")
+        assert relation.columns[:2] == ["name", "type"]
+        assert [row[:2] for row in relation.fetchall()] == [("ts", "TIMESTAMP")]
+        assert session.sql("SHOW VIEWS").fetchall() == []
+        assert session.sql("EXPLAIN SELECT k FROM events").fetchall()[0] == ("-- job result (bounded)",)
+        job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
+        assert (job.status, job.progress.rows_out) == ("FINISHED", 2)
+        assert session.sql("INSERT INTO t VALUES (3)").progress.rows_out == 3
+        with pytest.raises(sqlstream.SqlStreamError, match="cannot hold 99999999999"):
+            session.sql("INSERT INTO t VALUES (99999999999)")
+        session.sql("INSERT INTO t VALUES (4)")
+        assert sorted(session.query("FROM t").fetchall()) == [(1,), (2,), (3,), (4,)]
+        assert session.sql("SHOW JOBS").fetchall()[0][:2] == ("t_values", "FINISHED")
+
+
+def test_null_and_an_empty_text_differ_in_csv(project: Path) -> None:
+    query = """SELECT NULL AS a, '' AS b, 'x' AS c, 'say "y", z' AS "d,e", 5 AS n"""
+    shown = run(project, "query", query, "--format", "csv").stdout
+    assert shown == 'a,b,c,"d,e",n\n,"",x,"say ""y"", z",5\n'
+
+
+def test_a_missing_folder_and_a_missing_java_are_found_before_spark_starts(project: Path) -> None:
+    missing_folder = run(project, "run", "-e", "SELECT k FROM events")
+    assert missing_folder.returncode == 2
+    assert missing_folder.stderr.startswith('error: table "events": no file or directory matches')
+    (project / "events").mkdir()
+    # No Java of ours, and none of Homebrew's on the machine that runs this.
+    no_java = run(project, "run", "-e", "SELECT k FROM events", path="/usr/bin/nothing")
+    assert "starting Spark" not in no_java.stderr
+    assert no_java.stderr.startswith("error: Spark needs Java")
+
+
+def test_a_dropped_job_leaves_nothing(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    assert run(project, "drop", "t_values").returncode == 0
+    assert [str(p.relative_to(project)) for p in (project / "warehouse").rglob("*") if p.is_file()] == []
+    assert list((project / "warehouse" / "jobs").iterdir()) == []
+    assert list((project / "warehouse" / "sessions").iterdir()) == []
+
+
+def test_jobs_are_counted_since_they_began(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    assert "total_rows_in" in run(project, "jobs").stdout

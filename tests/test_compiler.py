@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.answering import Answer
+from sqlstream.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, Source
 from sqlstream.functions.declare import declare
 from sqlstream.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
+from sqlstream.session import difference
 from sqlstream.storage.jobs import JobRecord
 
 TABLES = """
@@ -118,3 +120,47 @@ def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compi
     assert (operator.name, operator.kind, operator.key_columns) == ("hot", "window_aggregate", ("k",))
     assert [name for name, _ in operator.view_columns] == ["k", "window_start", "window_end", "window_time", "n"]
     assert record.sink.table == "out"
+
+
+def test_explain_does_not_take_a_name() -> None:
+    compiler = Compiler()
+    text = "CREATE TABLE t (a INT); EXPLAIN INSERT INTO t SELECT * FROM (VALUES (1)); INSERT INTO t SELECT * FROM (VALUES (1))"
+    explanation, job = compiler.scripts([Source("x", text)])
+    assert isinstance(explanation, Explanation)
+    assert isinstance(job, PlannedJob)
+    assert (explanation.job.name, job.name) == ("t", "t")
+
+
+def test_reset_goes_back_to_what_was_given() -> None:
+    compiler = Compiler(Options({"parallelism.default": "3"}))
+    text = "SET 'parallelism.default' = '7'; SET 'sqlstream.memory' = '2 GB'; RESET 'parallelism.default'"
+    compiler.scripts([Source("x", text)])
+    assert (compiler.options.parallelism, compiler.options.memory) == (3, "2 gb")
+    compiler.scripts([Source("x", "RESET")])
+    assert compiler.options.memory == Options().memory
+
+
+def test_a_long_difference_is_cut_to_what_differs() -> None:
+    before = ["Sink out", *(f"  Project {i}" for i in range(10)), f"  Filter {'a' * 300}1{'b' * 300}", "  Scan t"]
+    after = [*before[:-2], f"  Filter {'a' * 300}2{'b' * 300}", "  Scan t"]
+    shown = difference("\n".join(before), "\n".join(after)).splitlines()
+    assert shown[:2] == ["--- the job's", "+++ yours"]
+    assert [line[:1] for line in shown[2:]] == ["-", "+"]
+    assert "a1b" in shown[2]
+    assert "a2b" in shown[3]
+    assert max(map(len, shown)) < 140
+    other = [f"  Project {i + 100}" for i in range(10)]
+    assert difference("\n".join(before), "\n".join([before[0], *other, *before[11:]])).endswith(
+        "(14 more lines differ)"
+    )
+
+
+def test_show_functions_lists_those_of_the_project() -> None:
+    def shorten(text: str, length: int) -> str:
+        return text[:length]
+
+    compiler = Compiler()
+    compiler.add_functions([declare(shorten)])
+    [answer] = compiler.scripts([Source("x", "SHOW FUNCTIONS LIKE 'SHORT%'")])
+    assert isinstance(answer, Answer)
+    assert [row[:3] for row in answer.rows] == [("shorten", "(VARCHAR, BIGINT)", "VARCHAR")]

@@ -139,3 +139,16 @@ def test_state_survives_more_versions_than_are_kept() -> None:
         assert len(stream.rows()) == len(
             {(w, k) for w in range(26) for k in [x % 7 for x in range(w * 10, w * 10 + 10)]}
         )
+
+
+def test_a_value_that_does_not_fit_its_column() -> None:
+    script = "CREATE TABLE t (id INT, at TIMESTAMP); CREATE TABLE out (id INT); INSERT INTO out SELECT id FROM t"
+    with Stream(script) as stream:
+        with pytest.raises(BindError) as caught:
+            stream.batch("t", [(1, "2026-01-01 10:00:00"), (2, "yesterday")])
+        assert caught.value.message == 'row 2 for table "t": column "at" cannot hold \'yesterday\' (TIMESTAMP)'
+        stream.batch("t", [{"ID": 3}, {"at": None, "id": 4}])
+        assert sorted(stream.rows("out")) == [(3,), (4,)]
+        with pytest.raises(BindError, match='column "idd" does not exist in table "t"') as caught:
+            stream.batch("t", [{"idd": 3}])
+        assert caught.value.hint == 'did you mean "id"?'

@@ -71,7 +71,7 @@ class Context:
 
 def new_position(table: Table, data: bytes | None = None) -> Position:
     """Return the position of a table that was not read yet, or the one that `to_bytes` wrote."""
-    kind = Seen if table.connector == "filesystem" else Offsets
+    kind = Seen if table.connector in ("filesystem", "values") else Offsets
     return kind() if data is None else kind.from_bytes(data)
 
 

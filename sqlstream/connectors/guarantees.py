@@ -26,6 +26,7 @@ SOURCES: Mapping[str, Guarantee] = {
     "datagen": Guarantee("exactly once", "a row is made of its number again"),
     "nexmark": Guarantee("exactly once", "an event is made of its number again"),
     "python": Guarantee("exactly once", "if `read` gives the same rows for the same positions"),
+    "values": Guarantee("exactly once", "the rows stand in the query"),
     "socket": Guarantee("at most once", "what was received is kept, but lines sent while the job is down are lost"),
 }
 # How often a row that was read may appear in the sink.

@@ -21,7 +21,7 @@ def with_columns(statement: CreateTable, project: str) -> CreateTable:
 
     `project` is where relative paths start. Raises BindError when the source does not tell its columns.
     """
-    if any(c.type is not None and c.metadata is None for c in statement.columns):
+    if statement.like is not None or any(c.type is not None and c.metadata is None for c in statement.columns):
         return statement
     options = {key: value.value for key, value in statement.options.items()}
     match options.get("connector"):

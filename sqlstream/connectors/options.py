@@ -10,7 +10,7 @@ from sqlstream.connectors.datagen import Generator
 from sqlstream.connectors.file_sink import check_path
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.python import kind
-from sqlstream.errors import BindError, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import METADATA, validate_format, validate_options
 from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
 
@@ -29,6 +29,9 @@ def validate(table: Table) -> None:
     _validate_columns(table)
     match table.connector:
         case None:
+            if typed := nearest("connector", list(table.options)):
+                message = f'table "{table.name}": option "{typed}" does not exist'
+                raise BindError(message, table.span, hint='did you mean "connector"?')
             for name in table.options:
                 if name not in _WAREHOUSE:
                     raise BindError(
@@ -140,7 +143,7 @@ def check_source(table: Table, span: Span | None) -> None:
                 span,
                 hint="Leave out PRIMARY KEY; a job reads the rows in the order in which they were appended.",
             )
-        case None | "filesystem" | "datagen" | "nexmark" | "socket":
+        case None | "filesystem" | "values" | "datagen" | "nexmark" | "socket":
             return
         case "python" if issubclass(kind(table), Source):
             return

@@ -14,6 +14,7 @@ from sqlstream.connectors.socket import SocketDiscovery
 from sqlstream.connectors.splits import Offsets
 from sqlstream.connectors.tables import TableDiscovery
 from sqlstream.storage.files import FileDiscovery, Seen
+from sqlstream.storage.values import ValuesDiscovery
 
 
 def open_discovery(table: Table, position: Position, context: Context) -> Discovery:
@@ -22,6 +23,9 @@ def open_discovery(table: Table, position: Position, context: Context) -> Discov
         case "filesystem":
             assert isinstance(position, Seen)
             return FileDiscovery.of(table, project=context.project, parallelism=context.parallelism, seen=position)
+        case "values":
+            assert isinstance(position, Seen)
+            return ValuesDiscovery(position)
     assert isinstance(position, Offsets)
     match table.connector:
         case None:

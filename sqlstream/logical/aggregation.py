@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import chain
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder
+from sqlstream.logical.grouping import grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
 from sqlstream.logical.nodes import (
     AggregateItem,
+    Expand,
     Expression,
     Filter,
     Item,
@@ -20,14 +21,19 @@ from sqlstream.logical.nodes import (
     Project,
     WindowAggregate,
     WindowColumns,
+    WindowRank,
     quote,
     schema,
     window_columns,
 )
+from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, unique
+from sqlstream.logical.window_tables import tells_windows_apart
 from sqlstream.sql.dialect import to_duckdb
 
 Projections = list[tuple[str, exp.Expr]]
+# The column that says which grouping set a row is for.
+SET = "_grouping_set"
 _NEED_WINDOW = "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)."
 
 
@@ -40,34 +46,56 @@ class Aggregation:
         self.taken: set[str] = set()
         # The output name of the select item being bound, where that is an aggregate call.
         self.output: str | None = None
+        # The conditions under which keys are in a row's grouping set, by the keys' SQL; keys that are in every set.
+        self.sets: dict[str, str] = {}
+        self.plain: dict[str, str] = {}
+        self.ranks = Ranks(node)
 
-    def bind(self, group: exp.Expr | None, having: exp.Expr | None, select: exp.Select) -> Node:
-        """Return the plan of the block: an aggregate, HAVING as a filter over it, the select list on top."""
+    def bind(self, group: exp.Group | None, select: exp.Select) -> Node:
+        """Return the plan of the block: an aggregate, HAVING and QUALIFY as filters over it, the select list on top."""
         keys, names = self._keys(group)
+        self.plain = names
         window = self._window(names, group or select)
         bounds = {c for c in (window.start, window.end, window.time) if c is not None}
-        grouped = GroupedBinder(self.binder.scope, self.binder.catalog, self.binder.judge, names, self._aggregate)
+        ranks = self.ranks = Ranks(self.node)
+        binder = self.binder
+        grouped = GroupedBinder(
+            binder.scope, binder.catalog, binder.judge, names, self._aggregate, self._grouping, ranks
+        )
         self.taken |= {n.lower() for n in (*names.values(), *bounds)}
         selected = [(name, node, grouped.rewrite(self._named(name, node))) for name, node in self.projections]
-        condition = grouped.rewrite(having.this) if having is not None else None
-        grouped_rows = WindowAggregate(
+        having, qualify = (
+            (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
+            for key in ("having", "qualify")
+        )
+        aggregate = WindowAggregate(
             input=self.node,
             name="",
             keys=tuple(k for k in keys if k.name not in bounds),
             window=window,
             aggregates=tuple(self.aggregates.values()),
-            span=self.binder.span(select),
+            span=binder.span(select),
         )
-        above = Scope("", schema(grouped_rows), self.binder.scope.source, "the grouped rows")
-        result = ExpressionBinder(above, self.binder.catalog, self.binder.judge)
-        items = self._items(result, selected)
-        plan: Node = replace(grouped_rows, shown=items)
-        if condition is not None and having is not None:
-            predicate = result.typed(condition, having.this)
-            if predicate.type not in ("BOOLEAN", NULL_TYPE):
-                raise BindError(f"HAVING needs a condition, not a value of type {predicate.type}", predicate.span)
-            plan = Filter(plan, predicate)
-        return Project(plan, items)
+        plan: Node = aggregate
+        if having is not None:
+            plan = Filter(plan, self._condition(plan, "HAVING", *having))
+        plan = ranks.above(plan, binder.judge, binder.scope.source)
+        items = self._items(self._over(plan), selected)
+        if qualify is not None:
+            plan = Filter(plan, self._condition(plan, "QUALIFY", *qualify))
+        ranked = {quote(f.name) for f in ranks.fields}
+        shown = tuple(i for i in items if not any(name in i.expression.sql for name in ranked))
+        return Project(_with_shown(plan, aggregate, shown), items)
+
+    def _over(self, node: Node) -> ExpressionBinder:
+        above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")
+        return ExpressionBinder(above, self.binder.catalog, self.binder.judge)
+
+    def _condition(self, node: Node, name: str, clause: exp.Expr, bound: exp.Expr) -> Expression:
+        predicate = self._over(node).typed(bound, clause.this)
+        if predicate.type not in ("BOOLEAN", NULL_TYPE):
+            raise BindError(f"{name} needs a condition, not a value of type {predicate.type}", predicate.span)
+        return predicate
 
     def _items(self, result: ExpressionBinder, selected: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
         types = result.judge.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
@@ -79,7 +107,7 @@ class Aggregation:
 
     # -- keys
 
-    def _keys(self, group: exp.Expr | None) -> tuple[list[Item], dict[str, str]]:
+    def _keys(self, group: exp.Group | None) -> tuple[list[Item], dict[str, str]]:
         """Return the grouping keys, and their names by their SQL over the input."""
         keys: list[Item] = []
         names: dict[str, str] = {}
@@ -87,7 +115,13 @@ class Aggregation:
         self.taken |= {name.lower() for name in bounds.values()}
         if group is None:
             return keys, names
-        for node in self._grouped(group):
+        if not has_sets(group):
+            self._add_keys(self._grouped(group, grouping_sets(group.expressions)[0]), keys, names, bounds)
+            return keys, names
+        return self._keys_of_sets(group, keys, names, bounds)
+
+    def _add_keys(self, nodes: list[exp.Expr], keys: list[Item], names: dict[str, str], bounds: dict[str, str]) -> None:
+        for node in nodes:
             self.binder.refuse_aggregates(node, "in GROUP BY")
             bound = self.binder.bind(node)
             if bound.sql in names:
@@ -99,16 +133,48 @@ class Aggregation:
                 bound if bound.type != NULL_TYPE else Expression(f"CAST({bound.sql} AS INTEGER)", "INTEGER", bound.span)
             )
             keys.append(Item(name, typed))
-        return keys, names
 
-    def _grouped(self, group: exp.Expr) -> list[exp.Expr]:
+    def _keys_of_sets(
+        self, group: exp.Group, keys: list[Item], names: dict[str, str], bounds: dict[str, str]
+    ) -> tuple[list[Item], dict[str, str]]:
+        """Emit every row once for each grouping set; a key is NULL in the sets that it is not in."""
+        sets = [self._grouped(group, s) for s in grouping_sets(group.expressions)]
+        self._add_keys([node for s in sets for node in s], keys, names, bounds)
+        column = self._free(SET)
+        self.node = Expand(self.node, column, tuple(range(len(sets))))
+        members = [{self.binder.bind(node).sql for node in s} for s in sets]
+        found = []
+        for key, sql in zip(keys, names, strict=True):
+            inside = [str(number) for number, member in enumerate(members) if sql in member]
+            self.sets[sql] = f"{quote(column)} IN ({', '.join(inside)})"
+            if len(inside) < len(sets):
+                if key.name in bounds.values():
+                    hint = (
+                        "Name it in every grouping set, or before them: GROUP BY window_start, window_end, ROLLUP (..)."
+                    )
+                    raise self.binder.unsupported(f"a grouping set without {key.name}", group, hint)
+                sql = f"CASE WHEN {self.sets[sql]} THEN {key.expression.sql} END"
+                key = Item(key.name, replace(key.expression, sql=sql))
+            found.append(key)
+        return [*found, Item(column, Expression(quote(column), "INTEGER"))], names
+
+    def _grouping(self, node: exp.Anonymous) -> exp.Expr:
+        """Return GROUPING(a, b, ..) as a number with a bit for each key that the row's grouping set leaves out."""
+        if not node.expressions:
+            raise self.binder.error(f"{node.name.upper()} needs the keys of GROUP BY", node)
+        bits = []
+        for place, key in enumerate(reversed(node.expressions)):
+            sql = self.binder.bind(key).sql
+            if sql not in self.sets and sql not in self.plain:
+                raise self.binder.error("GROUPING takes keys of GROUP BY", key)
+            bits.append(f"CASE WHEN {self.sets.get(sql, 'true')} THEN 0 ELSE {1 << place} END")
+        return parse_one(f"CAST({' + '.join(bits)} AS BIGINT)", dialect="duckdb")
+
+    def _grouped(self, group: exp.Group, elements: list[exp.Expr]) -> list[exp.Expr]:
         if group.args.get("all"):
             return [e for _, e in self.projections if not any(self.binder.is_aggregate(n) for n in e.walk())]
         found = []
-        for node in chain.from_iterable(_parts(e) for e in group.expressions):
-            if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
-                what = "GROUPING SETS" if isinstance(node, exp.GroupingSets) else node.key.upper()
-                raise self.binder.unsupported(what, node, "Write a query for each grouping, and UNION ALL.")
+        for node in elements:
             if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
                 place = int(node.name)
                 if not 1 <= place <= len(self.projections):
@@ -132,16 +198,22 @@ class Aggregation:
     def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns:
         """Return the bounds of the windows that rows are grouped by; without a window, state would never be dropped."""
         below = window_columns(self.node)
-        found = below is not None and any(c is not None and quote(c) in names for c in (below.start, below.end))
-        if below is None or not found:
+        if below is None or not any(c is not None and quote(c) in names for c in (below.start, below.end)):
             raise UnsupportedError("GROUP BY without a window", self.binder.span(at), hint=_NEED_WINDOW)
+        if not tells_windows_apart(self.node, below, names):
+            raise UnsupportedError(
+                "GROUP BY window_start of CUMULATE windows",
+                self.binder.span(at),
+                hint="Add window_end: several begin at one time.",
+            )
         return below
 
     # -- aggregate calls
 
     def _named(self, name: str, node: exp.Expr) -> exp.Expr:
-        """Remember the output name of a select item that is an aggregate call."""
+        """Remember the output name of a select item that is an aggregate or a ranking call."""
         self.output = name if self.binder.is_aggregate(node) else None
+        self.ranks.output = name if isinstance(node, exp.Window) else None
         return node
 
     def _aggregate(self, node: exp.Expr) -> str:
@@ -244,9 +316,12 @@ class Aggregation:
         return candidate
 
 
-def _parts(node: exp.Expr) -> list[exp.Expr]:
-    """Return what parentheses in GROUP BY hold, which may be nothing."""
-    return [part for e in node.expressions for part in _parts(e)] if isinstance(node, exp.Tuple) else [node.unnest()]
+def _with_shown(node: Node, aggregate: WindowAggregate, shown: tuple[Item, ...]) -> Node:
+    """Give the aggregate below filters and ranks the select list that is above them."""
+    if node is aggregate:
+        return replace(aggregate, shown=shown)
+    assert isinstance(node, Filter | WindowRank)
+    return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 
 def readable(sql: str) -> str:

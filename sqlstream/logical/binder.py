@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.catalog import Catalog, Table, View
+from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.intervals import microseconds
+from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
-    TIMES,
     Expression,
     Field,
     Filter,
@@ -23,20 +23,22 @@ from sqlstream.logical.nodes import (
     Node,
     Project,
     Scan,
-    Tumble,
+    Session,
     Union,
     WindowAggregate,
+    WindowRank,
     quote,
     schema,
-    time_attribute,
 )
+from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.logical.values import values_table
+from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
 _CLAUSES = {
     "distinct": ("SELECT DISTINCT", "Group by the columns in a window."),
-    "qualify": ("QUALIFY", None),
     "windows": ("a WINDOW clause", None),
     "joins": ("a join", "Read one table per query block."),
     "laterals": ("LATERAL", None),
@@ -50,8 +52,10 @@ _CLAUSES = {
     "when": ("time travel in a streaming query", None),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
+_DISTINCT = re.compile(r"\bSELECT\s+(DISTINCT)\b", re.IGNORECASE)
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
+_BOUND |= {"qualify"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,8 @@ class Binder:
                 return self.query(query.this, env)
             case exp.Table():
                 return self._table(query, env).node
+            case exp.Values():
+                return self._values(query, env).node
             case exp.Union() if query.args.get("distinct") is False:
                 return self._union(query, env)
             case exp.SetOperation():
@@ -112,8 +118,7 @@ class Binder:
                 hint = "Write UNION ALL." if isinstance(query, exp.Union) else None
                 raise UnsupportedError(what, span_of(query, env.source), hint=hint)
             case _:
-                what = "VALUES" if isinstance(query, exp.Values) else f"{query.key.upper()} as a query"
-                raise UnsupportedError(what, span_of(query, env.source))
+                raise UnsupportedError(f"{query.key.upper()} as a query", span_of(query, env.source))
 
     def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
         clause = query.args.get("with_")
@@ -134,6 +139,8 @@ class Binder:
                 whole = span_of(query, env.source)
                 placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
                 span = span_of(at, env.source, whole) if placed else whole
+                if key == "distinct" and (word := _DISTINCT.search(whole.text)):
+                    span = Span(env.source, whole.start + word.start(1), whole.start + word.end(1))
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
                 raise UnsupportedError(what, span, hint=hint)
 
@@ -149,14 +156,37 @@ class Binder:
         node = relation.node
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
-        binder = ExpressionBinder(scope, self.catalog, self.judge)
         if (where := select.args.get("where")) is not None:
-            node = Filter(node, self._predicate(binder, where.this, "WHERE"))
+            plain = ExpressionBinder(scope, self.catalog, self.judge)
+            node = Filter(node, self._predicate(plain, where.this, "WHERE"))
+        if find_group_window(select) is not None:
+            node, select = GroupWindows(self.judge, scope, node).rewrite(select)
+            scope = replace(scope, schema=schema(node))
+        binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
         if group is not None or having is not None or any(_aggregates(binder, e) for _, e in projections):
-            return Aggregation(binder, node, projections).bind(group, having, select)
-        return Project(node, self.items(binder, projections))
+            return Aggregation(binder, node, projections).bind(group, select)
+        return self._projected(node, binder, projections, select.args.get("qualify"))
+
+    def _projected(
+        self, node: Node, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]], qualify: exp.Expr | None
+    ) -> Node:
+        """Return the select list over a node, with the ranks that it and QUALIFY name."""
+        assert binder.ranks is not None
+        bound = []
+        for name, part in projections:
+            binder.ranks.output = name if isinstance(part, exp.Window) else None
+            bound.append((name, part, binder.rewrite(part)))
+        condition = binder.rewrite(qualify.this) if qualify is not None else None
+        ranked = binder.ranks.above(node, self.judge, binder.scope.source)
+        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
+        if qualify is not None and condition is not None:
+            predicate = over.typed(condition, qualify.this)
+            if predicate.type not in ("BOOLEAN", NULL_TYPE):
+                raise BindError(f"QUALIFY needs a condition, not a value of type {predicate.type}", predicate.span)
+            return Project(Filter(ranked, predicate), self._items(over, bound))
+        return Project(ranked, self._items(over, bound))
 
     def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
         binder.refuse_aggregates(node, f"in {clause}")
@@ -165,9 +195,8 @@ class Binder:
             raise BindError(f"{clause} needs a condition, not a value of type {bound.type}", bound.span)
         return bound
 
-    def items(self, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]]) -> tuple[Item, ...]:
-        """Bind the select list; equal names get a number, as in DuckDB."""
-        bound = [(name, node, binder.rewrite(node)) for name, node in projections]
+    def _items(self, binder: ExpressionBinder, bound: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
+        """Return the select list: name, what is written, and that bound; equal names get a number, as in DuckDB."""
         types = self.judge.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
         names = unique([name for name, _, _ in bound])
         return tuple(
@@ -223,6 +252,8 @@ class Binder:
                 return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
             case exp.Table():
                 return self._table(node, env)
+            case exp.Values():
+                return self._values(node, env)
             case _:
                 raise UnsupportedError(f"{node.key.upper()} in FROM", span_of(node, env.source))
 
@@ -252,6 +283,13 @@ class Binder:
                 bound = self.view(view)
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
 
+    def _values(self, node: exp.Values, env: Environment) -> Relation:
+        self._refuse(node, env)
+        alias = node.alias or VALUES
+        table = values_table(node, self.catalog, self.judge, env.source)
+        bound = self._renamed(Scan(table, alias, span_of(node, env.source)), node.args.get("alias"), env.source)
+        return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
+
     def view(self, view: View) -> Node:
         """Return the plan of a view."""
         assert view.span is not None
@@ -280,49 +318,9 @@ class Binder:
         )
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
-        kind = node.args["kind"]
-        span = span_of(node, env.source)
-        if kind != "TUMBLE":
-            raise UnsupportedError(f"{kind} windows", span, hint="TUMBLE windows do.")
         relation = self._relation(node.this, env)
-        below = relation.node
-        column = node.args["time_column"]
-        name = next((f.name for f in schema(below) if f.name.lower() == column.name.lower()), None)
-        at = span_of(column, env.source)
-        if name is None:
-            Scope(relation.alias, schema(below), env.source, relation.described).resolve(
-                column if isinstance(column, exp.Column) else exp.Column(this=column)
-            )
-            raise AssertionError("resolve() raises for a column that is not there")
-        if name != time_attribute(below):
-            hint = _no_time_hint(relation, name)
-            raise BindError(f'column "{name}" of {relation.described} is not a time attribute', at, hint=hint)
-        self._refuse_zoned(below, name, at)
-        for added in ("window_start", "window_end", "window_time"):
-            if any(f.name.lower() == added for f in schema(below)):
-                raise BindError(
-                    f'{relation.described} already has a column "{added}"',
-                    span,
-                    hint="Rename or leave out that column first.",
-                )
-        size = microseconds(self.judge, node.args["intervals"][0], env.source)
-        if size <= 0:
-            raise BindError("a window's size must be positive", span_of(node.args["intervals"][0], env.source))
-        offset = node.args.get("offset")
-        shift = microseconds(self.judge, offset, env.source) % size if offset is not None else 0
-        tumble = Tumble(below, name, size, shift, span)
-        return Relation(tumble, node.alias or relation.alias, f"the windows of {relation.described}")
-
-    def _refuse_zoned(self, node: Node, name: str, at: Span) -> None:
-        """Refuse windows over instants in another zone than UTC: they would have to follow its midnight."""
-        kind = next(f.type for f in schema(node) if f.name == name)
-        zone = self.judge.zone
-        if kind == "TIMESTAMP WITH TIME ZONE" and zone != "UTC":
-            raise UnsupportedError(
-                f"a window over a TIMESTAMP_LTZ in the zone {zone} does not run",
-                at,
-                hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP of local time.",
-            )
+        bound = WindowBinder(self.judge, env.source, relation.described).bind(relation.node, node)
+        return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     # -- UNION ALL
 
@@ -349,16 +347,6 @@ class Binder:
                 )
         wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
         return Union(tuple(_cast_to(node, wanted) for node in inputs))
-
-
-def _no_time_hint(relation: Relation, name: str) -> str:
-    if attribute := time_attribute(relation.node):
-        return f'The time attribute of {relation.described} is "{attribute}".'
-    if isinstance(relation.node, Scan) and any(f.name == name and f.type in TIMES for f in schema(relation.node)):
-        return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
-    if isinstance(relation.node, Scan):
-        return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it."
-    return "A column remains a time attribute as long as every query on the way passes it on unchanged."
 
 
 def _sides(query: exp.Expr) -> list[exp.Expr]:
@@ -388,7 +376,7 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() if name and not node.name:
+        case WindowAggregate() | WindowRank() | Session() if name and not node.name:
             return replace(node, name=name)
         case Filter() | Project():
             return replace(node, input=named(node.input, name))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import duckdb
 from sqlglot import exp
 
@@ -12,7 +10,7 @@ from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.judge import Judge, plain
+from sqlstream.logical.judge import Judge, no_type, plain
 from sqlstream.logical.nodes import (
     TIMES,
     Expression,
@@ -27,24 +25,23 @@ from sqlstream.logical.nodes import (
     schema,
 )
 from sqlstream.logical.scope import Scope
+from sqlstream.logical.table_like import inherited, source_table
+from sqlstream.logical.values import literal_columns
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
-
-_NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
-# Not all that there are, but those that one may have meant.
-_TYPES = (
-    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "VARCHAR"),
-    *("BYTES", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "INTERVAL", "ARRAY", "MAP", "ROW", "UUID", "JSON"),
-)
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
     """Return the declared table: types checked, computed columns and the watermark bound to the physical columns."""
     source = statement.span.source
     described = f'table "{statement.name.text}"'
+    base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
     types = {c.name.text: _type(c, judge) for c in statement.columns if c.type is not None}
     physical = tuple(Field(name, type) for name, type in types.items())
+    columns: list[Column] = []
+    if base is not None:
+        columns += base.columns
+        physical = (*(Field(c.name, c.type) for c in base.physical), *physical)
     scope = Scope(statement.name.text, physical, source, described)
-    columns = []
     for column in statement.columns:
         if column.expression is None:
             told = column.metadata.text if column.metadata else None
@@ -54,15 +51,18 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
             columns.append(Column(column.name.text, bound.type, bound.sql))
     names = [c.name for c in columns]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
+    given = [c.name for c in columns if c.expression is None]
+    partitions = tuple(_existing(k, given, described) for k in statement.partitioned_by)
+    watermark = _watermark(statement, tuple(columns), catalog, judge)
     return Table(
         name=statement.name.text,
         columns=tuple(columns),
-        watermark=_watermark(statement, tuple(columns), catalog, judge),
-        primary_key=key,
-        options={k: v.value for k, v in statement.options.items()},
+        watermark=watermark or (base.watermark if base else None),
+        primary_key=key or (base.primary_key if base else ()),
+        options={**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}},
         temporary=statement.temporary,
         span=statement.name.span,
-        partitioned_by=tuple(_existing(k, list(types), described) for k in statement.partitioned_by),
+        partitioned_by=partitions or (base.partitioned_by if base else ()),
     )
 
 
@@ -71,9 +71,8 @@ def _type(column: ColumnDef, judge: Judge) -> str:
         return judge.canonical(column.type or "")
     except duckdb.Error as e:
         at = column.type_span or column.span
-        if found := _NO_TYPE.search(str(e)):
-            hint = missing("type", found.group(1).upper(), _TYPES)
-            raise BindError(f'type "{found.group(1)}" does not exist', at, hint=hint) from e
+        if error := no_type(str(e), at):
+            raise error from e
         raise BindError(f'type of column "{column.name.text}": {plain(str(e))}', at) from e
 
 
@@ -140,10 +139,11 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
             statement.span,
             hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
+    texts = literal_columns(statement.query) if statement.appends else ()
     for place, (own, target) in enumerate(zip(found, targets, strict=True)):
-        if not assignable(own.type, target.type):
-            span = _span_of_column(node, place)
-            written = span.text if span and not span.text.endswith("*") else own.name
+        if place not in texts and not assignable(own.type, target.type):
+            span = None if statement.appends else _span_of_column(node, place)
+            written = ".." if statement.appends else span.text if span and not span.text.endswith("*") else own.name
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
                 span or statement.span,

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from sqlstream.catalog import VALUES
 from sqlstream.logical.nodes import (
+    Expand,
     Filter,
     Node,
     Project,
     Scan,
+    Session,
     Sink,
-    Tumble,
     Union,
     WindowAggregate,
+    WindowRank,
+    Windows,
     children,
     schema,
     time_attribute,
-    window_size,
 )
+
+_STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
 
 def logical_text(node: Node, *, schemas: bool = True) -> str:
@@ -40,6 +45,8 @@ def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
 def describe(node: Node) -> str:
     """Return one line about a node."""
     match node:
+        case Scan() if node.table.connector == VALUES:
+            return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table
             options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()))
@@ -51,9 +58,21 @@ def describe(node: Node) -> str:
             return f"Filter {node.predicate.sql}"
         case Project():
             return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
-        case Tumble():
+        case Windows():
             offset = f" offset {_duration(node.offset)}" if node.offset else ""
-            return f"Tumble {node.time_column} size {_duration(node.size)}{offset}"
+            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {_duration(node.slide)}"
+            return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}"
+        case Session():
+            name = f' "{node.name}"' if node.name else ""
+            return f"Session{name} {node.time_column} by {', '.join(node.keys) or 'no key'} gap {_duration(node.gap)}"
+        case Expand():
+            return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
+        case WindowRank():
+            name = f' "{node.name}"' if node.name else ""
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            order = ", ".join(o.sql for o in node.order)
+            return f"WindowRank{name} {node.function} by {keys} per {node.window.end} order {order}{limit} AS {node.column}"
         case WindowAggregate():
             keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
             calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
@@ -67,16 +86,6 @@ def describe(node: Node) -> str:
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
         case _:
             assert_never(node)
-
-
-def state_lines(node: Node) -> list[str]:
-    """Return a line per stateful node: what it keeps, and what bounds it."""
-    lines = []
-    if isinstance(node, WindowAggregate):
-        size = window_size(node)
-        windows = f"windows of {_duration(size)}" if size else "windows"
-        lines.append(f"state of {node.name or 'window_aggregate'}: open {windows}, bounded by the watermark")
-    return [line for child in children(node) for line in state_lines(child)] + lines
 
 
 def _duration(micros: int) -> str:

@@ -10,6 +10,7 @@ from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Expression
+from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, column_reference
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
@@ -60,11 +61,22 @@ _INSTEAD = {
 }
 
 
+# They have a meaning in GROUP BY, and beside it.
+_GROUP_WINDOWS = {
+    f"{kind}{suffix}" for kind in ("tumble", "hop", "session") for suffix in ("", "_start", "_end", "_rowtime")
+}
+_IN_FROM = "Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end."
+# What can stand only above grouped rows.
+_OF_GROUPS = (exp.Window,)
+
+
 class ExpressionBinder:
     """Binds the expressions of one query block."""
 
-    def __init__(self, scope: Scope, catalog: Catalog, judge: Judge):
+    def __init__(self, scope: Scope, catalog: Catalog, judge: Judge, ranks: Ranks | None = None):
         self.scope, self.catalog, self.judge = scope, catalog, judge
+        # Takes ranking calls where the block can have them.
+        self.ranks = ranks
         # The aliases whose expressions are being bound: they may not name themselves.
         self._aliases: list[str] = []
 
@@ -111,8 +123,10 @@ class ExpressionBinder:
                 raise self.unsupported("a subquery in an expression", node, "Only FROM takes a subquery.")
             case exp.In() if node.args.get("query") is not None:
                 raise self.unsupported("IN (SELECT ..)", node, "List the values, or filter with a column of the input.")
+            case exp.Window() if self.ranks is not None:
+                return _like(node, column_reference(self.ranks.column(node, self.rewrite, self.span(node))))
             case exp.Window():
-                raise self.unsupported("OVER", node, "Aggregate over a window: TUMBLE(TABLE t, DESCRIPTOR(ts), size).")
+                raise self.unsupported("OVER here", node, "Write it in a select list or in QUALIFY.")
             case exp.Star():
                 raise self.error('"*" is not allowed here', node, "Name the columns.")
             case exp.Comprehension():
@@ -138,7 +152,9 @@ class ExpressionBinder:
 
     def refuse_aggregates(self, node: exp.Expr, where: str) -> None:
         """Raise when there is an aggregate call in an expression; `where` says which one that is."""
-        if (call := next((n for n in node.walk() if self.is_aggregate(n)), None)) is not None:
+        # What is in a subquery is no aggregate of this block.
+        found = node.walk(prune=lambda n: isinstance(n, exp.Query))
+        if (call := next((n for n in found if self.is_aggregate(n)), None)) is not None:
             raise self.error(f"an aggregate is not allowed {where}", call)
 
     def is_aggregate(self, node: exp.Expr) -> bool:
@@ -163,6 +179,8 @@ class ExpressionBinder:
         name = node.name.lower()
         if name in _OF_A_CONNECTION:
             raise self.unsupported(f"function {name}", node, None)
+        if name in _GROUP_WINDOWS and self.catalog.function(name) is None:
+            raise self.unsupported(f"{name.upper()} here", node, _IN_FROM)
         if name in _INSTEAD and self.catalog.function(name) is None:
             raise self.unsupported(f"function {name.upper()}", node, _INSTEAD[name])
 
@@ -183,19 +201,24 @@ class GroupedBinder(ExpressionBinder):
         judge: Judge,
         keys: dict[str, str],
         aggregate: Callable[[exp.Expr], str],
+        grouping: Callable[[exp.Anonymous], exp.Expr],
+        ranks: Ranks,
     ):
-        super().__init__(scope, catalog, judge)
+        super().__init__(scope, catalog, judge, ranks)
         self.keys = keys
         self.aggregate = aggregate
+        self.grouping = grouping
         self.below = ExpressionBinder(scope, catalog, judge)
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         """Stand the key or the aggregate's result in for an expression that is one."""
         if self.is_aggregate(node):
             return _like(node, column_reference(self.aggregate(node)))
+        if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
+            return _like(node, self.grouping(node))
         if isinstance(node, exp.Literal | exp.Identifier) or not isinstance(node, exp.Condition):
             return None
-        if any(self.is_aggregate(n) or self._is_alias(n) for n in node.walk()):
+        if any(self.is_aggregate(n) or self._is_alias(n) or isinstance(n, _OF_GROUPS) for n in node.walk()):
             return None
         found = self.keys.get(to_duckdb(self.below.rewrite(node)))
         if found is not None:

@@ -9,7 +9,7 @@ from functools import cache
 import duckdb
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, nearest
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
@@ -19,6 +19,12 @@ NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
 _AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the function call "(.*?)"\. ')
 _FORM = re.compile(r"\t(.+?\(.*\))(?: -> .*)?$")
+_NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
+# Not all that there are, but those that one may have meant.
+_TYPES = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "VARCHAR"),
+    *("BYTES", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "INTERVAL", "ARRAY", "MAP", "ROW", "UUID", "JSON"),
+)
 _CAST_ARGUMENTS = "Cast the arguments to the types that it takes."
 _NO_FIELD = re.compile(r'Could not find key "(.*)" in struct\s+Candidate Entries: (.*)')
 _CALLED = re.compile(r"(\w+)\(")
@@ -101,6 +107,8 @@ class Judge:
         """Return our error for what DuckDB said about an expression."""
         span = span_of(expression, source)
         text = str(error)
+        if no := no_type(text, span):
+            return no
         if found := _NO_FUNCTION.search(text):
             return self.no_function(found.group(1).strip('"'), span)
         if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
@@ -124,13 +132,22 @@ class Judge:
         return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
 
 
+def no_type(text: str, span: Span) -> BindError | None:
+    """Return our error where DuckDB says that a type does not exist."""
+    found = _NO_TYPE.search(text)
+    if found is None:
+        return None
+    hint = missing("type", found.group(1).upper(), _TYPES)
+    return BindError(f'type "{found.group(1)}" does not exist', span, hint=hint)
+
+
 def plain(text: str) -> str:
     """Return the first line of an error of DuckDB's as ours begin and end.
 
     >>> plain("Conversion Error: Could not convert string 'x' to INT32\\n\\nLINE 1: ...")
-    "could not convert string 'x' to INT32"
+    "could not convert string 'x' to INTEGER"
     """
-    line = text.partition("\n")[0]
+    line = sql_types(text.partition("\n")[0])
     return in_lower_case((line.partition(": ")[2] or line).rstrip(".!"))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar, assert_never
+from typing import Literal, TypeVar, assert_never
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
@@ -119,17 +119,65 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Tumble:
-    """Puts each row into the one window [start, start + size) that holds its event time.
+class Windows:
+    """Emits each row once for every window [start, end) that holds its event time.
 
-    Windows are aligned to the epoch plus the offset; size and offset are microseconds. Adds `window_start`,
+    TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
+    all of one `size` share. They are aligned to the epoch plus the offset; all lengths are microseconds. Adds `window_start`,
     `window_end` and `window_time` (end - 1 ms). Keeps no state.
     """
 
     input: Node
+    kind: Literal["TUMBLE", "HOP", "CUMULATE"]
     time_column: str
     size: int
+    slide: int
     offset: int = 0
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Emits each row with the bounds of its session, when the watermark passes the session's end.
+
+    Rows of equal keys that follow each other within the gap (microseconds) are one session; its end is the gap after its last
+    row. Keeps the rows of open sessions. A row that comes after its session has closed is dropped and counted.
+    """
+
+    input: Node
+    name: str
+    keys: tuple[str, ...]
+    time_column: str
+    gap: int
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Emits each row once for every number, in a column of its own: a row per grouping set. Keeps no state."""
+
+    input: Node
+    column: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRank:
+    """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
+
+    With a `limit` only rows up to that rank. Keeps the rows of open windows (that can still be within the limit); rows that come
+    after their window has closed are dropped and counted. The SQL of an `order` says the direction, too. Rows that are equal in
+    it are numbered in the order of all their columns.
+    """
+
+    input: Node
+    name: str
+    column: str
+    function: str
+    keys: tuple[Expression, ...]
+    window: WindowColumns
+    order: tuple[Expression, ...]
+    limit: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -173,7 +221,10 @@ class Sink:
 
 T = TypeVar("T")
 
-Node = Scan | Filter | Project | Tumble | WindowAggregate | Union | Sink
+Stateful = Session | WindowAggregate | WindowRank
+Node = Scan | Filter | Project | Windows | Expand | Session | WindowAggregate | WindowRank | Union | Sink
+# What a window table function adds to its input.
+BOUNDS = ("window_start", "window_end", "window_time")
 
 
 def quote(name: str) -> str:
@@ -190,7 +241,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Tumble() | WindowAggregate() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Session() | WindowAggregate() | WindowRank() | Sink():
             return (node.input,)
         case Union():
             return node.inputs
@@ -216,9 +267,12 @@ def schema(node: Node) -> Schema:
             return tuple(Field(i.name, i.expression.type) for i in node.items)
         case Sink():
             return node.columns
-        case Tumble():
-            added = ("window_start", "window_end", "window_time")
-            return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in added))
+        case Windows() | Session():
+            return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in BOUNDS))
+        case Expand():
+            return (*schema(node.input), Field(node.column, "INTEGER"))
+        case WindowRank():
+            return (*schema(node.input), Field(node.column, "BIGINT"))
         case WindowAggregate():
             window = node.window
             bounds = [Field(n, "TIMESTAMP") for n in (window.start, window.end, window.time) if n is not None]
@@ -235,11 +289,11 @@ def time_attribute(node: Node) -> str | None:
     match node:
         case Scan():
             return node.table.watermark.column if node.table.watermark else None
-        case Filter() | Sink():
+        case Filter() | Expand() | WindowRank() | Sink():
             return time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
-        case Tumble():
+        case Windows() | Session():
             return "window_time"
         case WindowAggregate():
             return node.window.time
@@ -254,7 +308,7 @@ def window_columns(node: Node) -> WindowColumns | None:
     match node:
         case Scan():
             return None
-        case Filter() | Sink():
+        case Filter() | Expand() | WindowRank() | Sink():
             return window_columns(node.input)
         case Project():
             below = window_columns(node.input)
@@ -262,8 +316,8 @@ def window_columns(node: Node) -> WindowColumns | None:
                 return None
             kept = WindowColumns(*(_renamed(node.items, c) for c in (below.start, below.end, below.time)))
             return kept if kept.end is not None else None
-        case Tumble():
-            return WindowColumns("window_start", "window_end", "window_time")
+        case Windows() | Session():
+            return WindowColumns(*BOUNDS)
         case WindowAggregate():
             return node.window
         case Union():
@@ -275,11 +329,11 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan():
+        case Scan() | Session():
             return None
-        case Tumble():
-            return node.size
-        case Filter() | Project() | WindowAggregate() | Sink():
+        case Windows():
+            return None if node.kind == "CUMULATE" else node.size
+        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Sink():
             return window_size(node.input)
         case Union():
             sizes = {window_size(n) for n in node.inputs}
@@ -291,14 +345,14 @@ def window_size(node: Node) -> int | None:
 def on_time(node: Node) -> bool:
     """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
 
-    True above a window aggregate, which emits a window in the batch in which the watermark reaches its end.
+    True above an operator over windows, which emits a window in the batch in which the watermark reaches its end.
     """
     match node:
         case Scan():
             return False
-        case WindowAggregate():
+        case Session() | WindowAggregate() | WindowRank():
             return True
-        case Filter() | Project() | Tumble() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Sink():
             return on_time(node.input)
         case Union():
             return all(on_time(n) for n in node.inputs)

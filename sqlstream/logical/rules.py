@@ -9,16 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from sqlglot import exp, parse_one
+
 from sqlstream.logical.nodes import (
+    Expand,
     Expression,
     Filter,
     Node,
     Project,
     Scan,
+    Session,
     Sink,
-    Tumble,
     Union,
     WindowAggregate,
+    WindowRank,
+    Windows,
     quote,
     schema,
 )
@@ -60,8 +65,71 @@ def flatten_unions(node: Node) -> Node:
             return node
 
 
+def push_rank_limit(node: Node) -> Node:
+    """Tell a rank how far it counts, where a filter above keeps only rows up to there: the rest need not be stored."""
+    match node:
+        case Filter():
+            for column, limit in _upper_bounds(node.predicate.sql).items():
+                found = _limited(node.input, column, limit)
+                if found is not node.input:
+                    return replace(node, input=found)
+    return node
+
+
+def _limited(node: Node, column: str, limit: int) -> Node:
+    """Return a plan in which the rank that a column of its result shows has a limit."""
+    match node:
+        case Project():
+            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            found = _limited(node.input, below, limit)
+            return node if found is node.input else replace(node, input=found)
+        case Filter():
+            found = _limited(node.input, column, limit)
+            return node if found is node.input else replace(node, input=found)
+        case WindowRank() if quote(node.column) == column and (node.limit is None or node.limit > limit):
+            return replace(node, limit=limit)
+        case _:
+            return node
+
+
+def _upper_bounds(condition: str) -> dict[str, int]:
+    """Return the columns, as SQL, that a condition bounds from above by a number.
+
+    >>> _upper_bounds('"rn" <= 3 AND "x" > 1'), _upper_bounds('"rn" = 1'), _upper_bounds('4 > "a" OR "b" < 2')
+    ({'"rn"': 3}, {'"rn"': 1}, {})
+    """
+    found = {}
+    whole = parse_one(condition, dialect="duckdb").unnest()
+    for part in whole.flatten() if isinstance(whole, exp.And) else [whole]:
+        part = part.unnest()
+        match part:
+            case exp.Between(this=exp.Column() as column):
+                bound, less = part.args["high"], 0
+            case (
+                exp.LTE(this=exp.Column() as column, expression=bound)
+                | exp.EQ(this=exp.Column() as column, expression=bound)
+            ):
+                less = 0
+            case (
+                exp.GTE(this=bound, expression=exp.Column() as column)
+                | exp.EQ(this=bound, expression=exp.Column() as column)
+            ):
+                less = 0
+            case (
+                exp.LT(this=exp.Column() as column, expression=bound)
+                | exp.GT(this=bound, expression=exp.Column() as column)
+            ):
+                less = 1
+            case _:
+                continue
+        if isinstance(bound, exp.Literal) and not bound.is_string and bound.name.isdigit():
+            found[column.sql(dialect="duckdb")] = int(bound.name) - less
+    return found
+
+
 # Projections go first: what they hid between two filters or two unions can then be merged.
-RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions)
+# Limits go last, when the filters are whole.
+RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions, push_rank_limit)
 
 
 def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str, ...]]:
@@ -79,7 +147,7 @@ def _everywhere(rule: Rule, node: Node) -> Node:
     match node:
         case Scan():
             below: Node = node
-        case Filter() | Project() | Tumble() | WindowAggregate() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Session() | WindowAggregate() | WindowRank() | Sink():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Union():

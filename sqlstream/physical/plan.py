@@ -52,7 +52,7 @@ class ScanStage:
 
 @dataclass(frozen=True, slots=True)
 class StatefulStage:
-    """A stateful operator and the fragment that its changes go through."""
+    """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those."""
 
     name: str
     operator: Operator
@@ -63,6 +63,7 @@ class StatefulStage:
     view_columns: tuple[tuple[str, str], ...]
     bound: str
     hash_columns: tuple[str, ...]
+    time_column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

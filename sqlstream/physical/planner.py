@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import assert_never
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import Table
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes
-from sqlstream.logical.nodes import Filter, Node, Project, Scan, Sink, Tumble, Union, quote, schema, window_size
-from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
+from sqlstream.logical.nodes import (
+    Expand,
+    Filter,
+    Node,
+    Project,
+    Scan,
+    Session,
+    Sink,
+    Stateful,
+    Union,
+    Windows,
+    quote,
+    schema,
+)
 from sqlstream.operators.step import Port
-from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
+from sqlstream.physical.windows import (
+    at_their_time,
+    in_windows,
+    made_above,
+    operator_of,
+    state_bound,
+    state_view,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`."""
 
-    leaf: Scan | nodes.WindowAggregate
+    leaf: Scan | Stateful
     sql: str
 
     def select(self, items: str, where: str = "") -> Branch:
         return Branch(self.leaf, f"SELECT {items} FROM ({self.sql}){where}")
+
+    def over(self, select: Callable[[str], str]) -> Branch:
+        return Branch(self.leaf, select(self.sql))
 
 
 def plan(sink: Sink) -> PhysicalPlan:
@@ -57,7 +79,7 @@ def assigned(field: nodes.Field, table: Table) -> str:
 def refuse_replay_differences(sink: Sink) -> None:
     """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
     found = list(nodes.walk(sink))
-    if not any(isinstance(n, nodes.WindowAggregate) for n in found):
+    if not any(isinstance(n, Stateful) for n in found):
         return
     for expression in (e for n in found for e in expressions(n)):
         if expression.volatile:
@@ -71,7 +93,7 @@ def refuse_replay_differences(sink: Sink) -> None:
 def expressions(node: Node) -> Iterator[nodes.Expression]:
     """Yield the expressions of one node."""
     match node:
-        case Scan() | Tumble() | Union() | Sink():
+        case Scan() | Windows() | Expand() | Session() | Union() | Sink():
             return
         case Filter():
             yield node.predicate
@@ -80,22 +102,34 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
         case nodes.WindowAggregate():
             yield from (k.expression for k in node.keys)
             yield from (e for a in node.aggregates for e in a.expressions)
+        case nodes.WindowRank():
+            yield from (*node.keys, *node.order)
         case _:
             assert_never(node)
 
 
-def branches(node: Node) -> list[Branch]:
-    """Return the stateless paths that end in this node; a union has one for each of its inputs."""
+def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
+    """Return the stateless paths that end in this node; a union has one for each of its inputs.
+
+    The windows of `made_above` are left to the operator that the paths lead to.
+    """
     match node:
-        case Scan() | nodes.WindowAggregate():
+        case Windows() | Session() if node is made_above:
+            return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
+        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return [Branch(node, "SELECT * FROM _input")]
         case Filter():
-            return [b.select("*", f" WHERE {node.predicate.sql}") for b in branches(node.input)]
+            return [b.select("*", f" WHERE {node.predicate.sql}") for b in branches(node.input, made_above)]
         case Project():
             items = ", ".join(f"{i.expression.sql} AS {quote(i.name)}" for i in node.items)
-            return [b.select(items) for b in branches(node.input)]
-        case Tumble():
-            return [b.select(f"*, {_window_bounds(node)}") for b in branches(node.input)]
+            return [b.select(items) for b in branches(node.input, made_above)]
+        case Windows():
+            return [b.over(lambda rows: in_windows(node, rows)) for b in branches(node.input)]
+        case Expand():
+            numbers = ", ".join(map(str, node.numbers))
+            return [
+                b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in branches(node.input, made_above)
+            ]
         case Union():
             return [branch for child in node.inputs for branch in _renamed(child, schema(node))]
         case Sink():
@@ -110,16 +144,9 @@ def _renamed(node: Node, target: nodes.Schema) -> list[Branch]:
     return [branch.select(items) for branch in branches(node)]
 
 
-def _window_bounds(node: Tumble) -> str:
-    field = next(f for f in schema(node.input) if f.name == node.time_column)
-    column = quote(node.time_column)
-    time = f"timezone('UTC', {column})" if field.type == "TIMESTAMP WITH TIME ZONE" else column
-    # Floor division for times before the epoch, too: the remainder must not be negative.
-    since = f"((epoch_us({time}) - {node.offset}) % {node.size} + {node.size}) % {node.size}"
-    start = f"make_timestamp(epoch_us({time}) - {since})"
-    end = f"make_timestamp(epoch_us({time}) - {since} + {node.size})"
-    last = f"make_timestamp(epoch_us({time}) - {since} + {node.size - 1000})"
-    return f"{start} AS window_start, {end} AS window_end, {last} AS window_time"
+def feeding(node: Stateful) -> list[Branch]:
+    """Return the stateless paths that lead to a stateful node."""
+    return branches(node.input, made_above(node))
 
 
 class _Planner:
@@ -134,7 +161,7 @@ class _Planner:
         match branch.leaf:
             case Scan():
                 self.scans.append(self._scan(branch.leaf, fragment))
-            case nodes.WindowAggregate():
+            case Session() | nodes.WindowAggregate() | nodes.WindowRank():
                 self._stateful(branch.leaf, fragment)
             case _:
                 assert_never(branch.leaf)
@@ -154,9 +181,9 @@ class _Planner:
             fragment=fragment,
         )
 
-    def _stateful(self, node: nodes.WindowAggregate, fragment: Fragment) -> None:
-        operator = window_operator(node)
-        below = branches(node.input)
+    def _stateful(self, node: Stateful, fragment: Fragment) -> None:
+        operator = operator_of(node)
+        below = feeding(node)
         parts = tuple(operator.parts.items())
         ports: list[Port] = []
         feeds = []
@@ -166,7 +193,7 @@ class _Planner:
             ports += [Port(part, on_time) for part, _ in parts]
             feeds.append((branch, numbers))
         # The stages below must come first, but what feeds this one names its place: reserve the place by counting.
-        place = len(self.stages) + sum(_stateful_below(branch.leaf) for branch in below)
+        place = len(self.stages) + sum(_stages(branch.leaf) for branch in below)
         for branch, numbers in feeds:
             exchange = Exchange(place, operator.hash_columns, numbers)
             self.add(branch, Fragment(branch.sql, parts, exchange))
@@ -178,11 +205,12 @@ class _Planner:
                 operator=operator,
                 ports=tuple(ports),
                 fragment=fragment,
-                key_columns=tuple(k.name for k in node.keys),
+                key_columns=_key_columns(node),
                 view_sql=view_sql,
                 view_columns=view_columns,
-                bound=window_bound(node),
+                bound=state_bound(node),
                 hash_columns=operator.hash_columns,
+                time_column=nodes.time_attribute(node),
             )
         )
 
@@ -196,72 +224,18 @@ class _Planner:
         return candidate
 
 
-def _stateful_below(node: Node) -> int:
-    return sum(isinstance(n, nodes.WindowAggregate) for n in nodes.walk(node))
+def _stages(leaf: Scan | Stateful) -> int:
+    """Return how many stages a leaf of a path becomes, with all that feed it."""
+    return 0 if isinstance(leaf, Scan) else 1 + sum(_stages(branch.leaf) for branch in feeding(leaf))
 
 
-def window_operator(node: nodes.WindowAggregate) -> WindowAggregate:
-    """Return the operator that computes a logical window aggregate."""
-    calls = []
-    for item in node.aggregates:
-        call = AggregateCall(
-            function=ALIASES.get(item.function, item.function),
-            arguments=tuple(a.sql for a in item.arguments),
-            argument_types=tuple(a.type for a in item.arguments),
-            distinct=item.distinct,
-            order_by=tuple(o.sql for o in item.order_by),
-            order_types=tuple(o.type for o in item.order_by),
-            filter=item.filter.sql if item.filter else None,
-            result_type=item.type,
-        )
-        if strategy(call) is None:
-            raise UnsupportedError(
-                f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(reason(call))
-            )
-        calls.append((item.name, call))
-    window = node.window
-    assert window.end is not None
-    size = window_size(node.input)
-    if size is None and window.start is None:
-        size = 0
-    return WindowAggregate(
-        keys=tuple((Column(k.name, k.expression.type), k.expression.sql) for k in node.keys),
-        end=quote(window.end),
-        size=size,
-        start=quote(window.start) if window.start else None,
-        bounds=(window.start, window.end, window.time),
-        calls=tuple(calls),
-    )
-
-
-def _sentence(phrase: str) -> str:
-    """Return a phrase as a sentence; one that begins with a function's name keeps that as it is.
-
-    >>> _sentence("rows of a stream have no order"), _sentence("arg_max does not take DISTINCT")
-    ('Rows of a stream have no order.', 'arg_max does not take DISTINCT.')
-    """
-    first = phrase.partition(" ")[0]
-    return f"{phrase if is_aggregate(first) else phrase[:1].upper() + phrase[1:]}."
-
-
-def window_bound(node: nodes.WindowAggregate) -> str:
-    size = window_size(node.input)
-    span = f" of {size / 1_000_000:g} s" if size else ""
-    return f"watermark: a window{span} is forgotten when the watermark passes its end"
-
-
-def state_view(node: nodes.WindowAggregate, operator: WindowAggregate) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the view over an operator's state, and its columns.
-
-    They are the keys, the window's bounds, the aggregates with their current values, and what the select list makes of them.
-    """
-    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
-    columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
-    names = {name.lower() for name, _, _ in columns}
-    # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
-    group = {quote(f.name) for f in schema(replace(node, aggregates=()))}
-    for item in node.shown:
-        if item.name.lower() not in names and item.expression.sql not in group:
-            columns.append((item.name, item.expression.type, item.expression.sql))
-    items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
-    return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)
+def _key_columns(node: Stateful) -> tuple[str, ...]:
+    match node:
+        case Session():
+            return node.keys
+        case nodes.WindowAggregate():
+            return tuple(k.name for k in node.keys)
+        case nodes.WindowRank():
+            return tuple(k.sql.strip('"') for k in node.keys)
+        case _:
+            assert_never(node)

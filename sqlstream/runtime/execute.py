@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from sqlstream.catalog import VALUES, Table
+from sqlstream.connectors.splits import Split
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
+from sqlstream.storage.duckdb_errors import plain
+from sqlstream.storage.files import Split as FileSplit
+from sqlstream.storage.read_errors import name_file
 from sqlstream.storage.segments import quote_name
 
 BATCH_ROWS = 100_000
@@ -84,7 +89,8 @@ def part_batches(
     for name, query in part_queries(con, fragment, rows):
         body = query
         if fragment.exchange is not None:
-            keys = ", ".join(map(quote_name, fragment.exchange.keys))
+            # Without a key all rows meet in one bucket.
+            keys = ", ".join(map(quote_name, fragment.exchange.keys)) or "0"
             body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({query})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
@@ -103,6 +109,54 @@ def explain_refused(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: st
                 shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
                 what = f'column "{name}" of table "{sink.table.name}" {message.format(row[name])}'
                 return DataError(what, detail=f"row: {shown}")
+    return None
+
+
+def explain_row(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split], relation_of: Callable[[Split], str]
+) -> DataError | None:
+    """Return an error that names the file and the row for which a scan's columns or its fragment fail, if one row does.
+
+    The splits are read again, one by one, and halved until one row is left.
+    """
+    for split in splits:
+        relation = relation_of(split)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _suspects AS SELECT row_number() OVER () AS _row, * FROM {relation}")
+        [(count,)] = con.execute("SELECT count(*) FROM _suspects").fetchall()
+        first, end = 1, count + 1
+        while end - first > 1:
+            middle = (first + end) // 2
+            if _fails(con, scan, first, middle):
+                end = middle
+            else:
+                first = middle
+        if count and (found := _fails(con, scan, first, end)):
+            row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
+            shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
+            return DataError(f"{_place(split, first, scan.table)}: {plain(found)}", detail=f"row: {shown}")
+    return None
+
+
+def _place(split: Split, number: int, table: Table) -> str:
+    """Return where the nth row of a split stands."""
+    if table.connector == VALUES:
+        return f"row {number} of VALUES"
+    if isinstance(split, FileSplit):
+        return f"row {number + (split.rows[0] if split.rows else 0)} of {name_file(split.path, table)}"
+    return f'a row of table "{table.name}"'
+
+
+def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int) -> duckdb.Error | None:
+    """Run a scan's columns and its fragment over some of the suspects; return what goes wrong."""
+    suspects = f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}"
+    rows = f"WITH _input AS ({suspects}) {scan.columns}"
+    computed = f"WITH _input AS ({rows}) {scan.fragment.rows}"
+    try:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS {rows}")
+        for _, sql in scan.fragment.parts:
+            con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS WITH _rows AS ({computed}) {sql}")
+    except duckdb.Error as e:
+        return e
     return None
 
 

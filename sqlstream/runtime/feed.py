@@ -22,6 +22,7 @@ from sqlstream.connectors.splits import Split
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.storage.files import FileDiscovery
 from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
 
 # Descriptors that stay as files; Spark may ask for the last ones again.
@@ -60,6 +61,13 @@ class ScanFeed:
     def exhausted(self) -> bool:
         """Whether nothing more will ever come."""
         return self.bounded and not self.discovery.remaining
+
+
+def check_input(scans: Sequence[ScanStage], project: str) -> None:
+    """Raise UsageError when the folder of a bounded table does not exist."""
+    for stage in scans:
+        if stage.table.connector == "filesystem":
+            FileDiscovery.of(stage.table, project=project, parallelism=1).poll()
 
 
 class Feed:

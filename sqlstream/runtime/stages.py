@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.reading import explain_unreadable, read
+from sqlstream.connectors.splits import Split
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
@@ -26,6 +27,7 @@ from sqlstream.runtime.frames import Frame, Write, control, pack
 from sqlstream.runtime.worker import CHUNK, Job, connection
 from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
 
 # The one table of a sink's directory.
@@ -54,10 +56,18 @@ def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[
     with connection(job, register) as con:
         execute.set_clock(con, time)
         if splits:
-            with user_errors(stage.name, lambda e: explain_unreadable(e, splits, stage.table)):
-                plan = read(con, splits, stage.table, warehouse=job.warehouse, time=time)
+
+            def plan_of(some: Sequence[Split]) -> ReadPlan:
+                return read(con, some, stage.table, warehouse=job.warehouse, time=time)
+
+            def explain(error: duckdb.Error) -> SqlStreamError | None:
+                unreadable = explain_unreadable(error, splits, stage.table)
+                return unreadable or execute.explain_row(con, stage, splits, lambda split: plan_of([split]).relation)
+
+            with user_errors(stage.name, explain):
+                plan = plan_of(splits)
                 rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
-                for output in run_fragment(job, con, stage.fragment, rows, time, batch):
+                for output in run_fragment(job, con, stage.fragment, rows, time, batch, explain):
                     yield newest(stats.watermark, tick), output
                 malformed = plan.skipped(con)
         watermark = newest(stats.watermark, tick)
@@ -141,8 +151,18 @@ def decoded(columns: Iterable[Column]) -> str:
     return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
 
 
+# What an error of DuckDB's is to people, if whoever is asked knows.
+Explain = Callable[[duckdb.Error], SqlStreamError | None]
+
+
 def run_fragment(
-    job: Job, con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, time: int, batch: int
+    job: Job,
+    con: duckdb.DuckDBPyConnection,
+    fragment: Fragment,
+    rows: str,
+    time: int,
+    batch: int,
+    explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
     """Run a fragment: into frames where an exchange follows, else into a segment of the sink."""
     if fragment.exchange is not None:
@@ -151,7 +171,7 @@ def run_fragment(
             yield from pack(reader, ports[part], time, job.labels, segment_writer(job, fragment.exchange, part, batch))
         return
     sink = job.plan.sink
-    with user_errors(sink.table.name, lambda _: execute.explain_refused(con, fragment, rows, sink)):
+    with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink) or explain(e)):
         if sink.kind == "filesystem":
             [(_, written)] = execute.part_queries(con, fragment, rows)
             columns = [Column(name, type) for name, type in sink.columns]
@@ -192,7 +212,7 @@ def stored(fragment: Fragment, job: Job) -> Fragment:
 
 
 @contextmanager
-def user_errors(name: str, explain: Callable[[duckdb.Error], SqlStreamError | None] | None = None) -> Iterator[None]:
+def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
     """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
     try:
         yield

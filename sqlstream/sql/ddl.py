@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql import grammar
-from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Drop, Name, OptionValue, WatermarkDef
+from sqlstream.sql.nodes import (
+    ColumnDef,
+    CreateTable,
+    CreateView,
+    Drop,
+    Feature,
+    Merge,
+    Name,
+    OptionValue,
+    TableLike,
+    WatermarkDef,
+)
 from sqlstream.sql.parser import StreamingParser
 from sqlstream.sql.unsupported import COLUMN_CLAUSES, CONSTRAINTS, TABLE_CLAUSES
+
+FEATURES: tuple[str, ...] = get_args(Feature)
+_MERGES: tuple[str, ...] = get_args(Merge)
 
 
 class TableBody:
@@ -28,18 +42,22 @@ class DefinitionParser(StreamingParser):
     def _parse_definition(self) -> CreateTable | CreateView:
         start = self._curr
         self._need("CREATE")
-        temporary = self._match_texts(("TEMPORARY", "TEMP"))
+        replace = bool(self._match_text_seq("OR", "REPLACE"))
+        temporary = bool(self._match_texts(("TEMPORARY", "TEMP")))
         if self._match(TokenType.TABLE):
-            return self._parse_create_table(start, temporary)
+            return self._parse_create_table(start, temporary, replace)
         if self._match(TokenType.VIEW):
-            return self._parse_create_view(start, temporary)
+            return self._parse_create_view(start, temporary, replace)
         raise self._wanted("TABLE or VIEW")
 
-    def _parse_create_table(self, start: Token, temporary: bool) -> CreateTable:
-        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+    def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable:
+        if_not_exists = self._if_not_exists(replace)
         name = self._name("the name of a table")
         self._refuse_clause(TABLE_CLAUSES)
-        bare = self._curr.token_type == TokenType.WITH or self._curr.text.upper() == "COMMENT"
+        # All columns may come from another table, or from the source.
+        bare = self._curr and (
+            self._curr.token_type in (TokenType.LIKE, TokenType.WITH) or self._curr.text.upper() == "COMMENT"
+        )
         body = TableBody() if bare else self._parse_table_body()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
@@ -47,28 +65,60 @@ class DefinitionParser(StreamingParser):
         self._refuse_clause(TABLE_CLAUSES)
         options = self._options() if self._match(TokenType.WITH) else {}
         self._refuse_clause(TABLE_CLAUSES)
-        columns, span = tuple(body.columns), self._span_from(start)
+        like = self._parse_table_like() if self._curr and self._curr.token_type == TokenType.LIKE else None
         return CreateTable(
-            span,
+            self._span_from(start),
             name,
-            columns,
+            tuple(body.columns),
             body.watermark,
             body.primary_key,
             options,
-            bool(if_not_exists),
-            bool(temporary),
+            if_not_exists,
+            temporary,
+            replace,
+            like,
             partitioned_by,
         )
 
-    def _parse_create_view(self, start: Token, temporary: bool) -> CreateView:
-        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+    def _if_not_exists(self, replace: bool) -> bool:
+        start = self._curr
+        if not self._match_text_seq("IF", "NOT", "EXISTS"):
+            return False
+        if replace:
+            raise self._wrong("OR REPLACE and IF NOT EXISTS exclude each other", self._span_from(start))
+        return True
+
+    def _parse_table_like(self) -> TableLike:
+        start = self._need_token(TokenType.LIKE, "LIKE")
+        table = self._name("the name of a table")
+        if not self._match(TokenType.L_PAREN):
+            # Flink's default: INCLUDING ALL OVERWRITING OPTIONS.
+            merges = {**dict.fromkeys(FEATURES, "INCLUDING"), "OPTIONS": "OVERWRITING"}
+            return TableLike(table, cast(dict[Feature, Merge], merges), self._span_from(start))
+        given: dict[str, str] = {}
+        while self._match_texts(_MERGES):
+            merge = self._prev.text.upper()
+            features = ("ALL", "CONSTRAINTS") if merge != "OVERWRITING" else ()
+            if not self._match_texts((*features, "GENERATED", "OPTIONS", "WATERMARKS")):
+                raise self._wanted(" or ".join((*features, "GENERATED, OPTIONS or WATERMARKS")))
+            feature = self._prev.text.upper()
+            if feature in given:
+                raise self._wrong(f"{feature} is given twice", self._token_span(self._prev))
+            given[feature] = merge
+        self._need_token(TokenType.R_PAREN, '")"' if given else "INCLUDING, EXCLUDING or OVERWRITING")
+        others = given.pop("ALL", "INCLUDING")
+        merges = {**dict.fromkeys(FEATURES, others), **given}
+        return TableLike(table, cast(dict[Feature, Merge], merges), self._span_from(start))
+
+    def _parse_create_view(self, start: Token, temporary: bool, replace: bool) -> CreateView:
+        if_not_exists = self._if_not_exists(replace)
         name = self._name("the name of a view")
         columns = self._names() if self._curr.token_type == TokenType.L_PAREN else ()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
         self._need("AS")
         query = self._query()
-        return CreateView(self._span_from(start), name, columns, query, bool(if_not_exists), bool(temporary))
+        return CreateView(self._span_from(start), name, columns, query, if_not_exists, temporary, replace)
 
     def _parse_drop_relation(self) -> Drop:
         start = self._curr

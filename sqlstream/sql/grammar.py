@@ -42,7 +42,8 @@ def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -
             raise ParseError(message, span)
         start += span.start - len(prefix)
         wrong = Span(source, start, start + length)
-        raise ParseError(f'unexpected "{wrong.text}"', wrong)
+        # Most of what it says is "syntax error at or near".
+        raise ParseError(message if message.startswith("VALUES") else f'unexpected "{wrong.text}"', wrong)
 
 
 class _Canvas:

@@ -38,7 +38,7 @@ _HINT_ADVICE = {
 
 def tokenize(source: Source, dialect: Dialect) -> list[Token]:
     """Return the tokens of a source; their offsets are characters of its text. Raises on open quotes and on hints."""
-    for region in _regions(source):
+    for region in regions(source):
         if hint := _HINT.match(region.text):
             name = hint.group(1).upper()
             advice = _HINT_ADVICE.get(name, "Leave the hint out.")
@@ -61,7 +61,7 @@ def tokenize(source: Source, dialect: Dialect) -> list[Token]:
     return tokens
 
 
-def _regions(source: Source) -> Iterator[Span]:
+def regions(source: Source) -> Iterator[Span]:
     """Yield quoted text and comments."""
     text, at = source.text, 0
     while match := _REGION.search(text, at):

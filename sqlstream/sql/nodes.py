@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -53,6 +54,19 @@ class WatermarkDef:
     span: Span
 
 
+Feature: TypeAlias = Literal["GENERATED", "OPTIONS", "WATERMARKS", "CONSTRAINTS"]
+Merge: TypeAlias = Literal["INCLUDING", "EXCLUDING", "OVERWRITING"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableLike:
+    """`LIKE table (..)`: what becomes of each feature of that table; its physical columns always come along."""
+
+    table: Name
+    merges: Mapping[Feature, Merge]
+    span: Span
+
+
 @dataclass(frozen=True, slots=True)
 class CreateTable:
     """`CREATE TABLE name (..) [PARTITIONED BY (..)] WITH (..)`; without columns they are those of the source."""
@@ -65,6 +79,8 @@ class CreateTable:
     options: dict[str, OptionValue]
     if_not_exists: bool
     temporary: bool
+    or_replace: bool = False
+    like: TableLike | None = None
     partitioned_by: tuple[Name, ...] = ()
 
 
@@ -76,6 +92,7 @@ class CreateView:
     query: exp.Query
     if_not_exists: bool
     temporary: bool
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +114,22 @@ class SetOption:
 
 
 @dataclass(frozen=True, slots=True)
+class Reset:
+    """`RESET 'key'`, or of all options."""
+
+    span: Span
+    key: Name | None
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO target [(columns)] query`."""
+    """`INSERT INTO target [(columns)] query`; it `appends` where the query is VALUES and nothing else."""
 
     span: Span
     target: Name
     columns: tuple[Name, ...] | None
     query: exp.Query
+    appends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +140,32 @@ class Select:
     query: exp.Query
 
 
-Statement: TypeAlias = CreateTable | CreateView | Drop | SetOption | Insert | Select
+ShowKind: TypeAlias = Literal["TABLES", "VIEWS", "FUNCTIONS", "JOBS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """`SHOW ..`; `name` is the table or view that it asks about, `like` a pattern for the names to show."""
+
+    span: Span
+    kind: ShowKind
+    name: Name | None = None
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    span: Span
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """`EXPLAIN [stage] statement`."""
+
+    span: Span
+    stage: str
+    statement: Insert | Select
+
+
+Statement: TypeAlias = CreateTable | CreateView | Drop | SetOption | Reset | Insert | Select | Show | Describe | Explain

@@ -27,12 +27,6 @@ _HIGHER_ORDER = {
     *("list_transform", "array_transform", "list_apply", "array_apply", "apply"),
     *("list_filter", "array_filter", "filter", "list_reduce", "array_reduce", "reduce", "invoke"),
 }
-# Flink's older windows, in GROUP BY.
-_GROUP_WINDOWS = {
-    f"{kind}{suffix}"
-    for kind in ("TUMBLE", "HOP", "SESSION")
-    for suffix in ("", "_START", "_END", "_ROWTIME", "_PROCTIME")
-}
 _UNITS = {
     *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DECADE"),
     *("MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "QUARTERS", "YEARS"),
@@ -83,7 +77,7 @@ class StreamingParser(WindowParser):
         "TRIM": lambda self: self._parse_trim_call(),
         "OVERLAY": lambda self: self._parse_overlay_call(),
     }
-    FUNC_TOKENS: ClassVar[set[TokenType]] = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY}
+    FUNC_TOKENS: ClassVar[set[TokenType]] = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY, TokenType.SESSION}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         **{word: DuckDBParser.NO_PAREN_FUNCTION_PARSERS[word] for word in ("ANY", "CASE")},
         "MAP": lambda self: self._parse_map_call(),
@@ -312,18 +306,6 @@ class StreamingParser(WindowParser):
         return self.expression(exp.Interval(this=value, unit=unit))
 
     # -- functions
-
-    def _parse_function_call(
-        self,
-        functions: dict[str, Callable[..., Any]] | None = None,
-        anonymous: bool = False,
-        optional_parens: bool = True,
-        any_token: bool = False,
-    ) -> exp.Expr | None:
-        if self._is_call(self._index, _GROUP_WINDOWS):
-            hint = "Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end."
-            raise self._refused(f"{self._curr.text.upper()} outside FROM", self._token_span(self._curr), hint)
-        return super()._parse_function_call(functions, anonymous, optional_parens, any_token)
 
     def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
         name = self._tokens[self._index - 2].text.lower()

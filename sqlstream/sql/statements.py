@@ -11,35 +11,44 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, Source
-from sqlstream.sql.ddl import DefinitionParser
 from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import tokenize
 from sqlstream.sql.nodes import (
     ColumnDef,
     CreateTable,
     CreateView,
+    Describe,
     Drop,
+    Explain,
     Insert,
     Name,
     OptionValue,
+    Reset,
     Select,
     SetOption,
+    Show,
     Statement,
     WatermarkDef,
 )
 from sqlstream.sql.reading import Failure
+from sqlstream.sql.show import ShowParser
 from sqlstream.sql.unsupported import STATEMENTS
+from sqlstream.sql.variables import with_variables
 
 __all__ = [
     "ColumnDef",
     "CreateTable",
     "CreateView",
+    "Describe",
     "Drop",
+    "Explain",
     "Insert",
     "Name",
     "OptionValue",
+    "Reset",
     "Select",
     "SetOption",
+    "Show",
     "Statement",
     "WatermarkDef",
     "parse_expression",
@@ -48,12 +57,20 @@ __all__ = [
 ]
 T = TypeVar("T")
 _DIALECT = StreamingSQL()
-_QUERY_STARTS = {TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.TABLE}
+_QUERY_STARTS = {
+    *(TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.TABLE),
+    TokenType.VALUES,
+}
+_STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL")
 _OPTION_KEY = re.compile(r"[\w.-]+")
 
 
 def parse_script(source: Source) -> list[Statement]:
-    """Return the statements of a text. Raises ParseError, or UnsupportedError for SQL that we do not run."""
+    """Return the statements of a text, with variables of the environment put in.
+
+    Raises ParseError, or UnsupportedError for SQL that we do not run.
+    """
+    source = with_variables(source)
     statements: list[Statement] = []
     tokens: list[Token] = []
     for token in [*tokenize(source, _DIALECT), None]:
@@ -72,7 +89,7 @@ def parse_expression(source: Source) -> exp.Expression:
     return parser.run(parser._scalar)
 
 
-class _StatementParser(DefinitionParser):
+class _StatementParser(ShowParser):
     """Reads one statement from its tokens."""
 
     def __init__(self, source: Source, tokens: list[Token]):
@@ -107,6 +124,14 @@ class _StatementParser(DefinitionParser):
                 return self._parse_drop_relation()
             case "SET":
                 return self._parse_set_option()
+            case "RESET":
+                return self._parse_reset_option()
+            case "SHOW":
+                return self._parse_show_what()
+            case "DESCRIBE" | "DESC":
+                return self._parse_describe_table()
+            case "EXPLAIN":
+                return self._parse_explain_statement()
             case "INSERT":
                 return self._parse_insert_into()
             case _ if self._curr.token_type in _QUERY_STARTS:
@@ -116,13 +141,15 @@ class _StatementParser(DefinitionParser):
         raise self._wanted("a statement")
 
     def _refuse_statement(self) -> None:
-        words = [token.text.upper() for token in self._tokens[:4] if token.token_type != TokenType.STRING]
+        first = self._index
+        tokens = self._tokens[first : first + 4]
+        words = [token.text.upper() for token in tokens if token.token_type != TokenType.STRING]
         if words[:2] == ["CREATE", "TEMP"]:
             words[1] = "TEMPORARY"
         for count in range(len(words), 0, -1):
             phrase = " ".join(words[:count])
             if phrase in STATEMENTS:
-                span = self._token_span(self._tokens[0]).to(self._token_span(self._tokens[count - 1]))
+                span = self._token_span(tokens[0]).to(self._token_span(tokens[count - 1]))
                 raise self._refused(phrase, span, STATEMENTS[phrase])
 
     def _parse_set_option(self) -> SetOption:
@@ -136,6 +163,30 @@ class _StatementParser(DefinitionParser):
         self._need_token(TokenType.EQ, '"="')
         value = self._parse_setting("a value")
         return SetOption(self._span_from(start), key, OptionValue(value.text, value.span, key.span))
+
+    def _parse_reset_option(self) -> Reset:
+        start = self._curr
+        self._need("RESET")
+        key = self._parse_setting("an option") if self._curr else None
+        return Reset(key.span if key else self._span_from(start), key)
+
+    def _parse_explain_statement(self) -> Explain:
+        start = self._curr
+        self._need("EXPLAIN")
+        stage = "PHYSICAL"
+        if self._match_texts(_STAGES):
+            stage = self._prev.text.upper()
+        elif self._match_text_seq("PLAN"):
+            self._need("FOR")
+        if not self._curr:
+            raise self._wanted("an INSERT or a query")
+        at = self._curr
+        statement = self.statement()
+        if not isinstance(statement, Insert | Select):
+            raise self._wrong(
+                f"{at.text.upper()} has no plan", self._token_span(at), "EXPLAIN takes an INSERT or a query."
+            )
+        return Explain(self._span_from(start), stage.lower(), statement)
 
     def _parse_setting(self, what: str) -> Name:
         """Read one side of SET: a string, or the text as it stands, such as `1 min` or `pipeline.name`."""
@@ -159,9 +210,8 @@ class _StatementParser(DefinitionParser):
         columns = None
         if self._curr.token_type == TokenType.L_PAREN and self._next.token_type not in _QUERY_STARTS:
             columns = self._names()
-        if self._curr.token_type == TokenType.VALUES:
-            raise self._refused("INSERT with VALUES", self._token_span(self._curr), "Write SELECT.")
+        values = self._curr.token_type == TokenType.VALUES
         query = self._query()
         if self._match_text_seq("ON", "CONFLICT"):
             raise self._refused("ON CONFLICT", self._token_span(self._prev))
-        return Insert(self._span_from(start), target, columns, query)
+        return Insert(self._span_from(start), target, columns, query, values and isinstance(query, exp.Select))

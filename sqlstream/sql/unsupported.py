@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # The first words of a statement, longest match first.
 STATEMENTS: dict[str, str | None] = {
-    "CREATE OR REPLACE": "Write DROP ... IF EXISTS, then CREATE.",
     "CREATE OR ALTER": "Write DROP ... IF EXISTS, then CREATE.",
     "REPLACE TABLE": "Write DROP TABLE IF EXISTS, then CREATE TABLE and INSERT INTO.",
     "CREATE FUNCTION": "Write the function in Python, with @udf, in a file under udfs/.",
@@ -38,24 +37,22 @@ STATEMENTS: dict[str, str | None] = {
     "DELETE": "Filter the rows in the query that writes the table.",
     "UPDATE": "Change the rows in the query that writes the table.",
     "MERGE": "Change the rows in the query that writes the table.",
-    "EXPLAIN": "Use the command `sqlstream explain`.",
+    **dict.fromkeys(
+        [f"EXPLAIN {d}" for d in ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")],
+        "Leave the detail out: EXPLAIN says all it knows.",
+    ),
+    **dict.fromkeys(
+        ["SHOW CATALOGS", "SHOW CURRENT", "SHOW DATABASES", "SHOW SCHEMAS"], "All tables are in one catalog."
+    ),
     "COMPILE PLAN": "Use the command `sqlstream explain` to see the plan.",
     "COMPILE AND EXECUTE PLAN": "Write the INSERT statement itself.",
-    "SHOW JOBS": "Use the command `sqlstream jobs`.",
-    "SHOW": "Use the command `sqlstream query` with SHOW ALL TABLES.",
-    "DESCRIBE JOB": "Use the command `sqlstream jobs`.",
-    "DESC JOB": "Use the command `sqlstream jobs`.",
-    "DESCRIBE": "Use the command `sqlstream query` with DESCRIBE.",
-    "DESC": "Use the command `sqlstream query` with DESCRIBE.",
     "SUMMARIZE": "Use the command `sqlstream query` with SUMMARIZE.",
     "USE": "All tables are in one catalog; write their names alone.",
     "LOAD MODULE": None,
     "UNLOAD MODULE": None,
     "ADD JAR": "Put Python functions into files under udfs/.",
     "REMOVE JAR": None,
-    "RESET": "Remove the SET statement.",
     "STOP JOB": "Use the command `sqlstream stop`.",
-    "VALUES": "Write SELECT.",
     "COPY": "Write INSERT INTO a table with the connector 'filesystem'.",
     "ATTACH": None,
     "DETACH": None,
@@ -69,7 +66,6 @@ STATEMENTS: dict[str, str | None] = {
 # What may follow the columns of CREATE TABLE in Flink.
 TABLE_CLAUSES: dict[str, str | None] = {
     "DISTRIBUTED": "Leave it out: state and tables are partitioned by sqlstream.",
-    "LIKE": "Write the columns and options out.",
     "AS": "Write CREATE TABLE with columns, then INSERT INTO it.",
 }
 

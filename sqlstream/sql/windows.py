@@ -166,9 +166,10 @@ class WindowParser(TypeParser):
 
     def _parse_query(self) -> exp.Query:
         """Parse a SELECT, or what may stand for one: WITH, FROM first, parentheses, set operations."""
-        query = self._parse_query_modifiers(
-            self._parse_set_operations(self._parse_select(nested=True, parse_subquery_alias=False))
-        )
+        first = self._parse_select(nested=True, parse_subquery_alias=False)
+        if isinstance(first, exp.Values):
+            first = exp.select("*").from_(first)
+        query = self._parse_query_modifiers(self._parse_set_operations(first))
         if not isinstance(query, exp.Query):
             raise self._wanted("a query")
         return query

@@ -6,7 +6,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from sqlstream.errors import QueryError, Source, Span, missing, nearest
+import duckdb
+
+from sqlstream.errors import QueryError, Source, Span, missing, nearest, sql_types
 
 # The last lines of a message, where DuckDB knows the place: `LINE 2: ...text of the line...` and carets below.
 _PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
@@ -55,9 +57,14 @@ def translate(error: Exception, source: Source | str, relations: Iterable[str] =
         if _SEGMENT.search(path):
             return QueryError("the state moved on while it was read", hint="Run the query again.")
         return QueryError(f'file "{path}" does not exist', span)
-    first, _, rest = text.partition("\n")
+    first, _, rest = sql_types(text).partition("\n")
     message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+
+
+def plain(error: duckdb.Error) -> str:
+    """Return what DuckDB says about values, in a phrase."""
+    return translate(error, "").message
 
 
 def _span(text: str, source: Source) -> Span | None:

@@ -47,7 +47,7 @@ class Filesystem(ABC):
     def read_text(self, path: str) -> str: ...
 
     @abstractmethod
-    def read_parquet(self, path: str) -> pa.Table: ...
+    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table: ...
 
     @abstractmethod
     def entries(self, directory: str) -> list[str]:
@@ -127,9 +127,9 @@ class LocalFilesystem(Filesystem):
         with storage_errors(path), open(path, "rb") as file:
             return file.read().decode()
 
-    def read_parquet(self, path: str) -> pa.Table:
+    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
         with storage_errors(path):
-            return pq.read_table(path)
+            return pq.read_table(path, columns=columns)
 
     def entries(self, directory: str) -> list[str]:
         with storage_errors(directory):
@@ -198,9 +198,9 @@ class ArrowFilesystem(Filesystem):
         with storage_errors(path), self._filesystem.open_input_stream(path) as stream:
             return bytes(stream.read()).decode()
 
-    def read_parquet(self, path: str) -> pa.Table:
+    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
         with storage_errors(path):
-            return pq.read_table(path, filesystem=self._filesystem)
+            return pq.read_table(path, columns=columns, filesystem=self._filesystem)
 
     def _select(self, directory: str) -> list[arrow_fs.FileInfo]:
         with storage_errors(directory):

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import duckdb
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import VALUES, Column, Table
 from sqlstream.errors import BindError, DataError, missing
 from sqlstream.storage.files import Split
 from sqlstream.storage.json_lines import json_source
@@ -31,6 +31,7 @@ from sqlstream.storage.parquet_types import conversion
 from sqlstream.storage.read_errors import duckdb_paths, name_file, open_text, reading
 from sqlstream.storage.segments import quote_name, quote_text
 from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count, parse_duration
+from sqlstream.storage.values import values_sql
 
 FORMATS = ("parquet", "json", "csv")
 
@@ -79,6 +80,8 @@ def read(
     if not splits:
         nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in wanted)
         return ReadPlan(f"SELECT {nothing} WHERE false")
+    if table.connector == VALUES:
+        return ReadPlan(values_sql(table, wanted))
     stored = replace(table, columns=table.stored)
     if all(c in stored.columns for c in wanted):
         return _read_stored(con, splits, stored, wanted)
@@ -380,10 +383,18 @@ _FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
 
 def validate_options(table: Table) -> None:
     """Raise BindError unless the options of a `filesystem` table are complete, known, and of the right form."""
-    for required, example in {"path": "data/", "format": "parquet"}.items():
-        if not table.options.get(required):
-            hint = f"Write it into WITH (..): '{required}' = '{example}'."
-            raise BindError(f'table "{table.name}" needs the option "{required}"', table.span, hint=hint)
+    every: set[str] = set(_OPTIONS).union(*_FORMAT_OPTIONS.values())
+    required = {"path": "data/", "format": "parquet"}
+    incomplete = not all(table.options.get(name) for name in required)
+    for name in table.options:
+        # What is missing may be there under a wrong name.
+        if incomplete and name not in every:
+            message = f'table "{table.name}": option "{name}" does not exist for connector "filesystem"'
+            raise BindError(message, table.span, hint=missing("option", name, sorted(every)))
+    for name, example in required.items():
+        if not table.options.get(name):
+            hint = f"Write it into WITH (..): '{name}' = '{example}'."
+            raise BindError(f'table "{table.name}" needs the option "{name}"', table.span, hint=hint)
     validate_format(table, _OPTIONS)
 
 

@@ -99,11 +99,18 @@ class JobLock:
 
     @classmethod
     def acquire(
-        cls, fs: Filesystem, job: JobPaths, session: SessionLock, *, patience: float = ORPHAN_SECONDS
+        cls,
+        fs: Filesystem,
+        job: JobPaths,
+        session: SessionLock,
+        *,
+        patience: float = ORPHAN_SECONDS,
+        in_turn: bool = False,
     ) -> JobLock:
         """Take the lock of a job, from a session that is gone if need be.
 
-        When only the JVM of a dead process still has it, wait for up to `patience` seconds for that to end.
+        When only the JVM of a dead process still has it, wait for up to `patience` seconds for that to end; `in_turn`, also for
+        a session that lives.
         """
         deadline = time.monotonic() + patience
         while True:
@@ -113,16 +120,18 @@ class JobLock:
                     own = Holder(os.getpid(), socket.gethostname(), session.path)
                     fs.write_text_atomic(job.lock, json.dumps(asdict(own)))
                     return cls(fs, job, session)
-            if holder.is_alive or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
+            if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
                 raise _refusal(fs, job, holder)
             time.sleep(0.05)
 
     def release(self) -> None:
-        """Give the lock back, unless somebody else took it meanwhile."""
+        """Give the lock back, unless somebody else took it meanwhile. Of a job that was deleted the folder goes, too."""
         with _guard(self._job, self._session):
             holder = read_holder(self._fs, self._job)
             if holder is not None and holder.session == self._session.path:
                 self._fs.delete(self._job.lock)
+                if not self._fs.entries(self._job.root):
+                    self._fs.delete_tree(self._job.root)
 
 
 def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
@@ -174,11 +183,29 @@ def _directory(warehouse: Warehouse) -> str:
 
 @contextlib.contextmanager
 def _guard(job: JobPaths, session: SessionLock) -> Iterator[None]:
-    """Let one process at a time look at a job's lock and change it. The file stays: deleting it would let two in."""
+    """Let one process at a time look at a job's lock and change it.
+
+    The file goes when it is done. Who waited for it meanwhile has a file without a name then, and starts over.
+    """
     path = f"{session.directory}/{path_name(job.name)}.guard"
-    with storage_errors(path), open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    with storage_errors(path):
+        while True:
+            with open(path, "a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is_named(file.fileno(), path):
+                    continue
+                try:
+                    yield
+                finally:
+                    Path(path).unlink(missing_ok=True)
+                return
+
+
+def _is_named(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _is_locked(path: str) -> bool:
@@ -197,3 +224,9 @@ def _delete_stale(directory: str) -> None:
     for name in os.listdir(directory):
         if name.endswith(".lock") and not name.startswith(".") and not _is_locked(f"{directory}/{name}"):
             Path(f"{directory}/{name}").unlink(missing_ok=True)
+        elif name.endswith(".guard"):
+            # A process was killed while it held this one, or somebody holds it now.
+            with contextlib.suppress(FileNotFoundError, BlockingIOError), open(f"{directory}/{name}", "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_named(file.fileno(), f"{directory}/{name}"):
+                    Path(f"{directory}/{name}").unlink(missing_ok=True)

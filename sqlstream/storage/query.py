@@ -24,10 +24,10 @@ __all__ = ["list_relations", "open_query", "translate"]
 # A reader that is overtaken by the deletion of old files looks again; being overtaken twice in a row takes bad luck.
 _ATTEMPTS = 4
 
-# DuckDB's own listing has the parts of a name in columns of their own.
+# DuckDB's own listing has the parts of a name in columns of their own. A line stays short: DESCRIBE tells the types.
 _LISTING = """
 SELECT concat_ws('.', nullif(database_name, 'memory'), nullif(schema_name, 'main'), table_name) AS name,
-    string_agg(concat_ws(' ', column_name, data_type), ', ' ORDER BY column_index) AS columns
+    regexp_replace(string_agg(column_name, ', ' ORDER BY column_index), '^(.{77}).{4,}$', '\\1...') AS columns
 FROM duckdb_columns() WHERE NOT internal
 GROUP BY database_name, schema_name, table_name
 ORDER BY schema_name = 'sqlstream', database_name <> 'state', name

@@ -35,6 +35,8 @@ def translate(
 
     `columns` are those that were read, by default all. A malformed row is looked for again, to name its line.
     """
+    if "format" not in table.options:
+        return None
     text = re.sub(r"\n+LINE \d+: .*", "", str(error), flags=re.DOTALL).strip()
     splits = list(splits)
     parquet = table.options["format"].lower() == "parquet"

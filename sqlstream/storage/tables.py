@@ -111,6 +111,16 @@ class Bucket:
     def bytes(self) -> int:
         return sum(s.bytes for segments in self._segments.values() for s in segments)
 
+    @property
+    def closed(self) -> int | None:
+        """The watermark (microseconds) of the last batch that was committed."""
+        return self.manifest.watermark if self.manifest else None
+
+    def count(self, counter: str, number: int) -> None:
+        """Add to a counter."""
+        if number:
+            self.counters[counter] = self.counters.get(counter, 0) + number
+
     def append(self, table: str, rows: pa.Table, batch: int) -> None:
         """Add rows, selected with `encoded`, to a table.
 
@@ -132,9 +142,9 @@ class Bucket:
         """Add segments that somebody else wrote into this bucket's data directory."""
         self._segments[table].extend(segments)
 
-    def read(self, segment: Segment) -> pa.Table:
-        """Return the rows of a segment in this bucket's data directory as they are stored."""
-        return self._fs.read_parquet(f"{self._data}/{segment.name}")
+    def read(self, segment: Segment, columns: list[str] | None = None) -> pa.Table:
+        """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns."""
+        return self._fs.read_parquet(f"{self._data}/{segment.name}", columns)
 
     def _flush(self) -> None:
         for table, pending in self._pending.items():

@@ -11,12 +11,18 @@ from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import BATCH_COLUMN, quote_name, scan, time_literal
 from sqlstream.storage.snapshot import Snapshot, VisibleSegments, visible_segments
 
+# In the SQL of a view: the version's watermark in microseconds.
+WATERMARK = "{_watermark}"
+# Earlier than any event time.
+NEVER = -(2**62)
+
 
 def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None) -> str:
     """Return the SELECT of an operator's state at a version; before the first version it is empty."""
     paths = warehouse.job(job).operator(operator.name)
     visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
-    sql = operator.view_sql
+    watermark = snapshot.watermark if snapshot else None
+    sql = operator.view_sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
     for table in operator.tables:
         rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
         sql = sql.replace(f"{{{table.name}}}", f"({rows})")

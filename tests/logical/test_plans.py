@@ -6,7 +6,7 @@ import pytest
 
 from sqlstream.compiler import Compiler, PlannedJob
 from sqlstream.errors import Source
-from sqlstream.logical.explain import logical_text, state_lines
+from sqlstream.logical.explain import logical_text
 from sqlstream.logical.nodes import (
     Filter,
     Node,
@@ -146,17 +146,6 @@ def test_unions_whose_columns_have_other_names_stay() -> None:
 def test_flattening_keeps_the_schema() -> None:
     union = plan("SELECT k FROM (SELECT k FROM a UNION ALL SELECT k FROM b) AS x UNION ALL SELECT k FROM a")
     assert schema(flatten_unions(union)) == schema(union)
-
-
-def test_state_lines_name_what_is_kept_and_what_bounds_it() -> None:
-    job = planned(
-        f"""WITH low AS (SELECT window_time AS t, COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end, window_time)
-        SELECT COUNT(*) FROM TUMBLE(TABLE low, DESCRIPTOR(t), INTERVAL '1' DAY) GROUP BY window_start, window_end"""
-    )
-    assert state_lines(job.logical) == [
-        "state of low: open windows of 10 s, bounded by the watermark",
-        "state of window_aggregate: open windows of 1 d, bounded by the watermark",
-    ]
 
 
 def test_the_plan_says_what_makes_a_job_another_one() -> None:

@@ -172,9 +172,7 @@ def test_drop_deletes_state_and_rows(session: Session) -> None:
         session.drop("gone")
 
 
-def test_a_missing_folder_is_an_error_of_the_job(session: Session) -> None:
+def test_a_missing_folder_is_found_before_the_job_starts(session: Session) -> None:
     session.sql("CREATE TABLE nothing (k INT) WITH ('connector' = 'filesystem', 'path' = 'nowhere', 'format' = 'json')")
-    job = session.sql("SELECT * FROM nothing")
-    assert job is not None
     with pytest.raises(SqlStreamError, match=r'no file or directory matches ".*nowhere"'):
-        job.wait()
+        session.sql("SELECT * FROM nothing")

@@ -7,13 +7,10 @@ from sqlstream.sql.statements import parse_script
 
 # Statements with the words that the error points at.
 STATEMENTS = [
-    ("CREATE OR REPLACE TABLE t (a INT)", "CREATE OR REPLACE"),
     ("REPLACE TABLE t AS SELECT 1", "REPLACE TABLE"),
-    ("CREATE OR REPLACE TABLE t AS SELECT 1", "CREATE OR REPLACE"),
+    ("CREATE OR REPLACE TABLE t AS SELECT 1", "AS"),
     ("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a) INTO 4 BUCKETS WITH ('k' = 'v')", "DISTRIBUTED"),
     ("CREATE TABLE t (a INT) DISTRIBUTED INTO 4 BUCKETS", "DISTRIBUTED"),
-    ("CREATE TABLE t LIKE s", "LIKE"),
-    ("CREATE TABLE t (a INT) WITH ('k' = 'v') LIKE s (INCLUDING ALL OVERWRITING OPTIONS)", "LIKE"),
     ("CREATE TABLE t AS SELECT 1", "AS"),
     ("CREATE TABLE t (a INT) WITH ('k' = 'v') AS SELECT 1", "AS"),
     ("CREATE TABLE c.d.t (a INT)", "c.d.t"),
@@ -55,8 +52,6 @@ STATEMENTS = [
     ("EXECUTE INSERT INTO t SELECT 1", "EXECUTE INSERT"),
     ("INSERT OVERWRITE t SELECT 1", "INSERT OVERWRITE"),
     ("INSERT INTO t PARTITION (p='v') SELECT 1", "PARTITION"),
-    ("INSERT INTO t VALUES (1, 2)", "VALUES"),
-    ("INSERT INTO t (a) VALUES (1)", "VALUES"),
     ("INSERT INTO c.t SELECT 1", "c.t"),
     ("INSERT INTO t SELECT a FROM s ON CONFLICT DO DEDUPLICATE", "CONFLICT"),
     ("WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x", "INSERT"),
@@ -65,15 +60,11 @@ STATEMENTS = [
     ("DELETE FROM t WHERE a = 1", "DELETE"),
     ("UPDATE t SET a = 1", "UPDATE"),
     ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", "MERGE"),
-    ("EXPLAIN CHANGELOG_MODE SELECT 1", "EXPLAIN"),
+    ("EXPLAIN CHANGELOG_MODE SELECT 1", "EXPLAIN CHANGELOG_MODE"),
     ("COMPILE PLAN 'p.json' FOR INSERT INTO t SELECT 1", "COMPILE PLAN"),
     ("EXECUTE PLAN 'p.json'", "EXECUTE PLAN"),
     ("COMPILE AND EXECUTE PLAN 'p.json' FOR INSERT INTO t SELECT 1", "COMPILE AND EXECUTE PLAN"),
-    ("SHOW TABLES LIKE 'x'", "SHOW"),
-    ("SHOW JOBS", "SHOW JOBS"),
-    ("SHOW CREATE TABLE t", "SHOW"),
-    ("DESCRIBE t", "DESCRIBE"),
-    ("DESC CATALOG EXTENDED c", "DESC"),
+    ("DESC CATALOG EXTENDED c", "DESC CATALOG"),
     ("DESC JOB 'id'", "DESC JOB"),
     ("USE CATALOG c", "USE"),
     ("USE MODULES a, b", "USE"),
@@ -82,10 +73,7 @@ STATEMENTS = [
     ("ADD JAR 'p'", "ADD JAR"),
     ("REMOVE JAR 'p'", "REMOVE JAR"),
     ("SET", "SET"),
-    ("RESET 'k'", "RESET"),
-    ("RESET", "RESET"),
     ("STOP JOB 'id' WITH SAVEPOINT WITH DRAIN", "STOP JOB"),
-    ("VALUES (1, 2)", "VALUES"),
     # DuckDB's
     ("COPY t TO 'x.csv'", "COPY"),
     ("ATTACH 'x.db'", "ATTACH"),
@@ -102,8 +90,6 @@ STATEMENTS = [
     ("SELECT * FROM o, LATERAL TABLE(Rates(o.ts))", "Rates"),
     ("SELECT * FROM o LEFT JOIN LATERAL TABLE(f(o.x)) AS t(a) ON TRUE", "f"),
     ("SELECT * FROM TABLE(f(input => TABLE t))", "f"),
-    ("SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)", "TUMBLE"),
-    ("SELECT HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '1' MINUTE) FROM t", "HOP_START"),
     ("SELECT ts - INTERVAL '1:30' MINUTE TO SECOND FROM t", "INTERVAL '1:30' MINUTE TO SECOND"),
     ("SELECT INTERVAL '1' SECOND(3) FROM t", "INTERVAL '1' SECOND(3)"),
     ("SELECT CAST(a AS INTERVAL DAY TO SECOND) FROM t", "INTERVAL DAY TO SECOND"),
@@ -128,14 +114,14 @@ def test_unsupported_where_it_stands(text, words):
     ("text", "rendered"),
     [
         (
-            "EXPLAIN SELECT 1",
+            "ALTER TABLE t RENAME TO s",
             """\
-unsupported: EXPLAIN
+unsupported: ALTER TABLE
   --> q:1:1
    |
- 1 | EXPLAIN SELECT 1
-   | ^^^^^^^
-hint: Use the command `sqlstream explain`.""",
+ 1 | ALTER TABLE t RENAME TO s
+   | ^^^^^^^^^^^
+hint: Write DROP TABLE, then CREATE TABLE.""",
         ),
         (
             "SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x",
@@ -156,16 +142,6 @@ unsupported: TIMESTAMP with more than 6 digits
  1 | CREATE TABLE t (ts TIMESTAMP(9))
    |                              ^
 hint: Times are kept in microseconds: write a precision of 6 or less.""",
-        ),
-        (
-            "SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)",
-            """\
-unsupported: TUMBLE outside FROM
-  --> q:1:33
-   |
- 1 | SELECT COUNT(*) FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)
-   |                                 ^^^^^^
-hint: Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end.""",
         ),
     ],
 )

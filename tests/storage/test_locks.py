@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -108,7 +109,7 @@ def test_a_killed_process_loses_the_job(warehouse: Warehouse, session: SessionLo
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     acquire(warehouse, session)
-    assert sorted(os.listdir(warehouse.sessions)) == sorted(["j.guard", *sessions_of(warehouse)])
+    assert sorted(os.listdir(warehouse.sessions)) == sorted(sessions_of(warehouse))
     with SessionLock.open(warehouse):
         # The killed process's file is cleared away, ours is not.
         assert len(sessions_of(warehouse)) == 2
@@ -175,3 +176,35 @@ def test_a_process_that_ended_is_not_alive() -> None:
     process.wait()
     assert not process_is_alive(process.pid)
     assert process_is_alive(os.getpid())
+
+
+def test_guards_of_killed_sessions_are_cleared_away(warehouse: Warehouse, session: SessionLock) -> None:
+    left = Path(warehouse.sessions) / "select_1.guard"
+    held = Path(warehouse.sessions) / "busy.guard"
+    left.touch()
+    with open(held, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with SessionLock.open(warehouse):
+            assert not left.exists()
+            assert held.exists()
+
+
+def test_one_at_a_time_although_the_guard_is_deleted(warehouse: Warehouse) -> None:
+    # Sessions take a lock and give it back again and again: one that waited for a deleted guard must not get in.
+    inside: list[str] = []
+
+    def work(name: str) -> None:
+        with SessionLock.open(warehouse) as session:
+            for _ in range(50):
+                try:
+                    lock = acquire(warehouse, session, patience=0)
+                except UsageError:
+                    continue
+                inside.append(name)
+                assert inside == [name]
+                inside.remove(name)
+                lock.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, f"session {i}") for i in range(4)]:
+            done.result()

@@ -272,7 +272,7 @@ def test_show_tables_lists_names_as_they_are_written(job: SmallJob) -> None:
     names = [name for name, _ in ask(job, "SHOW ALL TABLES")]
     assert names[:3] == ["state.hourly.departures", "counts", "sqlstream.jobs"]
     assert names == list_relations(job.warehouse)
-    assert ask(job, "show tables;")[0] == ("state.hourly.departures", "k VARCHAR, window_end TIMESTAMP, n BIGINT")
+    assert ask(job, "show tables;")[0] == ("state.hourly.departures", "k, window_end, n")
     for name in names:
         assert ask(job, f"DESCRIBE {name}")
 
@@ -284,8 +284,8 @@ def test_names_that_need_quotes_or_look_like_patterns(tmp_path: Path) -> None:
     assert ask(job, 'SELECT n FROM state."HOT ""items""/2".departures AT (VERSION => 0)') == [(1,)]
     assert ask(job, 'FROM "top 10" AT (VERSION => 0)') == [("a", 1)]
     assert ask(job, "SHOW TABLES")[:2] == [
-        ('state.hot "items"/2.departures', "k VARCHAR, window_end TIMESTAMP, n BIGINT"),
-        ("Top 10", "k VARCHAR, n BIGINT"),
+        ('state.hot "items"/2.departures', "k, window_end, n"),
+        ("Top 10", "k, n"),
     ]
 
 

@@ -208,7 +208,7 @@ sqlstream.snapshots, sqlstream.watermarks""",
     (
         "FROM counts AT (VERSION => 'x')",
         """\
-        error: could not convert string 'x' to INT64
+        error: could not convert string 'x' to BIGINT
           --> query:1:13
            |
          1 | FROM counts AT (VERSION => 'x')
@@ -286,7 +286,7 @@ FETCH_CASES = [
     (
         "SELECT n,\n k::INT FROM counts\n AT (VERSION => 4) c WHERE k::INT = 1",
         """\
-        error: could not convert string 'a' to INT32 when casting from source column k
+        error: could not convert string 'a' to INTEGER when casting from source column k
           --> query:3:29
            |
          3 |  AT (VERSION => 4) c WHERE k::INT = 1
@@ -295,7 +295,7 @@ FETCH_CASES = [
     (
         f"SELECT n::INT, {'1, ' * 50}k::INT, {'2, ' * 50} n::INT FROM counts",
         f"""\
-        error: could not convert string 'a' to INT32 when casting from source column k
+        error: could not convert string 'a' to INTEGER when casting from source column k
           --> query:1:167
            |
          1 | SELECT n::INT, {"1, " * 50}k::INT, {"2, " * 50} n::INT FROM counts

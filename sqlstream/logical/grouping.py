@@ -1,0 +1,42 @@
+"""GROUP BY as grouping sets: GROUPING SETS, ROLLUP and CUBE are shorthands for several lists of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, combinations, product
+
+from sqlglot import exp
+
+Sets = list[list[exp.Expr]]
+
+
+def has_sets(group: exp.Group) -> bool:
+    """Tell whether GROUP BY names more than one list of keys."""
+    return any(isinstance(e, exp.Rollup | exp.Cube | exp.GroupingSets) for e in group.expressions)
+
+
+def grouping_sets(elements: Sequence[exp.Expr]) -> Sets:
+    """Return the lists of keys that the elements of GROUP BY stand for: every combination of what each stands for."""
+    return [list(chain.from_iterable(parts)) for parts in product(*map(_sets, elements))]
+
+
+def _sets(element: exp.Expr) -> Sets:
+    match element:
+        case exp.GroupingSets():
+            return list(chain.from_iterable(map(_sets, element.expressions)))
+        case exp.Rollup():
+            members = [_keys(e) for e in element.expressions]
+            return [list(chain.from_iterable(members[:n])) for n in range(len(members), -1, -1)]
+        case exp.Cube():
+            members = [_keys(e) for e in element.expressions]
+            sizes = range(len(members), -1, -1)
+            return [list(chain.from_iterable(chosen)) for n in sizes for chosen in combinations(members, n)]
+        case _:
+            return [_keys(element)]
+
+
+def _keys(element: exp.Expr) -> list[exp.Expr]:
+    """Return what parentheses hold, which may be nothing."""
+    if isinstance(element, exp.Tuple):
+        return [key for e in element.expressions for key in _keys(e)]
+    return [element.unnest()]

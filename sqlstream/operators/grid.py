@@ -1,0 +1,77 @@
+"""Where the windows of TUMBLE, HOP and CUMULATE lie, and the slices that overlapping ones share.
+
+A slice is a stretch of time that no window's bound divides: its rows are in the same windows. Times are microseconds since
+the epoch; windows are [start, end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+Time = TypeVar("Time", int, "np.ndarray[tuple[int], np.dtype[np.int64]]")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Windows of one size that start every `slide`, from the epoch plus the offset on.
+
+    Cumulative ones start every `size`, and end every `slide` up to there.
+    """
+
+    size: int
+    slide: int
+    offset: int = 0
+    cumulative: bool = False
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a row can be in several windows."""
+        return self.slide < self.size
+
+    @property
+    def _start_every(self) -> int:
+        return self.size if self.cumulative else self.slide
+
+    @property
+    def _first_cut(self) -> int:
+        """How far behind a start the first bound lies, which is an end where `slide` does not divide `size`."""
+        return self.size % self.slide or self.slide
+
+    def holds(self, time: str) -> str | None:
+        """Return the condition that a window holds a time, None where one always does."""
+        gaps = not self.cumulative and self.slide > self.size
+        return f"{_mod(f'{time} - {self.offset}', self.slide)} < {self.size}" if gaps else None
+
+    def slice_end(self, time: str) -> str:
+        """Return the SQL of the end of the slice that a time is in."""
+        since = _mod(f"{time} - {self.offset}", self.slide)
+        cut = self._first_cut
+        if cut == self.slide:
+            return f"({time} - {since} + {self.slide})"
+        return f"({time} - {since} + CASE WHEN {since} < {cut} THEN {cut} ELSE {self.slide} END)"
+
+    def first_end(self, time: Time) -> Time:
+        """Return the first end of a window at a time or after it; for a slice's end, of a window that holds the slice."""
+        return time + (self.offset + self.size - time) % self.slide
+
+    def first_end_sql(self, time: str) -> str:
+        return f"({time} + {_mod(f'{self.offset + self.size} - ({time})', self.slide)})"
+
+    def last_end_sql(self, slice_end: str) -> str:
+        """Return the SQL of the end of the last window that holds a slice."""
+        before = f"{slice_end} - 1"
+        return f"({before} - {_mod(f'{before} - {self.offset}', self._start_every)} + {self.size})"
+
+    def start_sql(self, end: str) -> str:
+        """Return the SQL of the start of the window with an end."""
+        if not self.cumulative:
+            return f"({end} - {self.size})"
+        return f"({end} - 1 - {_mod(f'{end} - 1 - {self.offset}', self.size)})"
+
+
+def _mod(value: str, modulus: int) -> str:
+    """Return the SQL of a remainder that is not negative, for times before the epoch too."""
+    return f"((({value}) % {modulus} + {modulus}) % {modulus})"

@@ -1,0 +1,165 @@
+"""Sessions: rows of a key that follow each other within a gap. Their bounds are known only when they close.
+
+What a batch knows of a session is stored as a piece of it, [first event, last event + gap). Pieces that touch are one session,
+as in Flink; they are joined when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.operators.windowing import (
+    END,
+    PARTIALS,
+    START,
+    Admitted,
+    Arrival,
+    Due,
+    Read,
+    Relations,
+    Span,
+    ended,
+)
+from sqlstream.storage.segments import Segment
+
+_PIECE = "_piece"
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Rows are stored per piece of a session; `time` is the DuckDB expression of a row's event time, `gap` microseconds.
+
+    A piece is forgotten when the watermark passes its end. If its session goes on, the piece is stored again with the end that
+    the session has by then, so the watermark never finds a part of an open session. A row is late when the session that it
+    would be in, with all that is stored, has closed.
+    """
+
+    time: str
+    gap: int
+
+    @property
+    def columns(self) -> tuple[tuple[Column, str], ...]:
+        return (
+            (Column(START, "TIMESTAMP"), f"min({self.time})"),
+            (Column(END, "TIMESTAMP"), f"max({self.time}) + to_microseconds({self.gap})"),
+        )
+
+    @property
+    def value_columns(self) -> tuple[tuple[Column, str], ...]:
+        return tuple((column, column.name) for column, _ in self.columns)
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        return (_PIECE,)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        return (START, END)
+
+    @property
+    def start(self) -> str:
+        return START
+
+    @property
+    def meeting(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def mergeable(self) -> bool:
+        # A piece that was stored again and the one that it replaces are told apart by their ends.
+        return False
+
+    def reach(self, watermark: int) -> int | None:
+        return None
+
+    def source(self, keys: Sequence[str]) -> str:
+        """Return the rows of a batch with the number of the piece that each is in, and that piece's bounds."""
+        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        pieces = f"PARTITION BY {', '.join([*keys, _PIECE])}"
+        before = f"lag({self.time}) OVER ({by}ORDER BY {self.time})"
+        begins = f"CASE WHEN {self.time} <= {before} + to_microseconds({self.gap}) THEN 0 ELSE 1 END AS _begins"
+        numbered = f"sum(_begins) OVER ({by}ORDER BY {self.time} ROWS UNBOUNDED PRECEDING) AS {_PIECE}"
+        bounds = ", ".join(f"{sql.replace(')', f') OVER ({pieces})', 1)} AS {c.name}" for c, sql in self.columns)
+        return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM (SELECT *, {begins} FROM _rows)))"
+
+    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+        # What begins after the watermark touches nothing that the watermark closes.
+        first = pc.min(read(segment, [START]).column(START)).cast(pa.int64()).as_py()
+        return bool(first > watermark)
+
+    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+        early = pc.greater(rows.column(START).cast(pa.int64()), watermark)
+        if pc.all(early).as_py():
+            return Arrival(rows)
+        return Arrival(rows.filter(early), rows.filter(pc.invert(early)))
+
+    def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span) -> Due | None:
+        past = ended(span.watermark)
+        pieces = relations[PARTIALS]
+        [(some,)] = con.execute(f"SELECT count(*) FROM {pieces} WHERE {past}").fetchall()
+        if not some:
+            return None
+        found = _touched(relations, f"(SELECT * FROM {pieces} WHERE {past})", keys)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(found[PARTIALS], keys)}")
+        closed = {name: _within(rows, "_sessions", keys, past) for name, rows in found.items()}
+        passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in found.items()}
+        again = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
+        return Due(closed, again)
+
+    def admit(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        relations: Relations,
+        after: Relations,
+        keys: Sequence[str],
+        watermark: int,
+    ) -> Admitted:
+        """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
+        both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
+        pieces = _touched({PARTIALS: both}, after[PARTIALS], keys)[PARTIALS]
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(pieces, keys)}")
+        past = ended(watermark)
+        rows = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
+        return Admitted(rows, _within(after[PARTIALS], "_sessions", keys, past))
+
+    def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
+        known = f"({_sessions(relations[PARTIALS], keys)})"
+        return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
+
+    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+        return earliest
+
+
+def _sessions(pieces: str, keys: Sequence[str]) -> str:
+    """Return the SELECT of the sessions that pieces make up: keys and bounds."""
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    order = f"{by}ORDER BY {START}, {END} ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    named = ", ".join([*keys, START, END])
+    begins = f"CASE WHEN {START} <= max({END}) OVER ({order} 1 PRECEDING) THEN 0 ELSE 1 END AS _begins"
+    numbered = f"sum(_begins) OVER ({order} CURRENT ROW) AS _number"
+    rows = f"SELECT {named}, {numbered} FROM (SELECT {named}, {begins} FROM {pieces})"
+    bounds = f"min({START}) AS {START}, max({END}) AS {END}"
+    return f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}"
+
+
+def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
+    """Return rows with the bounds of the sessions that they are in, where a condition on those bounds holds."""
+    same = [f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys]
+    on = " AND ".join([*same, f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}"])
+    known = f"(SELECT * FROM {sessions} WHERE {condition})"
+    bounds = f"_in_.{START}, _in_.{END}"
+    return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {known} _in_ ON {on})"
+
+
+def _touched(relations: Relations, by: str, keys: Sequence[str]) -> Relations:
+    """Return the rows of the keys that some other rows have."""
+    if not keys:
+        return relations
+    same = " AND ".join(f"_rows_.{k} IS NOT DISTINCT FROM _by_.{k}" for k in keys)
+    return {name: f"(SELECT * FROM {rows} _rows_ SEMI JOIN {by} _by_ ON {same})" for name, rows in relations.items()}

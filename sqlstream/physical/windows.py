@@ -1,0 +1,246 @@
+"""Windows in SQL, and the operators that logical nodes over windows become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from sqlstream.catalog import Column
+from sqlstream.errors import UnsupportedError
+from sqlstream.logical import nodes
+from sqlstream.logical.nodes import (
+    BOUNDS,
+    Expand,
+    Expression,
+    Filter,
+    Node,
+    Project,
+    Session,
+    Windows,
+    quote,
+    schema,
+    window_size,
+)
+from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
+from sqlstream.operators.grid import Grid
+from sqlstream.operators.sessions import Sessions
+from sqlstream.operators.window_aggregate import WindowAggregate
+from sqlstream.operators.window_operator import WindowOperator
+from sqlstream.operators.window_rows import Ranking, WindowRows
+from sqlstream.operators.windowing import Given, Sliced, Windowing
+
+# No name that a user would give to a column.
+_END = "__window_end"
+
+
+def grid(node: Windows) -> Grid:
+    return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
+
+
+def event_time(node: Windows | Session) -> str:
+    """Return the SQL of a row's event time, as a TIMESTAMP."""
+    field = next(f for f in schema(node.input) if f.name == node.time_column)
+    column = quote(node.time_column)
+    return f"timezone('UTC', {column})" if field.type == "TIMESTAMP WITH TIME ZONE" else column
+
+
+def in_windows(node: Windows, rows: str) -> str:
+    """Return the SELECT of rows with the bounds of the windows that they are in."""
+    at, micros = grid(node), f"epoch_us({event_time(node)})"
+    if not at.overlaps:
+        held = f" WHERE {condition}" if (condition := at.holds(micros)) else ""
+        ends = f"SELECT *, {at.slice_end(micros)} AS {_END} FROM ({rows}){held}"
+    else:
+        first, last = at.first_end_sql(f"{micros} + 1"), at.last_end_sql(at.slice_end(micros))
+        ends = f"SELECT *, unnest(generate_series({first}, {last}, {at.slide})) AS {_END} FROM ({rows})"
+    bounds = (at.start_sql(_END), _END, f"{_END} - 1000")
+    items = ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
+    return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
+
+
+def at_their_time(node: Windows | Session, rows: str) -> str:
+    """Return the SELECT of rows with their event time in the place of window bounds: the operator above makes the windows."""
+    time = event_time(node)
+    held = (
+        f" WHERE {condition}"
+        if isinstance(node, Windows) and (condition := grid(node).holds(f"epoch_us({time})"))
+        else ""
+    )
+    return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"
+
+
+def made_above(node: nodes.Stateful) -> Windows | Session | None:
+    """Return the node below an aggregate whose windows the aggregate itself can make, from the event times of single rows.
+
+    Overlapping windows are made of slices, sessions of pieces. Nothing between may look at the bounds.
+    """
+    if not isinstance(node, nodes.WindowAggregate):
+        return None
+    found = _windows_below(node.input)
+    if found is None or (isinstance(found, Windows) and not grid(found).overlaps):
+        return None
+    bounds = _bounds_on_the_way(node.input, found)
+    used = [e.sql for e in _expressions(node, found) if e.sql not in bounds]
+    if any(name in sql for sql in used for name in bounds):
+        return None
+    if isinstance(found, Session) and not _is_by_the_keys_of(node, found):
+        return None
+    return found
+
+
+def _windows_below(node: Node) -> Windows | Session | None:
+    match node:
+        case Windows() | Session():
+            return node
+        case Project() | Expand():
+            return _windows_below(node.input)
+        case Filter():
+            # Rows that are filtered out are still part of a session.
+            below = _windows_below(node.input)
+            return None if isinstance(below, Session) else below
+        case _:
+            return None
+
+
+def _path(node: Node, to: Node) -> Iterator[Node]:
+    while node is not to:
+        yield node
+        assert isinstance(node, Project | Expand | Filter)
+        node = node.input
+
+
+def _bounds_on_the_way(node: Node, to: Node) -> set[str]:
+    """Return all names, quoted, that the window's bounds have between two nodes."""
+    names = {quote(b) for b in BOUNDS}
+    for step in reversed(list(_path(node, to))):
+        if isinstance(step, Project):
+            names |= {quote(i.name) for i in step.items if i.expression.sql in names}
+    return names
+
+
+def _expressions(node: nodes.WindowAggregate, to: Node) -> Iterator[Expression]:
+    yield from (k.expression for k in node.keys)
+    yield from (e for a in node.aggregates for e in a.expressions)
+    for step in _path(node.input, to):
+        if isinstance(step, Project):
+            yield from (i.expression for i in step.items)
+        elif isinstance(step, Filter):
+            yield step.predicate
+
+
+def _is_by_the_keys_of(node: nodes.WindowAggregate, session: Session) -> bool:
+    """Tell whether an aggregate's keys are the keys of the sessions: then each session is one group."""
+    names = {quote(f.name): f.name for f in schema(session)}
+    for step in reversed(list(_path(node.input, session))):
+        if isinstance(step, Expand):
+            return False
+        if isinstance(step, Project):
+            names = {quote(i.name): names[i.expression.sql] for i in step.items if i.expression.sql in names}
+    found = {names.get(k.expression.sql) for k in node.keys}
+    return found == set(session.keys)
+
+
+def operator_of(node: nodes.Stateful) -> WindowOperator:
+    """Return the operator that computes a stateful node."""
+    match node:
+        case nodes.WindowAggregate():
+            return WindowAggregate(
+                keys=_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys]),
+                windows=_windowing(node),
+                bounds=(node.window.start, node.window.end, node.window.time),
+                calls=tuple((item.name, _call(item)) for item in node.aggregates),
+            )
+        case Session():
+            fields = {f.name: f for f in schema(node.input)}
+            return WindowRows(
+                name="session",
+                keys=tuple((Column(k, fields[k].type), quote(k)) for k in node.keys),
+                windows=Sessions(event_time(node), node.gap),
+                columns=tuple(Column(f.name, f.type) for f in fields.values()),
+                bounds=BOUNDS,
+            )
+        case nodes.WindowRank():
+            order = tuple(o.sql for o in node.order)
+            return WindowRows(
+                name="window_rank",
+                keys=_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]),
+                windows=_windowing(node),
+                columns=tuple(Column(f.name, f.type) for f in schema(node.input)),
+                ranking=Ranking(node.column, node.function, order, node.limit),
+            )
+        case _:
+            assert_never(node)
+
+
+def _keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
+    return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
+
+
+def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
+    end, start = node.window.end, node.window.start
+    assert end is not None
+    match made_above(node):
+        case Windows() as windows:
+            return Sliced(quote(end), grid(windows))
+        case Session() as session:
+            return Sessions(quote(end), session.gap)
+    size = window_size(node.input)
+    if size is None and start is None:
+        size = 0
+    return Given(quote(end), size, quote(start) if start else None)
+
+
+def _call(item: nodes.AggregateItem) -> AggregateCall:
+    call = AggregateCall(
+        function=ALIASES.get(item.function, item.function),
+        arguments=tuple(a.sql for a in item.arguments),
+        argument_types=tuple(a.type for a in item.arguments),
+        distinct=item.distinct,
+        order_by=tuple(o.sql for o in item.order_by),
+        order_types=tuple(o.type for o in item.order_by),
+        filter=item.filter.sql if item.filter else None,
+        result_type=item.type,
+    )
+    if strategy(call) is None:
+        raise UnsupportedError(
+            f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(reason(call))
+        )
+    return call
+
+
+def _sentence(phrase: str) -> str:
+    """Return a phrase as a sentence; one that begins with a function's name keeps that as it is.
+
+    >>> _sentence("rows of a stream have no order"), _sentence("arg_max does not take DISTINCT")
+    ('Rows of a stream have no order.', 'arg_max does not take DISTINCT.')
+    """
+    first = phrase.partition(" ")[0]
+    return f"{phrase if is_aggregate(first) else phrase[:1].upper() + phrase[1:]}."
+
+
+def state_bound(node: nodes.Stateful) -> str:
+    """Return what bounds the state of a node, in words."""
+    if isinstance(node, Session) or isinstance(made_above(node), Session):
+        return "watermark: a session is forgotten when the watermark passes its end"
+    size = window_size(node.input)
+    span = f" of {size / 1_000_000:g} s" if size else ""
+    return f"watermark: a window{span} is forgotten when the watermark passes its end"
+
+
+def state_view(node: nodes.Stateful, operator: WindowOperator) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the view over an operator's state, and its columns.
+
+    They are those of the node, with their current values, and for an aggregate what the select list makes of them.
+    """
+    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
+    names = {name.lower() for name, _, _ in columns}
+    if isinstance(node, nodes.WindowAggregate):
+        # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
+        group = {quote(f.name) for f in schema(replace(node, aggregates=()))}
+        for item in node.shown:
+            if item.name.lower() not in names and item.expression.sql not in group:
+                columns.append((item.name, item.expression.type, item.expression.sql))
+    items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
+    return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

@@ -1,0 +1,86 @@
+"""Jobs whose rows all stand in the query: this process runs them as one batch, without Spark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from sqlstream.catalog import VALUES
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.runtime import stages
+from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.commits import Commits, Emit, Totals
+from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.runtime.worker import Job
+from sqlstream.storage.files import Split
+from sqlstream.storage.jobs import FAILED, FINISHED, RUNNING, Status, write_status
+from sqlstream.storage.retention import sweep_directory
+from sqlstream.storage.values import SPLIT
+
+
+def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:
+    """Return the splits of all scans of VALUES."""
+    return {i: [SPLIT] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
+
+
+class ImmediateRun:
+    """A job that is run by `start`; a further one of the same name adds a batch to it. Otherwise like a run on Spark."""
+
+    def __init__(self, job: Job, emit: Emit | None = None):
+        self.job = job
+        self.state = RUNNING
+        self.error: SqlStreamError | None = None
+        self.cause: BaseException | None = None
+        self._commits = Commits(job, emit)
+
+    @property
+    def totals(self) -> Totals:
+        return self._commits.totals
+
+    def start(self) -> None:
+        """Run the batch to its end."""
+        started = int(time.time() * 1000)
+        try:
+            self._run(started)
+            self.state = FINISHED
+        except SqlStreamError as e:
+            self.state, self.error = FAILED, e
+            if isinstance(e, JobError):
+                e.kind = f'job "{self.job.name}" failed'
+        self._write_status(started)
+
+    def _run(self, now: int) -> None:
+        commits = self._commits
+        fs, paths = commits.warehouse.fs, commits.paths
+        batch = self.totals.version + 1
+        descriptor = Descriptor(batch, now, values_splits(self.job), {}, last=True)
+        outputs = []
+        for work in from_lines(to_lines(descriptor, self.job.labels)):
+            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch)]
+        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
+        # From here on the rows are there for readers.
+        fs.write_text_atomic(f"{paths.commits}/{batch}", "")
+        if self.job.plan.sink.kind == "table":
+            sweep_directory(fs, self.job.sink_paths(commits.warehouse), batch - 1, now)
+
+    def _write_status(self, started: int) -> None:
+        error = self.error.render() if self.error else None
+        now = int(time.time() * 1000)
+        status = Status(self.state, os.getpid(), socket.gethostname(), started, now, error)
+        write_status(self._commits.warehouse.fs, self._commits.paths, status)
+
+    # -- what a session asks of a run
+
+    def request_stop(self) -> None:
+        """It has ended already."""
+
+    def take_warnings(self) -> list[str]:
+        return []
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended already."""
+
+    def is_alive(self) -> bool:
+        return False

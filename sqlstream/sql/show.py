@@ -1,0 +1,57 @@
+"""SHOW, DESCRIBE and RESET."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from sqlglot.tokenizer_core import TokenType
+
+from sqlstream.sql.ddl import DefinitionParser
+from sqlstream.sql.nodes import Describe, Show, ShowKind
+
+_NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "FUNCTION", "JOB", "MODEL")
+_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS")
+
+
+class ShowParser(DefinitionParser):
+    """Reads statements that ask what there is."""
+
+    def _parse_show_what(self) -> Show:
+        start = self._curr
+        self._need("SHOW")
+        if self._match_texts(_LISTS):
+            kind = cast(ShowKind, self._prev.text.upper())
+            like = self._parse_pattern() if kind != "JOBS" else None
+            return Show(self._span_from(start), kind, None, like)
+        if self._match_texts(("COLUMNS",)):
+            if not self._match(TokenType.FROM):
+                self._need("IN")
+            name = self._name("the name of a table")
+            like = self._parse_pattern()
+            return Show(self._span_from(start), "COLUMNS", name, like)
+        if self._match_text_seq("CREATE"):
+            if not self._match_texts(("TABLE", "VIEW")):
+                raise self._wanted("TABLE or VIEW")
+            what = self._prev.text.upper()
+            name = self._name(f"the name of a {what.lower()}")
+            return Show(self._span_from(start), cast(ShowKind, f"CREATE {what}"), name)
+        raise self._wanted(
+            f"one of {', '.join(_LISTS)}, COLUMNS FROM, CREATE TABLE and CREATE VIEW",
+            "State and results are listed by SHOW ALL TABLES in the command `sqlstream query`.",
+        )
+
+    def _parse_pattern(self) -> str | None:
+        return self._string("a pattern in quotes").text if self._match(TokenType.LIKE) else None
+
+    def _parse_describe_table(self) -> Describe:
+        start = self._curr
+        self._match_texts(("DESCRIBE", "DESC"))
+        # A table may have such a name; then nothing follows it.
+        if self._curr and self._next and self._match_texts(_NOT_DESCRIBED):
+            span = self._span_from(start)
+            hint = (
+                "Use the command `sqlstream jobs`." if span.text.upper().endswith("JOB") else "DESCRIBE takes a table."
+            )
+            raise self._refused(span.text.upper(), span, hint)
+        name = self._name("the name of a table")
+        return Describe(self._span_from(start), name)

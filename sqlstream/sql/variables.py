@@ -1,0 +1,72 @@
+"""`${NAME}` and `${NAME:-default}` in a script: variables of the environment, put in before the text is read.
+
+In a quoted string the value is a part of the string, whatever characters it has. `$${NAME}` and `\\${NAME}` stand for the text
+`${NAME}`; in comments nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlstream.errors import BindError, ParseError, Replacement, Source, Span, nearest
+from sqlstream.sql.lexing import regions
+
+_OPENING = re.compile(r"(?P<escape>[$\\])?\$\{(?P<rest>(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})?")
+# What is doubled where it stands in quotes of its own kind.
+_QUOTES = "'\"`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    start: int
+    end: int
+    text: str
+
+
+def with_variables(source: Source, environment: Mapping[str, str] | None = None) -> Source:
+    """Return the source with its variables replaced; places in it are still those of the text as it was written.
+
+    Raises BindError for a variable that is not set and has no default.
+    """
+    if "${" not in source.text:
+        return source
+    found = list(_found(source, os.environ if environment is None else environment))
+    parts: list[str] = []
+    replacements: list[Replacement] = []
+    length = at = 0
+    for one in found:
+        parts += [source.text[at : one.start], one.text]
+        length += one.start - at
+        replacements.append(Replacement(length, length + len(one.text), one.start, one.end))
+        length += len(one.text)
+        at = one.end
+    return Source(source.name, "".join([*parts, source.text[at:]]), source.text, tuple(replacements))
+
+
+def _found(source: Source, environment: Mapping[str, str]) -> Iterable[_Found]:
+    quoted = list(regions(source))
+    for match in _OPENING.finditer(source.text):
+        start, end = match.span()
+        region = next((r for r in quoted if r.start <= start < r.end), None)
+        kind = region.text[:1] if region else ""
+        if region is not None and region.text.startswith(("--", "/*")):
+            continue
+        if match["escape"]:
+            if match["rest"]:
+                yield _Found(start, end, match.group()[1:])
+            continue
+        span = Span(source, start, end)
+        if not match["rest"]:
+            hint = "Write ${NAME} or ${NAME:-default}; $${ stands for the text itself."
+            raise ParseError("this is not a variable of the environment", span, hint=hint)
+        value = environment.get(match["name"], match["default"])
+        if value is None:
+            near = nearest(match["name"], environment)
+            hint = f'did you mean "{near}"?' if near else f"Set it, or write a default: ${{{match['name']}:-..}}."
+            raise BindError(f'the environment variable "{match["name"]}" is not set', span, hint=hint)
+        if match["name"] in environment and kind in _QUOTES and kind:
+            value = value.replace(kind, kind * 2)
+        yield _Found(start, end, value)

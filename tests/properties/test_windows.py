@@ -1,0 +1,216 @@
+"""Overlapping windows, sessions and ranks against a model that takes one batch after another, and DuckDB for the aggregates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model import Bag, bag, connection, limits
+from strategies import RESTART, Batch, Restart, Row, Step, keys, texts, values
+
+from sqlstream.testing import Stream
+
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+SECOND = 1_000_000
+BASE = 1_767_261_600 * SECOND  # 2026-01-01 10:00
+Pair = tuple[Row, int, int]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A window table function: its lengths are seconds; sessions are by key where `keyed`."""
+
+    name: str
+    first: int
+    second: int = 0
+    keyed: bool = False
+
+    def sql(self) -> str:
+        by = " PARTITION BY k" if self.name == "SESSION" and self.keyed else ""
+        lengths = [self.first] if self.name == "SESSION" else [self.first, self.second]
+        intervals = ", ".join(f"INTERVAL '{length}' SECOND" for length in lengths)
+        return f"{self.name}(TABLE a{by}, DESCRIPTOR(ts), {intervals})"
+
+    def windows(self, ts: int) -> Iterator[tuple[int, int]]:
+        """Yield the windows that hold a time, by trying all that are near."""
+        slide, size = self.first * SECOND, self.second * SECOND
+        every = size if self.name == "CUMULATE" else slide
+        start = (ts // every) * every
+        while start + size > ts:
+            ends = range(start + slide, start + size + 1, slide) if self.name == "CUMULATE" else [start + size]
+            yield from ((start, end) for end in ends if end > ts)
+            start -= every
+
+
+@dataclass
+class Model:
+    """Which rows count in which windows, batch by batch."""
+
+    kind: Kind
+    delay: int
+    watermark: int | None = None
+    pairs: list[Pair] = field(default_factory=list)
+    late: int = 0
+    missed: int = 0
+    open: list[Row] = field(default_factory=list)
+
+    def batch(self, rows: Iterable[Row]) -> None:
+        timed = [row for row in rows if row[3] is not None]
+        if self.kind.name == "SESSION":
+            self._sessions(timed)
+        else:
+            for row in timed:
+                self._overlapping(row)
+        marks = [(row[3] or 0) - self.delay for row in timed]
+        self.watermark = max(
+            [m // 1000 * 1000 for m in marks] + ([self.watermark] if self.watermark else []), default=None
+        )
+
+    def _overlapping(self, row: Row) -> None:
+        found = list(self.kind.windows(row[3] or 0))
+        taken = [w for w in found if self.watermark is None or w[1] > self.watermark]
+        self.pairs += [(row, *w) for w in taken]
+        if not taken and found:
+            self.late += 1
+        else:
+            self.missed += len(found) - len(taken)
+
+    def _sessions(self, rows: list[Row]) -> None:
+        self.close()
+        known = list(self.open)
+        for members, _, end in self._grouped(known + rows):
+            if self.watermark is not None and end <= self.watermark:
+                self.late += len(members)
+                assert not any(any(m is k for k in known) for m in members)
+            else:
+                self.open += [m for m in members if not any(m is k for k in known)]
+
+    def close(self, watermark: int | None = None) -> None:
+        """Emit the sessions that the watermark has closed."""
+        mark = self.watermark if watermark is None else watermark
+        if mark is None:
+            return
+        for members, start, end in self._grouped(self.open):
+            if end <= mark:
+                self.pairs += [(m, start, end) for m in members]
+                self.open = [r for r in self.open if not any(r is m for m in members)]
+
+    def _grouped(self, rows: list[Row]) -> Iterator[tuple[list[Row], int, int]]:
+        gap = self.kind.first * SECOND
+        groups: dict[object, list[list[Row]]] = {}
+        for row in sorted(rows, key=lambda r: r[3] or 0):
+            sessions = groups.setdefault(row[0] if self.kind.keyed else None, [])
+            if sessions and (row[3] or 0) - (sessions[-1][-1][3] or 0) <= gap:
+                sessions[-1].append(row)
+            else:
+                sessions.append([row])
+        for session in (s for found in groups.values() for s in found):
+            yield session, session[0][3] or 0, (session[-1][3] or 0) + gap
+
+
+CALLS = "COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT s) AS d, list(x ORDER BY ts, x) AS l, MAX(s) AS m"
+
+
+def answer(pairs: list[Pair], select: str) -> Bag:
+    con = connection()
+    bounds = "window_start TIMESTAMP, window_end TIMESTAMP"
+    con.execute(f"CREATE OR REPLACE TEMP TABLE w (k BIGINT, x BIGINT, s VARCHAR, ts TIMESTAMP, {bounds})")
+    for row, start, end in pairs:
+        con.execute(
+            "INSERT INTO w VALUES (?, ?, ?, make_timestamp(?), make_timestamp(?), make_timestamp(?))",
+            [*row, start, end],
+        )
+    return bag(con.execute(select).fetchall())
+
+
+def stream_of(select: str, columns: str, delay: int, parallelism: int) -> Stream:
+    watermark = f"WATERMARK FOR ts AS ts - INTERVAL '{delay}' MICROSECOND"
+    script = f"""CREATE TABLE a (k BIGINT, x BIGINT, s STRING, ts TIMESTAMP, {watermark});
+    CREATE TABLE out ({columns}); INSERT INTO out {select}"""
+    return Stream(script, parallelism=parallelism)
+
+
+def _text(micros: int | None) -> object:
+    return connection().execute("SELECT make_timestamp(?)", [micros]).fetchall()[0][0]
+
+
+def play(stream: Stream, model: Model, history: list[Step]) -> None:
+    for step in history:
+        if isinstance(step, Restart):
+            stream.restart()
+            continue
+        rows = step.of("a")
+        texts = [(*row[:3], _text(row[3])) for row in rows]
+        stream.batch("a", texts)
+        model.batch(rows)
+    stream.finish()
+    model.close(2**62)
+
+
+kinds = st.one_of(
+    st.builds(Kind, st.just("HOP"), st.integers(1, 7), st.integers(1, 12)),
+    st.builds(lambda step, n: Kind("CUMULATE", step, step * n), st.integers(1, 5), st.integers(1, 4)),
+    st.builds(Kind, st.just("SESSION"), st.integers(1, 5), keyed=st.booleans()),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Step]:
+    """Draw batches whose times move on, a little out of order, so that windows stay open over some of them."""
+    now, steps = BASE, list[Step]()
+    for ahead in draw(st.lists(st.integers(0, 6), min_size=1, max_size=12)):
+        now += ahead * SECOND
+        near = st.one_of(
+            st.none(), st.integers(-8, 4).map(SECOND.__mul__), st.integers(-8000, 4000).map((1000).__mul__)
+        )
+        rows = draw(st.lists(st.tuples(keys, values, texts, near), min_size=1, max_size=4))
+        steps.append(Batch((("a", tuple((*row[:3], None if row[3] is None else now + row[3]) for row in rows)),)))
+        if draw(st.integers(0, 4)) == 0:
+            steps.append(RESTART)
+    return steps
+
+
+delays = st.sampled_from([0, 2 * SECOND, 10 * SECOND])
+
+
+@settings(max_examples=70 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.booleans())
+def test_aggregates_count_each_row_in_every_window_that_is_open_when_it_comes(
+    kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, small: bool
+) -> None:
+    keyed = kind.keyed if kind.name == "SESSION" else keyed
+    key = "k, " if keyed else ""
+    model = Model(kind, delay)
+    select = f"SELECT {key}window_start, window_end, {CALLS} FROM {{}} GROUP BY {key}window_start, window_end"
+    columns = f"{'k BIGINT, ' if keyed else ''}a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
+    with limits(small=small), stream_of(select.format(kind.sql()), columns, delay, parallelism) as stream:
+        play(stream, model, history)
+        assert bag(stream.rows("out")) == answer(model.pairs, select.format("w"))
+        [(late, rows)] = stream.query("SELECT late_rows, state_rows FROM sqlstream.operators")
+        assert (late, rows) == (model.late, 0)
+
+
+RANKED = """SELECT k, x, ts, window_start, window_end,
+ROW_NUMBER() OVER (PARTITION BY window_start, window_end{key} ORDER BY x DESC NULLS LAST{ties}) AS rn FROM {windows}"""
+
+
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.integers(1, 3), st.booleans())
+def test_ranks_are_those_among_all_rows_of_a_window(
+    kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, limit: int, small: bool
+) -> None:
+    model = Model(kind, delay)
+    key = ", k" if keyed else ""
+    ties = ", k, x, s, ts, window_start, window_end"
+    select = f"SELECT * FROM ({RANKED}) WHERE rn <= {limit}"
+    columns = "k BIGINT, x BIGINT, ts TIMESTAMP, a TIMESTAMP, b TIMESTAMP, rn BIGINT"
+    with (
+        limits(small=small),
+        stream_of(select.format(key=key, ties="", windows=kind.sql()), columns, delay, parallelism) as stream,
+    ):
+        play(stream, model, history)
+        assert bag(stream.rows("out")) == answer(model.pairs, select.format(key=key, ties=ties, windows="w"))
