@@ -16,14 +16,15 @@ VALUES = "values"
 class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
-    `expression` is DuckDB SQL over the physical columns of the same table. `metadata` is what a source tells about a row,
-    by its key; such a column is not written.
+    `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
+    `metadata` is what a source tells about a row, by its key; such a column is not written.
     """
 
     name: str
     type: str
     expression: str | None = None
     not_null: bool = False
+    processing_time: bool = False
     metadata: str | None = None
 
 

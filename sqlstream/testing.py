@@ -147,8 +147,10 @@ class Stream:
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
 
     def advance(self, milliseconds: int) -> None:
-        """Move the processing time."""
+        """Move the processing time; windows over it close when their end has come."""
         self.now += milliseconds
+        for run in self.runs.values():
+            run.ring(self.now)
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
@@ -306,7 +308,9 @@ class LocalRun:
     def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int], now: int) -> None:
         """Run a micro-batch, and an empty one when the watermark has moved."""
         self.sequence += 1
-        self.run(to_lines(Descriptor(self.sequence, now, splits, ticks), self.job.labels), now)
+        clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        descriptor = Descriptor(self.sequence, now, splits, {**clocks, **ticks})
+        self.run(to_lines(descriptor, self.job.labels), now)
 
     def run(self, lines: str, now: int) -> None:
         """Run the micro-batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
@@ -314,6 +318,12 @@ class LocalRun:
         self._run(lines, now)
         if self.watermark > before:
             self._run("", now)
+
+    def ring(self, now: int) -> None:
+        """Run a micro-batch without rows if windows over processing time are to close."""
+        clocks = [i for i, scan in enumerate(self.job.plan.scans) if scan.by_clock]
+        if clocks and any(due <= now * 1000 for due in self.timers.values()):
+            self.batch({}, {}, now)
 
     def _run(self, lines: str, now: int) -> None:
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)

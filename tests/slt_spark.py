@@ -124,6 +124,9 @@ class OnSpark:
     def tick(self, table: str, time: str) -> None:
         pytest.skip("a session cannot move a table's watermark")
 
+    def advance(self, milliseconds: int) -> None:
+        pytest.skip("nobody can move Spark's clock")
+
     def finish(self) -> None:
         for job in self.jobs:
             self._wait(job, lambda job=job: job._run._query is not None)

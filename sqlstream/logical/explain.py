@@ -51,6 +51,7 @@ def describe(node: Node) -> str:
             table = node.table
             options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()))
             mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
+            mark = f" by clock {node.clock}" if node.clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
             more = f" computed {', '.join(computed)}" if computed else ""
             return f"Scan {table.name} ({options}){mark}{more}"

@@ -18,7 +18,7 @@ from sqlstream.sql.spans import span_of
 NOW = "CAST(getvariable('_now') AS TIMESTAMP WITH TIME ZONE)"
 # What tells the time: DuckDB would take its own clock, a repeated batch must see the same one.
 _CLOCKS = {
-    **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
+    **dict.fromkeys(("now", "proctime", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
     **dict.fromkeys(("current_date", "today"), f"CAST({NOW} AS DATE)"),
     **dict.fromkeys(("localtimestamp",), f"CAST({NOW} AS TIMESTAMP)"),
     **dict.fromkeys(("current_time", "get_current_time"), f"CAST({NOW} AS TIME WITH TIME ZONE)"),
@@ -43,7 +43,6 @@ _MANY_VALUES = "Functions such as list_transform, list_filter and list_sum take 
 _INSTEAD = {
     **dict.fromkeys(("unnest", "unlist"), _MANY_VALUES),
     "columns": "Name the columns.",
-    "proctime": "Use NOW(), the time of the batch; windows need an event time.",
     "current_watermark": "Query sqlstream.watermarks instead.",
     "date_format": "Write strftime(ts, '%Y-%m-%d').",
     "split_index": "Write split_part(text, separator, index + 1).",

@@ -72,11 +72,17 @@ class Totals:
         for name, source in self.sources.items():
             source["holds_minimum"] = name in marks and marks[name] == lowest
 
+    @property
+    def wake_at(self) -> int | None:
+        """The event time at which the next window closes."""
+        times = [values.get("wake_at") for buckets in self.buckets.values() for values in buckets.values()]
+        return min((t for t in times if t is not None), default=None)
+
     def operators(self) -> dict[str, dict[str, Any]]:
         """Sum the operators' numbers over their buckets."""
         sums: dict[str, dict[str, Any]] = {}
         for name, buckets in self.buckets.items():
-            keys = {key for values in buckets.values() for key in values}
+            keys = {key for values in buckets.values() for key in values} - {"wake_at"}
             sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
             sums[name]["buckets"] = buckets
         return sums

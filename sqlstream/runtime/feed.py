@@ -91,6 +91,8 @@ class Feed:
         self._reminders: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
+        # The time (ms) of the last batch: the clock does not go back.
+        self.time = 0
         positions = self._restore([stage.table for stage in scans])
         self.scans = []
         for i, stage in enumerate(scans):
@@ -107,6 +109,7 @@ class Feed:
         self._stages = scans
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
+        self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
 
     @property
     def bounded(self) -> bool:
@@ -138,6 +141,7 @@ class Feed:
         for sequence in sorted(self._descriptors()):
             work = from_lines(self._fs.read_text(self._path(sequence)))
             self.ended = self.ended or any(w.last for w in work)
+            self.time = max([self.time, *(w.time for w in work)])
             _add(positions, work)
             self.sequence = max(self.sequence, sequence)
         return positions
@@ -148,8 +152,11 @@ class Feed:
     def _path(self, sequence: int) -> str:
         return f"{self.directory}/{sequence:010d}.json"
 
-    def compose(self) -> Descriptor | None:
-        """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input."""
+    def compose(self, wake_at: int | None = None) -> Descriptor | None:
+        """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
+
+        Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some.
+        """
         if self.ended:
             return None
         now = time.monotonic()
@@ -157,15 +164,18 @@ class Feed:
         exhausted = {i for i, scan in enumerate(self.scans) if scan.exhausted}
         last = self._finish and self.exhausted
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
-        if not splits and not ending and not last:
+        clock = max(int(time.time() * 1000), self.time)
+        rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
+        if not splits and not ending and not last and not rings:
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **dict.fromkeys(sorted(ending), END_OF_INPUT)}
+        ticks = {**self._reminders, **dict.fromkeys(self._by_clock, clock * 1000)}
+        ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        return Descriptor(self.sequence + 1, int(time.time() * 1000), splits, ticks, last)
+        return Descriptor(self.sequence + 1, clock, splits, ticks, last)
 
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
@@ -184,7 +194,7 @@ class Feed:
     def write(self, descriptor: Descriptor) -> None:
         """Hand a batch to Spark."""
         self._put(descriptor.sequence, to_lines(descriptor, self._slots))
-        self.sequence, self.ended = descriptor.sequence, descriptor.last
+        self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
 
     def _put(self, sequence: int, text: str) -> None:
         with self._fs.create(self._path(sequence)) as file:

@@ -130,7 +130,7 @@ class Advance:
             rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
             yield from run_fragment(self.job, con, self.stage.fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> dict[str, int]:
+    def measures(self) -> dict[str, int | None]:
         """Return what the job's log keeps about this bucket."""
         state = self.state
         return {
@@ -138,6 +138,7 @@ class Advance:
             "state_bytes": state.bytes,
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
             "late_rows": state.counters.get("late_rows", 0),
+            "wake_at": state.wake_at,
         }
 
 
