@@ -31,6 +31,7 @@ def worker_job(
     labels: Sequence[int],
     *,
     name: str | None = None,
+    project: str = "",
 ) -> Job:
     """Return the job as workers know it, under its own name or another one."""
     options = planned.options
@@ -44,6 +45,7 @@ def worker_job(
         zone=options.text("table.local-time-zone"),
         retention_ms=options.milliseconds("sqlstream.state.retention"),
         fingerprint=planned.fingerprint,
+        project=project,
     )
 
 
