@@ -8,13 +8,13 @@ import pytest
 from sqlstream.testing import Stream
 
 SCRIPT = """
-CREATE TABLE click (k BIGINT, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '3' SECOND);
+CREATE TABLE click (k BIGINT, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '4' SECOND);
 CREATE TABLE out (k BIGINT, window_start TIMESTAMP, window_end TIMESTAMP, n BIGINT, total BIGINT);
 INSERT INTO out SELECT k, window_start, window_end, COUNT(*), SUM(x)
 FROM SESSION(TABLE click PARTITION BY k, DESCRIPTOR(ts), INTERVAL '0.05' SECOND) GROUP BY k, window_start, window_end
 """
 # Up to 2 s out of order, so that the rows of a session come in two batches.
-CLICKS = """SELECT CAST(hash(i, 'k') % 100 AS BIGINT) AS k, i AS x,
+CLICKS = """SELECT CAST(hash(i, 'auction') % 100 AS BIGINT) AS k, i AS x,
 make_timestamp(CAST(1767225600000000 + i * 150 - hash(i, 'late') % 2000000 AS BIGINT) // {unit} * {unit}) AS ts
 FROM range({first}, {last}) r(i)"""
 SESSIONS = """WITH marked AS (
