@@ -61,8 +61,9 @@ def describe(node: Node) -> str:
             return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
         case Windows():
             offset = f" offset {_duration(node.offset)}" if node.offset else ""
+            zone = f" in {node.zone}" if node.zone else ""
             every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {_duration(node.slide)}"
-            return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}"
+            return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}{zone}"
         case Session():
             name = f' "{node.name}"' if node.name else ""
             return f"Session{name} {node.time_column} by {', '.join(node.keys) or 'no key'} gap {_duration(node.gap)}"

@@ -125,7 +125,8 @@ class Windows:
 
     TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
     all of one `size` share. They are aligned to the epoch plus the offset; all lengths are microseconds. Adds `window_start`,
-    `window_end` and `window_time` (end - 1 ms). Keeps no state.
+    `window_end` and `window_time` (end - 1 ms). Keeps no state. With a `zone`, the times are instants, and windows of days begin
+    at the zone's midnight.
     """
 
     input: Node
@@ -134,6 +135,7 @@ class Windows:
     size: int
     slide: int
     offset: int = 0
+    zone: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

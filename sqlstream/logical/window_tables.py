@@ -49,6 +49,9 @@ def _is_cumulative(node: Node) -> bool:
             return _is_cumulative(node.input)
 
 
+DAY = 86_400_000_000
+
+
 class WindowBinder:
     """Binds one window table function; `described` is what errors call its input."""
 
@@ -94,17 +97,18 @@ class WindowBinder:
                 )
         lengths = [self._length(interval) for interval in intervals]
         shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
+        zone = self._zone(below, time, at, kind, [*lengths, shift])
         match kind:
             case "TUMBLE":
-                return Windows(below, kind, time, lengths[0], lengths[0], shift % lengths[0], span)
+                return Windows(below, kind, time, lengths[0], lengths[0], shift % lengths[0], zone, span)
             case "HOP":
-                return Windows(below, kind, time, lengths[1], lengths[0], shift % lengths[0], span)
+                return Windows(below, kind, time, lengths[1], lengths[0], shift % lengths[0], zone, span)
             case "CUMULATE":
                 step, size = lengths
                 if size % step:
                     message = "the size of CUMULATE windows must be a multiple of their step"
                     raise BindError(message, span_of(intervals[1], self.source))
-                return Windows(below, kind, time, size, step, shift % size, span)
+                return Windows(below, kind, time, size, step, shift % size, zone, span)
             case _:
                 return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span)
 
@@ -126,15 +130,24 @@ class WindowBinder:
         if name != time_attribute(below):
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
-        kind = next(f.type for f in schema(below) if f.name == name)
+
+    def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[int]) -> str | None:
+        """Return the zone whose midnight windows follow, None where that is UTC's or times have no zone.
+
+        Where clocks are set back an hour comes twice: only windows of whole days hold both.
+        """
         zone = self.judge.zone
-        if kind == "TIMESTAMP WITH TIME ZONE" and zone != "UTC":
-            # Windows would have to follow the zone's midnight.
+        if zone == "UTC" or next(f.type for f in schema(below) if f.name == name) != "TIMESTAMP WITH TIME ZONE":
+            return None
+        if kind == "SESSION" or any(length % DAY for length in lengths) or name in processing_times(below):
+            what = "a processing time" if name in processing_times(below) else "a TIMESTAMP_LTZ"
             raise UnsupportedError(
-                f"a window over a TIMESTAMP_LTZ in the zone {zone} does not run",
+                f"{'sessions' if kind == 'SESSION' else 'such windows'} over {what} in the zone {zone}",
                 at,
-                hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP of local time.",
+                hint="Windows of whole days over event times follow its midnight. For others, leave"
+                " 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
             )
+        return zone
 
     def _no_time_hint(self, below: Node, name: str) -> str:
         if attribute := time_attribute(below):

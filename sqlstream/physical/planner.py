@@ -211,7 +211,8 @@ class _Planner:
             table=table,
             columns=f"SELECT {columns} FROM _input",
             time_column=mark.column if mark else None,
-            watermark=mark.expression if mark else None,
+            # Like windows, in the time that the session's zone shows.
+            watermark=f"CAST({mark.expression} AS TIMESTAMP)" if mark else None,
             fragments=(),
             by_clock=scan.clock is not None,
         )

@@ -39,10 +39,10 @@ def grid(node: Windows) -> Grid:
 
 
 def event_time(node: Windows | Session) -> str:
-    """Return the SQL of a row's event time, as a TIMESTAMP."""
+    """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
     field = next(f for f in schema(node.input) if f.name == node.time_column)
     column = quote(node.time_column)
-    return f"timezone('UTC', {column})" if field.type == "TIMESTAMP WITH TIME ZONE" else column
+    return f"CAST({column} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else column
 
 
 def in_windows(node: Windows, rows: str) -> str:

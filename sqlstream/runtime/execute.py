@@ -66,7 +66,8 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
     # Infinity is no time either: no window holds it.
     timed = f"isfinite({quote_name(scan.time_column)})"
     [found] = con.execute(
-        f"SELECT count(*), count(*) FILTER (WHERE {timed} IS NOT TRUE), max(epoch_us({quote_name(scan.time_column)})), "
+        f"SELECT count(*), count(*) FILTER (WHERE {timed} IS NOT TRUE), "
+        f"max(epoch_us(CAST({quote_name(scan.time_column)} AS TIMESTAMP))), "
         f"max(epoch_us({scan.watermark})) FILTER (WHERE {timed}) FROM ({rows})"
     ).fetchall()
     return f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
