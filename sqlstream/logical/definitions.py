@@ -113,7 +113,7 @@ def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Cat
     bound = _stable(ExpressionBinder(scope, catalog, judge), mark.expression, "a watermark")
     if bound.type not in TIMES:
         raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
-    return Watermark(name, bound.sql)
+    return Watermark(name, bound.sql if bound.type == kind else f"CAST({bound.sql} AS {kind})")
 
 
 def bind_view(statement: CreateView, binder: Binder) -> View:

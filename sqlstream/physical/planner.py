@@ -211,8 +211,7 @@ class _Planner:
             table=table,
             columns=f"SELECT {columns} FROM _input",
             time_column=mark.column if mark else None,
-            # Like windows, in the time that the session's zone shows.
-            watermark=f"CAST({mark.expression} AS TIMESTAMP)" if mark else None,
+            watermark=_shown(mark, table) if mark else None,
             fragments=(),
             by_clock=scan.clock is not None,
         )
@@ -254,6 +253,12 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
+
+
+def _shown(mark: Watermark, table: Table) -> str:
+    """Return a watermark's expression; an instant is, as for windows, the time that the session's zone shows."""
+    kind = next(c.type for c in table.columns if c.name == mark.column)
+    return f"CAST({mark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else mark.expression
 
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
