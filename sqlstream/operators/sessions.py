@@ -132,20 +132,31 @@ class Sessions:
         known = f"({_sessions(relations[PARTIALS], keys)})"
         return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
 
+    def count(self, rows: str, keys: Sequence[str]) -> str:
+        return f"SELECT count_if(_begins = 1) FROM ({_begun(rows, keys)})"
+
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
         return earliest
 
 
 def _sessions(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the sessions that pieces make up: keys and bounds."""
-    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
-    order = f"{by}ORDER BY {START}, {END} ROWS BETWEEN UNBOUNDED PRECEDING AND"
     named = ", ".join([*keys, START, END])
-    begins = f"CASE WHEN {START} <= max({END}) OVER ({order} 1 PRECEDING) THEN 0 ELSE 1 END AS _begins"
-    numbered = f"sum(_begins) OVER ({order} CURRENT ROW) AS _number"
-    rows = f"SELECT {named}, {numbered} FROM (SELECT {named}, {begins} FROM {pieces})"
+    numbered = f"sum(_begins) OVER ({_in_order(keys)} CURRENT ROW) AS _number"
+    rows = f"SELECT {named}, {numbered} FROM ({_begun(pieces, keys)})"
     bounds = f"min({START}) AS {START}, max({END}) AS {END}"
     return f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}"
+
+
+def _begun(pieces: str, keys: Sequence[str]) -> str:
+    """Return the SELECT of the keys and bounds of pieces, with 1 for each with which a session begins, else 0."""
+    begins = f"CASE WHEN {START} <= max({END}) OVER ({_in_order(keys)} 1 PRECEDING) THEN 0 ELSE 1 END AS _begins"
+    return f"SELECT {', '.join([*keys, START, END])}, {begins} FROM {pieces}"
+
+
+def _in_order(keys: Sequence[str]) -> str:
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    return f"{by}ORDER BY {START}, {END} ROWS BETWEEN UNBOUNDED PRECEDING AND"
 
 
 def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:

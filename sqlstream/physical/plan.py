@@ -52,7 +52,10 @@ class ScanStage:
 
 @dataclass(frozen=True, slots=True)
 class StatefulStage:
-    """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those."""
+    """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
+
+    `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    """
 
     name: str
     operator: Operator
@@ -61,6 +64,7 @@ class StatefulStage:
     key_columns: tuple[str, ...]
     view_sql: str
     view_columns: tuple[tuple[str, str], ...]
+    count_sql: str
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None
@@ -86,6 +90,11 @@ class PhysicalPlan:
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
     sink: SinkPlan
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """The scans whose watermarks make that of the job: of those whose rows come to an operator."""
+        return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None and s.fragment.exchange is not None)
 
     def feeding(self, stage: int | None) -> Iterator[ScanStage | StatefulStage]:
         """Yield the scans and stages whose rows go to a stage (None: to the sink)."""

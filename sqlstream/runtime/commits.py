@@ -17,10 +17,11 @@ import duckdb
 
 from sqlstream.catalog import Column
 from sqlstream.runtime.execute import newest
+from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
 from sqlstream.runtime.stages import ROWS, Output
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.joblog import JobLog, LogEntry, holders
 from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.manifests import TableDeclaration, newest_manifest
 from sqlstream.storage.segments import Segment
@@ -39,12 +40,12 @@ class Totals:
     rows_in: int = 0
     rows_out: int = 0
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    buckets: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    buckets: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     # The last descriptor that was read, and whether it was the last of all.
     sequence: int = -1
     ended: bool = False
 
-    def add(self, message: dict[str, Any], time: int) -> None:
+    def add(self, message: dict[str, Any], now: int) -> None:
         """Add what a task measured: a scan's rows and times, or the state of an operator's bucket."""
         if "operator" in message:
             name, bucket = message.pop("operator"), str(message.pop("bucket"))
@@ -57,35 +58,43 @@ class Totals:
         for key in ("max_event_time", "watermark"):
             source[key] = newest(source[key], message[key])
         if message["rows"]:
-            source["last_row_at"] = time
+            source["last_row_at"] = now
         source["sequence"] = max(source["sequence"], message["sequence"])
         source["last"] = source["last"] or message["last"]
         self.sequence = max(self.sequence, message["sequence"])
         self.ended = self.ended or message["last"]
 
-    def find_minimum(self, watched: set[str]) -> None:
-        """Mark the sources that hold the watermark: with several, the one that is furthest behind."""
-        marks = {name: source["watermark"] for name, source in self.sources.items() if name in watched}
-        lowest = None if None in marks.values() else min(marks.values(), default=None)
+    def find_minimum(self, now: int) -> None:
+        """Mark the sources that hold the watermark, and since when."""
+        marks = {name: s["watermark"] for name, s in self.sources.items() if s["idle_timeout"] is not None}
+        found = holders(marks, {name for name, s in self.sources.items() if s["idle_since"] is not None})
         for name, source in self.sources.items():
-            source["holds_minimum"] = name in marks and marks[name] == lowest
+            source["holds_minimum"] = name in found
+            source["holding_since"] = (source.get("holding_since") or now) if name in found else None
 
     def operators(self) -> dict[str, dict[str, Any]]:
-        """Sum the operators' numbers over their buckets."""
+        """Sum the operators' numbers over their buckets; of the times at which windows end, the first."""
         sums: dict[str, dict[str, Any]] = {}
         for name, buckets in self.buckets.items():
-            keys = {key for values in buckets.values() for key in values}
+            keys = {key for values in buckets.values() for key in values} - {"next_end"}
             sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
+            ends = [end for values in buckets.values() if (end := values.get("next_end")) is not None]
+            sums[name]["next_end"] = min(ends, default=None)
             sums[name]["buckets"] = buckets
         return sums
 
 
 class Commits:
-    """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart."""
+    """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
 
-    def __init__(self, job: Job, emit: Emit | None = None):
+    `began` is when the job started or went on, in milliseconds.
+    """
+
+    def __init__(self, job: Job, emit: Emit | None = None, *, began: int = 0):
         self.job = job
         self.emit = emit
+        self.began = began
+        self.timeouts = idle_timeouts(job.plan, job.idle_ms)
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
@@ -103,16 +112,23 @@ class Commits:
         self._sink = manifest.to_json() if manifest else None
         totals.version, totals.watermark = version, entry.watermark
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
-        totals.sources |= {name: dict(values) for name, values in entry.sources.items()}
+        totals.sources |= {name: {**_nothing_seen(), **values} for name, values in entry.sources.items()}
         totals.buckets = {name: dict(values["buckets"]) for name, values in entry.operators.items()}
         totals.sequence = max((s["sequence"] for s in totals.sources.values()), default=-1)
         totals.ended = any(s["last"] for s in totals.sources.values())
         return totals
 
-    def commit(self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int) -> None:
-        """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with."""
+    def clocks(self) -> dict[int, ScanClock]:
+        """Return how far the scans are that have a part in the watermark, and since when they are silent."""
+        return scan_clocks(self.job.plan, self.timeouts, self.totals.sources, self.began)
+
+    def commit(
+        self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int, now: int | None = None
+    ) -> None:
+        """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with; `now` is when it is done."""
         if batch <= self.totals.version:
             return
+        now = time if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = deepcopy(self.totals)
         segments = []
@@ -123,11 +139,11 @@ class Commits:
                 case "discarded":
                     totals.rows_out += json.loads(output.body)
                 case "metrics":
-                    totals.add(json.loads(output.body), time)
+                    totals.add(json.loads(output.body), now)
         self._store(batch, segments, time)
         totals.version, totals.watermark = batch, watermark
         totals.rows_out += sum(s.rows for s in segments)
-        totals.find_minimum({s.name for s in self.job.plan.scans if s.watermark is not None})
+        self._find_idle(totals, now)
         self.log.append(
             LogEntry(
                 version=batch,
@@ -140,6 +156,13 @@ class Commits:
             )
         )
         self.totals = totals
+
+    def _find_idle(self, totals: Totals, now: int) -> None:
+        plan = self.job.plan
+        for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
+            source = totals.sources[plan.scans[i].name]
+            source["idle_timeout"], source["idle_since"] = clock.timeout, clock.idle_since(now)
+        totals.find_minimum(now)
 
     def _store(self, batch: int, segments: list[Segment], time: int) -> None:
         paths = self.job.sink_paths(self.warehouse)
@@ -179,6 +202,9 @@ def _nothing_seen() -> dict[str, Any]:
         "max_event_time": None,
         "watermark": None,
         "holds_minimum": False,
+        "holding_since": None,
+        # Only where the source has a part in the watermark.
+        "idle_timeout": None,
         "idle_since": None,
         "last_row_at": None,
         "sequence": -1,

@@ -85,6 +85,9 @@ class Feed:
         # Where Spark looks for descriptors.
         self.directory = f"{directory}/next"
         self._reminders: dict[int, int] = {}
+        # The last descriptor with splits of each scan, and how far ticks have moved it.
+        self._given: dict[int, int] = {}
+        self.ticked: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
         seen = self._restore(len(scans))
@@ -112,6 +115,7 @@ class Feed:
                 self.ended = self.ended or work.last
                 if work.split is not None:
                     seen[work.scan].add([work.split])
+                    self._given[work.scan] = max(sequence, self._given.get(work.scan, -1))
             self.sequence = max(self.sequence, sequence)
         return seen
 
@@ -121,8 +125,16 @@ class Feed:
     def _path(self, sequence: int) -> str:
         return f"{self.directory}/{sequence:010d}.json"
 
-    def compose(self) -> Descriptor | None:
-        """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input."""
+    def under_way(self, done: int) -> set[int]:
+        """Return the scans with input that waits, or that was given to batches after the descriptor `done`."""
+        now = time.monotonic()
+        return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
+
+    def compose(self, ticks: Mapping[int, int] | None = None) -> Descriptor | None:
+        """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
+
+        `ticks` move the watermarks of idle scans, and are worth a batch.
+        """
         if self.ended:
             return None
         now = time.monotonic()
@@ -130,10 +142,10 @@ class Feed:
         exhausted = {i for i, scan in enumerate(self.scans) if scan.bounded and not scan.waiting(now)}
         last = self._finish and len(exhausted) == len(self.scans)
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
-        if not splits and not ending and not last:
+        if not splits and not ending and not last and not ticks:
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **dict.fromkeys(sorted(ending), END_OF_INPUT)}
+        ticks = {**self._reminders, **(ticks or {}), **dict.fromkeys(sorted(ending), END_OF_INPUT)}
         self._reminders = {}
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
@@ -148,6 +160,8 @@ class Feed:
         """Hand a batch to Spark."""
         self._put(descriptor.sequence, to_lines(descriptor, self._slots))
         self.sequence, self.ended = descriptor.sequence, descriptor.last
+        self.ticked |= descriptor.ticks
+        self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
 
     def _put(self, sequence: int, text: str) -> None:
         with self._fs.create(self._path(sequence)) as file:

@@ -123,7 +123,7 @@ class Advance:
             rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
             yield from run_fragment(self.job, con, self.stage.fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> dict[str, int]:
+    def measures(self) -> dict[str, int | None]:
         """Return what the job's log keeps about this bucket."""
         state = self.state
         return {
@@ -131,6 +131,9 @@ class Advance:
             "state_bytes": state.bytes,
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
             "late_rows": state.counters.get("late_rows", 0),
+            "missed_windows": state.counters.get("missed_windows", 0),
+            # When the next of its windows closes.
+            "next_end": state.wake_at,
         }
 
 

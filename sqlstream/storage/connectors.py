@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import validate_options
+from sqlstream.storage.units import parse_duration
 
 CONNECTORS = ("filesystem", "print", "blackhole")
 # What Flink has beside them.
@@ -26,7 +27,8 @@ def validate(table: Table) -> None:
     """Raise BindError or UnsupportedError unless the table's options fit its connector."""
     match table.connector:
         case None:
-            names = list(table.options)
+            _check_idle_timeout(table)
+            names = [name for name in table.options if name != IDLE_TIMEOUT]
             if typed := nearest("connector", names):
                 message = f'table "{table.name}": option "{typed}" does not exist'
                 raise BindError(message, table.span, hint='did you mean "connector"?')
@@ -53,6 +55,13 @@ def validate(table: Table) -> None:
                 table.span,
                 hint=missing("connector", other or "", CONNECTORS),
             )
+
+
+def _check_idle_timeout(table: Table) -> None:
+    try:
+        parse_duration(table.options.get(IDLE_TIMEOUT, "0"))
+    except ValueError as error:
+        raise BindError(f'table "{table.name}": option "{IDLE_TIMEOUT}": {error}', table.span) from None
 
 
 def check_source(table: Table, span: Span | None) -> None:

@@ -1,0 +1,73 @@
+"""Idle sources: a scan without rows for too long must not hold the watermark of its job.
+
+What drives a job asks here, on Spark and in process. Nothing is remembered that a restart would lose: how far a scan is and
+when its last row came is in the job's log, and a tick is in the descriptor of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.storage.joblog import fell_idle
+from sqlstream.storage.units import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class ScanClock:
+    """A scan that has a part in the watermark: its own watermark (microseconds, None before its first row), and its silence.
+
+    `active_at` is when its last row came, or when the job began to wait for one; `timeout` is how long it may be silent,
+    0 for ever. Both are in milliseconds.
+    """
+
+    mark: int | None
+    active_at: int
+    timeout: int
+
+    def idle_since(self, now: int) -> int | None:
+        # A source that has ended holds nothing.
+        return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
+
+
+def idle_timeouts(plan: PhysicalPlan, default: int) -> dict[int, int]:
+    """Return how long (ms) each scan that has a part in the watermark may be silent; `default` is for tables that do not say."""
+    return {i: _timeout(plan.scans[i].table, default) for i in plan.watched}
+
+
+def _timeout(table: Table, default: int) -> int:
+    text = table.options.get(IDLE_TIMEOUT)
+    return default if text is None else int(parse_duration(text).total_seconds() * 1000)
+
+
+def scan_clocks(
+    plan: PhysicalPlan, timeouts: Mapping[int, int], sources: Mapping[str, Mapping[str, Any]], began: int
+) -> dict[int, ScanClock]:
+    """Return the clocks of the scans, as a job's log has them; `began` is when the job started or went on."""
+    logged = {i: sources[plan.scans[i].name] for i in timeouts}
+    return {
+        i: ScanClock(logged[i]["watermark"], max(began, logged[i]["last_row_at"] or began), timeout)
+        for i, timeout in timeouts.items()
+    }
+
+
+def idle_ticks(clocks: Mapping[int, ScanClock], now: int) -> dict[int, int]:
+    """Return how far to move the watermarks of idle scans: to the least of those of the scans that are not idle.
+
+    When all are idle the watermark stays, as in Flink; so it does while one that is not has none, and when only scans that
+    have ended are not. A scan that is as far is not among the answers: a tick may cost a batch.
+
+    >>> idle_ticks({0: ScanClock(None, 0, 1000), 1: ScanClock(70, 900, 1000), 2: ScanClock(50, 0, 0)}, now=1000)
+    {0: 50}
+    """
+    idle = {i for i, clock in clocks.items() if clock.idle_since(now) is not None}
+    marks = [clock.mark for i, clock in clocks.items() if i not in idle and clock.mark != END_OF_INPUT]
+    known = [mark for mark in marks if mark is not None]
+    if not known or len(known) < len(marks):
+        return {}
+    least = min(known)
+    return {i: least for i in sorted(idle) if (mark := clocks[i].mark) is None or mark < least}
