@@ -18,13 +18,14 @@ IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
-    `expression` is DuckDB SQL over the physical columns of the same table.
+    `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
     """
 
     name: str
     type: str
     expression: str | None = None
     not_null: bool = False
+    processing_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Function:
     """A user's scalar function, by SQL name, with DuckDB types of its parameters and of its result.
 
     `pickled` is the function itself by value (cloudpickle), so that a worker process needs none of the user's files.
+    `defaults` are SQL, None for a parameter that must be given.
     """
 
     name: str
@@ -91,6 +93,8 @@ class Function:
     pickled: bytes
     deterministic: bool = True
     location: str = ""
+    names: tuple[str, ...] = ()
+    defaults: tuple[str | None, ...] = ()
 
 
 class Catalog:
@@ -118,6 +122,9 @@ class Catalog:
                 self.views[entry.name.lower()] = entry
             case Function():
                 self.functions[entry.name.lower()] = entry
+
+    def drop_function(self, name: str) -> None:
+        self.functions.pop(name.lower(), None)
 
     def drop(self, name: str) -> None:
         self.tables.pop(name.lower(), None)

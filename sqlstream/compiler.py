@@ -6,6 +6,7 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
@@ -14,8 +15,10 @@ import duckdb
 
 from sqlstream.answering import Answer, WarehouseQuery, answer
 from sqlstream.catalog import VALUES, Catalog, Function, Table, View
-from sqlstream.errors import BindError, Source, Span
-from sqlstream.functions.duck import register
+from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.functions.declare import builtin_names
+from sqlstream.functions.duck import Registered, register
+from sqlstream.functions.load import find
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
 from sqlstream.logical.explain import logical_text
@@ -26,10 +29,12 @@ from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
 from sqlstream.sql.nodes import (
+    CreateFunction,
     CreateTable,
     CreateView,
     Describe,
     Drop,
+    DropFunction,
     Explain,
     Insert,
     Reset,
@@ -44,7 +49,7 @@ from sqlstream.storage.connectors import check_source, validate
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job as its statement asks for it: plans at every stage, the options in force, and its identity."""
+    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity."""
 
     name: str
     statement: Insert | Select
@@ -53,6 +58,7 @@ class PlannedJob:
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
+    functions: tuple[Function, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -103,10 +109,12 @@ Compiled: TypeAlias = PlannedJob | Question
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
-    def __init__(self, options: Options | None = None):
+    def __init__(self, options: Options | None = None, *, root: str | None = None):
         self.catalog = Catalog()
+        self.root = root or os.getcwd()
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
+        self._registered: dict[str, Registered] = {}
         self._binder: Binder | None = None
         self._jobs: dict[str, Insert | Select] = {}
         self._explicit: dict[str, Span] = {}
@@ -116,12 +124,16 @@ class Compiler:
         self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
 
     def close(self) -> None:
-        self._con.close()
+        try:
+            for registered in self._registered.values():
+                registered.close()
+        finally:
+            self._con.close()
 
     def add_functions(self, functions: Iterable[Function]) -> None:
         """Make functions known to every statement compiled after this."""
         for function in functions:
-            register(self._con, [function])
+            self._registered[function.name.lower()] = register(self._con, [function])
             self.catalog.add(function)
         self._binder = None
 
@@ -147,11 +159,14 @@ class Compiler:
         return [one for one in self.scripts(sources) if isinstance(one, PlannedJob)]
 
     def definitions(self, source: Source) -> None:
-        """Compile a catalog file, which holds nothing but CREATE TABLE and CREATE VIEW."""
+        """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION."""
         for statement in parse_script(source):
+            if isinstance(statement, CreateFunction):
+                self._create_function(statement)
+                continue
             if not isinstance(statement, CreateTable | CreateView):
                 raise BindError(
-                    "a catalog file holds CREATE TABLE and CREATE VIEW only",
+                    "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
                     statement.span,
                     hint="Put it into a script, and run that.",
                 )
@@ -174,6 +189,10 @@ class Compiler:
                 self._define(self._view(statement), statement)
             case Drop():
                 self._drop(statement)
+            case CreateFunction():
+                self._create_function(statement)
+            case DropFunction():
+                self._drop_function(statement)
             case SetOption():
                 self.options.set(statement.key.text, statement.value.value, statement.key.span, statement.value.span)
                 self._use_zone()
@@ -234,6 +253,32 @@ class Compiler:
             hint = self.catalog.relation_hint(name)
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
+    def _create_function(self, statement: CreateFunction) -> None:
+        existing = self.catalog.function(statement.name.text)
+        if existing is not None and statement.if_not_exists:
+            return
+        if (taken := builtin_names().get(statement.name.text.lower())) is not None:
+            raise BindError(f'"{statement.name.text}" is the name of {taken} of SQL', statement.name.span)
+        function = find(statement.reference, statement.reference_span, statement.name.text, self.root)
+        if existing is not None and existing.location != function.location:
+            raise BindError(
+                f'function "{existing.name}" exists already, from {existing.location}',
+                statement.name.span,
+                hint="Give it another name, or write DROP FUNCTION first.",
+            )
+        self.add_functions([function])
+
+    def _drop_function(self, statement: DropFunction) -> None:
+        name = statement.name.text
+        if (function := self.catalog.function(name)) is not None:
+            self.catalog.drop_function(name)
+            self._con.remove_function(function.name)
+            self._registered.pop(name.lower()).close()
+            self._binder = None
+        elif not statement.if_exists:
+            hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
+            raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
+
     def _bound(self, statement: Insert | Select) -> Sink:
         if isinstance(statement, Insert):
             return bind_insert(statement, self.binder)
@@ -253,6 +298,7 @@ class Compiler:
             rules=rules,
             physical=plan(optimized),
             options=self.options.copy(),
+            functions=tuple(self.catalog.functions.values()),
         )
 
     def _name(self, statement: Insert | Select, logical: Sink) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 
 import duckdb
 
-from sqlstream.catalog import Function
 from sqlstream.compiler import PlannedJob
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.jobs import JobRecord, OperatorRecord, ScanRecord, SinkRecord
@@ -30,7 +29,6 @@ def worker_job(
     planned: PlannedJob,
     warehouse: str,
     labels: Sequence[int],
-    functions: Iterable[Function],
     *,
     name: str | None = None,
 ) -> Job:
@@ -41,7 +39,7 @@ def worker_job(
         plan=planned.physical,
         warehouse=warehouse,
         labels=tuple(labels),
-        functions=tuple(functions),
+        functions=planned.functions,
         memory=options.memory,
         zone=options.text("table.local-time-zone"),
         retention_ms=options.milliseconds("sqlstream.state.retention"),

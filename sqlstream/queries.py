@@ -9,7 +9,7 @@ import duckdb
 from sqlstream.catalog import Table
 from sqlstream.compiler import Compiler
 from sqlstream.errors import SqlStreamError
-from sqlstream.functions.duck import register
+from sqlstream.functions.duck import register, register_for_queries
 from sqlstream.project import Project, load_project
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
@@ -32,7 +32,7 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
     return open_query(
         Warehouse(project.warehouse),
         sql,
-        functions=[lambda connection: register(connection, functions)],
+        functions=[lambda connection: register_for_queries(connection, functions)],
         catalog_tables=declared,
         allowed_paths=[os.path.join(project.root, t.options["path"]) for t in tables],
     )
@@ -40,7 +40,7 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
 
 def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query in a project that no session has open."""
-    compiler = Compiler()
+    compiler = Compiler(root=project.root)
     broken: SqlStreamError | None = None
     try:
         try:

@@ -118,7 +118,7 @@ class Session:
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
         self.options = Options(conf)
-        self.compiler = Compiler(self.options)
+        self.compiler = Compiler(self.options, root=self.project.root)
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
@@ -237,8 +237,7 @@ class Session:
     def _run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         if not planned.is_immediate:
             return self._spark_run(planned, name, record)
-        functions = self.compiler.catalog.functions.values()
-        job = worker_job(planned, self.project.warehouse, (0,), functions, name=name)
+        job = worker_job(planned, self.project.warehouse, (0,), name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
         printer = self._printer(job)
@@ -255,8 +254,7 @@ class Session:
         partitions = record.partitions if record else planned.options.parallelism
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         labels: Sequence[int] = record.bucket_labels if record else spread_labels(partitions, partitions)
-        functions = self.compiler.catalog.functions.values()
-        job = worker_job(planned, self.project.warehouse, labels, functions, name=name)
+        job = worker_job(planned, self.project.warehouse, labels, name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, partitions))
         settings = Settings(

@@ -27,7 +27,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
-from sqlstream.functions.duck import recover, register
+from sqlstream.functions.duck import recover, register_for_queries
 from sqlstream.launch import job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
@@ -39,7 +39,7 @@ from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.immediate import values_splits
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import Job, release
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.duckdb_errors import plain
@@ -73,10 +73,9 @@ class Stream:
     ):
         self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
         self._parallelism = parallelism
-        self._functions = tuple(declare(f) for f in functions)
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options))
-        self.compiler.add_functions(self._functions)
+        self.compiler.add_functions([declare(f) for f in functions])
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
         self._fed = FedTables(
@@ -97,7 +96,7 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
-        job = worker_job(planned, self.warehouse, labels, self._functions)
+        job = worker_job(planned, self.warehouse, labels)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = run = LocalRun(job, self.now)
@@ -135,14 +134,16 @@ class Stream:
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
 
     def advance(self, milliseconds: int) -> None:
-        """Move the processing time: sources fall idle, and no longer hold the watermark."""
+        """Move the processing time: windows over it close when their end has come, and sources fall idle."""
         self.now += milliseconds
         for run in self.runs.values():
+            run.ring(self.now)
             run.tick_idle(self.now)
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
         for name, run in self.runs.items():
+            release(run.job)
             self.runs[name] = LocalRun(run.job, self.now)
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
@@ -157,7 +158,10 @@ class Stream:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
-        relation = open_query(Warehouse(self.warehouse), sql, functions=[lambda con: register(con, self._functions)])
+        functions = self.compiler.catalog.functions.values()
+        relation = open_query(
+            Warehouse(self.warehouse), sql, functions=[lambda con: register_for_queries(con, functions)]
+        )
         try:
             return relation.fetchall()
         except duckdb.Error as e:
@@ -180,6 +184,8 @@ class Stream:
         return Split(path, 1, 0, 1)
 
     def close(self) -> None:
+        for run in self.runs.values():
+            release(run.job)
         self.compiler.close()
         self._directory.cleanup()
 
@@ -262,7 +268,8 @@ class LocalRun:
     def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int], now: int) -> None:
         """Run a micro-batch, and an empty one when the watermark has moved."""
         self.sequence += 1
-        descriptor = Descriptor(self.sequence, now, splits, ticks)
+        clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        descriptor = Descriptor(self.sequence, now, splits, {**clocks, **ticks})
         before = self.watermark
         self._run(to_lines(descriptor, self.job.labels), now)
         if self.watermark > before:
@@ -272,6 +279,12 @@ class LocalRun:
         """Move the watermarks of idle sources as far as those of the others allow."""
         if ticks := idle_ticks(self.commits.clocks(), now):
             self.batch({}, ticks, now)
+
+    def ring(self, now: int) -> None:
+        """Run a micro-batch without rows if windows over processing time are to close."""
+        clocks = [i for i, scan in enumerate(self.job.plan.scans) if scan.by_clock]
+        if clocks and any(due <= now * 1000 for due in self.timers.values()):
+            self.batch({}, {}, now)
 
     def _run(self, lines: str, now: int) -> None:
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)

@@ -7,6 +7,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     batch <table>        one micro-batch of rows, and the empty ones that become due
     tick <table> <time>  move the table's watermark without a row
     finish               end the input
+    advance <ms>         move the processing time
     restart              go on in a new process
     query [<table>]      rows of the SQL, or of the table; sorted as text, unless the SQL has ORDER BY
     state <operator>     the operator's view, with the names of its columns
@@ -43,6 +44,7 @@ VERBS = (
     "batch",
     "tick",
     "finish",
+    "advance",
     "restart",
     "query",
     "state",
@@ -68,6 +70,8 @@ class Runner(Protocol):
     def batch(self, table: str, rows: list[list[str | None]]) -> None: ...
 
     def tick(self, table: str, time: str) -> None: ...
+
+    def advance(self, milliseconds: int) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -100,6 +104,9 @@ class InProcess:
 
     def tick(self, table: str, time: str) -> None:
         self.stream.tick(table, time)
+
+    def advance(self, milliseconds: int) -> None:
+        self.stream.advance(milliseconds)
 
     def finish(self) -> None:
         self.stream.finish()
@@ -228,6 +235,8 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
         case "tick":
             table, _, time = argument.partition(" ")
             runner.tick(table, _dated(time) or "")
+        case "advance":
+            runner.advance(int(argument))
         case "finish":
             runner.finish()
         case "restart":

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream import udf
+
 
 def double(x: int) -> int:
     return 2 * x
@@ -25,4 +30,22 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-FUNCTIONS = (double, or_else, reciprocal, hour_of, words)
+@udf(vectorized=True)
+def clipped(x: pa.Int64Array, low: pa.Int64Array = 0, high: pa.Int64Array = 10) -> pa.Int64Array:
+    return pc.max_element_wise(pc.min_element_wise(x, high, skip_nulls=False), low, skip_nulls=False)
+
+
+@udf(deterministic=False)
+def changing(x: int) -> int:
+    return x
+
+
+class Prefixed:
+    def open(self) -> None:
+        self.prefix = "p-"
+
+    def __call__(self, text: str, suffix: str = "") -> str:
+        return self.prefix + text + suffix
+
+
+FUNCTIONS = (double, or_else, reciprocal, hour_of, words, clipped, changing, Prefixed)

@@ -122,6 +122,9 @@ class OnSpark:
     def tick(self, table: str, time: str) -> None:
         pytest.skip("a session cannot move a table's watermark")
 
+    def advance(self, milliseconds: int) -> None:
+        pytest.skip("nobody can move Spark's clock")
+
     def finish(self) -> None:
         for job in self.jobs:
             for scan in job._run.feed.scans:

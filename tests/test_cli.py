@@ -80,7 +80,7 @@ def test_a_catalog_holds_definitions_only(project: Path) -> None:
     (project / "catalog" / "job.sql").write_text("SELECT k FROM events")
     done = run(project, "explain", "-e", "SELECT k FROM events")
     assert done.returncode == 2
-    assert "a catalog file holds CREATE TABLE and CREATE VIEW only" in done.stderr
+    assert "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only" in done.stderr
 
 
 @pytest.mark.parametrize("stage", ["ast", "logical", "optimized", "physical"])

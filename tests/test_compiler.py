@@ -77,7 +77,7 @@ def test_the_same_definition_twice_is_one_another_is_refused(compiler: Compiler)
 def test_a_catalog_file_declares_each_name_once_and_holds_only_declarations(compiler: Compiler) -> None:
     with pytest.raises(BindError, match=r'"out" is declared twice, first in tables\.sql'):
         compiler.definitions(Source("other.sql", "CREATE TABLE out (k BIGINT)"))
-    with pytest.raises(BindError, match="a catalog file holds CREATE TABLE and CREATE VIEW only"):
+    with pytest.raises(BindError, match="a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only"):
         compiler.definitions(Source("other.sql", "SET 'pipeline.name' = 'x'"))
 
 
@@ -111,7 +111,7 @@ def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compi
     text = """INSERT INTO out WITH hot AS (SELECT k, COUNT(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
     GROUP BY k, window_start, window_end) SELECT n FROM hot"""
     [planned] = compiler.scripts([Source("x", text)])
-    job = worker_job(planned, "/warehouse", [4, 1], [])
+    job = worker_job(planned, "/warehouse", [4, 1])
     record = job_record(planned, job, 2)
     assert JobRecord.from_json(record.to_json()) == record
     assert (record.job, record.sql, record.bucket_labels, record.partitions) == ("out", text, (4, 1), 2)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from sqlstream.compiler import Compiler
 from sqlstream.errors import BindError, Source, SqlStreamError
-from sqlstream.functions import load
+from sqlstream.functions import load, register_for_queries
+from sqlstream.logical.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.operators.aggregate_table import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
 
@@ -41,7 +44,29 @@ def options() -> str:
     return "\n".join(["| option | default | |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize(("name", "made"), [("aggregates", aggregates), ("options", options)])
+def flink_functions() -> str:
+    """Flink's functions, by what becomes of them."""
+
+    def names(listed: Iterable[str]) -> str:
+        return ", ".join(f"`{name.upper()}`" for name in sorted(listed))
+
+    others = "; ".join(f"`{name.upper()}`: {meaning}" for name, meaning in sorted(DIFFERENT.items()))
+    return "\n".join(
+        [
+            f"Flink's meaning, written in DuckDB's words: {names(REWRITTEN)}, and `IS JSON`.",
+            "",
+            f"The same in both: {names(SAME)}.",
+            "",
+            f"DuckDB's meaning, which differs from Flink's: {others}.",
+            "",
+            f"Not there; the error says what to write: {names(INSTEAD)}.",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), [("aggregates", aggregates), ("flink functions", flink_functions), ("options", options)]
+)
 def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
     text = README.read_text()
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->\n", text, re.DOTALL)
@@ -75,11 +100,19 @@ def test_the_error_is_the_one_that_is_shown() -> None:
     compiler.close()
 
 
-def test_the_function_is_one(tmp_path: Path) -> None:
-    [source] = [block for block in blocks("python") if "@udf" in block]
-    (tmp_path / "flights.py").write_text(source)
-    [function] = load(str(tmp_path))
-    assert (function.name, function.parameters, function.returns) == ("delay_band", ("DOUBLE",), "VARCHAR")
+def test_the_functions_are_what_is_said(tmp_path: Path) -> None:
+    for number, source in enumerate(block for block in blocks("python") if "@udf" in block):
+        (tmp_path / f"readme_{number}.py").write_text(source)
+    found = {f.name: f for f in load(str(tmp_path))}
+    assert {name: (f.parameters, f.returns) for name, f in found.items()} == {
+        "delay_band": (("DOUBLE",), "VARCHAR"),
+        "euros": (("BIGINT", "DOUBLE"), "DOUBLE"),
+        "Place": (("VARCHAR",), "VARCHAR"),
+    }
+    with duckdb.connect() as con:
+        register_for_queries(con, found.values())
+        result = con.execute("SELECT euros(250), euros(250, rate => 2), Place('FRA'), Place('X')").fetchall()
+    assert result == [(2.5, 5.0, "Frankfurt", None)]
 
 
 def test_the_test_passes() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -18,19 +18,25 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter as SQL sees it. When it is not `nullable`, a NULL makes the result NULL without a call."""
+    """A parameter as SQL sees it. When it is not `nullable`, a NULL makes the result NULL without a call.
+
+    `default` is SQL; without one the parameter must be given.
+    """
 
     name: str
     type: str
     codec: Codec
     nullable: bool
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function with all that is needed to call it in a process that has none of the user's files.
 
-    `root` is the folder relative to which files are shown, `location` the place of the definition.
+    `root` is the folder relative to which files are shown, `location` the place of the definition. A `vectorized` function
+    takes and returns Arrow arrays, and sees NULLs. `method` is given for a class: the method to call of an instance, which
+    `opened` makes and keeps as `resource`.
     """
 
     name: str
@@ -40,9 +46,35 @@ class Call:
     result: Codec
     root: str
     location: str
+    vectorized: bool = False
+    method: str | None = None
+    resource: Any = None
+
+    def opened(self) -> Call:
+        """Return the call ready to be called: that of a class has made its instance and called its `open`."""
+        if self.method is None:
+            return self
+        try:
+            instance = self.function()
+            if (opening := getattr(instance, "open", None)) is not None:
+                opening()
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, (), "could not be opened, it ") from error
+        return replace(self, function=getattr(instance, self.method), method=None, resource=instance)
+
+    def close(self) -> None:
+        """Call `close` of the instance, if there are both; raises what it raises as JobError."""
+        closing = getattr(self.resource, "close", None)
+        try:
+            if closing is not None:
+                closing()
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, (), "could not be closed, it ") from error
 
     def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
         """Return the results for a chunk of rows; raises JobError, which names the function and the row's arguments."""
+        if self.vectorized:
+            return self._vector(columns)
         decoded = [self._decoded(p, c) for p, c in zip(self.parameters, columns, strict=True)]
         strict = [c for c, p in zip(columns, self.parameters, strict=True) if c.null_count and not p.nullable]
         if strict:
@@ -60,6 +92,24 @@ class Call:
         except (Exception, SystemExit) as error:
             raise self._raised(error, ()) from error
         return self._encoded([value], []).to_pylist()[0]
+
+    def _vector(self, columns: tuple[pa.ChunkedArray, ...]) -> pa.Array:
+        rows = len(columns[0])
+        try:
+            result = self.function(*(c.combine_chunks() for c in columns))
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, ()) from error
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if not isinstance(result, pa.Array):
+            raise self._failed(f"returned a {type(result).__qualname__}, not an Arrow array", self.location)
+        if len(result) != rows:
+            raise self._failed(f"returned {len(result)} values for {rows} rows", self.location)
+        try:
+            return result if result.type == self.result.arrow else result.cast(self.result.arrow)
+        except pa.ArrowException as error:
+            what = f"returned an array of {result.type}, which is no {self.returns}: {_named(error)}"
+            raise self._failed(what, self.location) from error
 
     def _decoded(self, parameter: Parameter, chunk: pa.ChunkedArray) -> list[Any]:
         values: list[Any] = []
@@ -108,8 +158,8 @@ class Call:
             return error
         return None
 
-    def _raised(self, error: BaseException, row: tuple[Any, ...]) -> JobError:
-        return self._failed(f"raised {_named(error)}", raised_at(error.__traceback__, self.root), row)
+    def _raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
+        return self._failed(f"{when}raised {_named(error)}", raised_at(error.__traceback__, self.root), row)
 
     def _failed(self, what: str, place: str | None, row: tuple[Any, ...] = ()) -> JobError:
         detail = f" --> {place or self.location}"

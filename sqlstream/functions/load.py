@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sqlstream.catalog import Function
-from sqlstream.errors import BindError, Source, Span, SqlStreamError
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing
 from sqlstream.functions import places
 from sqlstream.functions.declare import declare, marked
 
@@ -33,7 +33,7 @@ def load(directory: str) -> list[Function]:
     found: dict[str, Function] = {}
     with _package(folder) as package:
         for path in _files(folder):
-            module = _imported(path, folder, package)
+            module = _imported(path, folder, package, root)
             own = {id(v): v for v in vars(module).values() if marked(v) and v.__module__ == module.__name__}
             for value in own.values():
                 function = declare(value, root=root)
@@ -47,20 +47,61 @@ def load(directory: str) -> list[Function]:
     return list(found.values())
 
 
+def find(reference: str, span: Span, name: str, root: str) -> Function:
+    """Return the function that `module.attribute` names, under a name of its own.
+
+    The module is looked for in the project's folder, in its `udfs/`, and among the installed packages. The attribute is
+    a function with type hints or a class, with or without `@udf`. Raises BindError at the span.
+    """
+    module_name, _, attribute = reference.rpartition(".")
+    if not module_name or not all(part.isidentifier() for part in reference.split(".")):
+        raise BindError(
+            f'"{reference}" is not the name of a module and of what is in it', span, hint="Write 'geo.distance'."
+        )
+    module = _find_module(module_name, Path(root).resolve())
+    if module is None:
+        hint = "It is looked for in the project's folder, in udfs/, and among the installed packages."
+        raise BindError(f'module "{module_name}" does not exist', span, hint=hint)
+    if not hasattr(module, attribute):
+        usable = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+        hint = missing("name", attribute, usable)
+        raise BindError(f'module "{module_name}" has no "{attribute}"', span, hint=hint)
+    try:
+        return declare(getattr(module, attribute), name=name, root=root)
+    except SqlStreamError as error:
+        error.span = error.span or span
+        raise
+
+
+def _find_module(name: str, root: Path) -> ModuleType | None:
+    for folder in (root, root / "udfs"):
+        place = folder.joinpath(*name.split("."))
+        path = place / "__init__.py" if place.is_dir() else place.with_name(f"{place.name}.py")
+        if path.is_file():
+            with _package(folder) as package:
+                return _imported(path, folder, package, str(root))
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        return None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
 def _files(folder: Path) -> list[Path]:
     below = ((p, p.relative_to(folder).parts) for p in folder.rglob("*.py"))
     return [p for p, parts in sorted(below) if not any(part.startswith(".") for part in parts)]
 
 
-def _imported(path: Path, folder: Path, package: str) -> ModuleType:
+def _imported(path: Path, folder: Path, package: str, root: str) -> ModuleType:
     parts = path.relative_to(folder).with_suffix("").parts
     if any("." in part for part in parts):
-        raise BindError(f'{places.display(str(path), str(folder.parent))} has a "." in its name', hint="Rename it.")
+        raise BindError(f'{places.display(str(path), root)} has a "." in its name', hint="Rename it.")
     name = ".".join((package, *parts)).removesuffix(".__init__")
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        raise _import_error(error, path, str(folder.parent)) from error
+        raise _import_error(error, path, root) from error
 
 
 def _import_error(error: BaseException, path: Path, root: str) -> SqlStreamError:

@@ -28,6 +28,7 @@ from typing import Any, Literal, Union
 from uuid import UUID
 
 import duckdb
+import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.functions.codecs import LEAVES, Codec, Enumeration, ListOf, MapOf, StructOf, decimal_leaf
@@ -44,6 +45,17 @@ SCALARS: dict[Any, str] = {
     dt.timedelta: "INTERVAL",
     Decimal: "DECIMAL(38,10)",
     UUID: "UUID",
+}
+# What a vectorized function may have as hints; for other types it names the SQL type.
+ARRAYS: dict[Any, str] = {
+    pa.BooleanArray: "BOOLEAN",
+    pa.Int32Array: "INTEGER",
+    pa.Int64Array: "BIGINT",
+    pa.FloatArray: "FLOAT",
+    pa.DoubleArray: "DOUBLE",
+    pa.StringArray: "VARCHAR",
+    pa.BinaryArray: "BLOB",
+    pa.Date32Array: "DATE",
 }
 USABLE = (
     "Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], dict[K, V], "
@@ -87,6 +99,17 @@ def sql_type(hint: Any, within: tuple[Any, ...] = ()) -> str:
         case (None, _) if isinstance(hint, type):
             return _class_type(hint, within)
     raise UnusableType(f"{describe(hint)} has no SQL type")
+
+
+def array_type(hint: Any) -> str:
+    """Return the DuckDB type of a hint of a vectorized function; raises UnusableType.
+
+    >>> array_type(pa.Int64Array)
+    'BIGINT'
+    """
+    if hint not in ARRAYS:
+        raise UnusableType(f"{describe(hint)} does not say what is in the array")
+    return ARRAYS[hint]
 
 
 def canonical(text: str) -> str:

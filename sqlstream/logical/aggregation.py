@@ -8,17 +8,19 @@ from dataclasses import replace
 from sqlglot import exp, parse_one
 
 from sqlstream.errors import BindError, UnsupportedError
-from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder
+from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes_rows
 from sqlstream.logical.grouping import grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
 from sqlstream.logical.nodes import (
     AggregateItem,
     Expand,
     Expression,
+    Field,
     Filter,
     Item,
     Node,
     Project,
+    Schema,
     WindowAggregate,
     WindowColumns,
     WindowRank,
@@ -59,11 +61,9 @@ class Aggregation:
         bounds = {c for c in (window.start, window.end, window.time) if c is not None}
         ranks = self.ranks = Ranks(self.node)
         binder = self.binder
-        grouped = GroupedBinder(
-            binder.scope, binder.catalog, binder.judge, names, self._aggregate, self._grouping, ranks
-        )
+        grouped = self._grouped_binder(keys, names)
         self.taken |= {n.lower() for n in (*names.values(), *bounds)}
-        selected = [(name, node, grouped.rewrite(self._named(name, node))) for name, node in self.projections]
+        selected = [(name, node, grouped.rewrite_item(self._named(name, node))) for name, node in self.projections]
         having, qualify = (
             (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
             for key in ("having", "qualify")
@@ -84,7 +84,12 @@ class Aggregation:
         if qualify is not None:
             plan = Filter(plan, self._condition(plan, "QUALIFY", *qualify))
         ranked = {quote(f.name) for f in ranks.fields}
-        shown = tuple(i for i in items if not any(name in i.expression.sql for name in ranked))
+        # The state has a row per group, however many rows UNNEST makes of one, and no ranks.
+        shown = tuple(
+            item
+            for item, (_, _, bound) in zip(items, selected, strict=True)
+            if not makes_rows(bound) and not any(name in item.expression.sql for name in ranked)
+        )
         return Project(_with_shown(plan, aggregate, shown), items)
 
     def _over(self, node: Node) -> ExpressionBinder:
@@ -96,6 +101,16 @@ class Aggregation:
         if predicate.type not in ("BOOLEAN", NULL_TYPE):
             raise BindError(f"{name} needs a condition, not a value of type {predicate.type}", predicate.span)
         return predicate
+
+    def _grouped_binder(self, keys: list[Item], names: dict[str, str]) -> GroupedBinder:
+        def rows() -> Schema:
+            fields = [Field(k.name, k.expression.type) for k in keys]
+            return (*fields, *(Field(a.name, a.type) for a in self.aggregates.values()), *self.ranks.fields)
+
+        binder = self.binder
+        return GroupedBinder(
+            binder.scope, binder.catalog, binder.judge, names, self._aggregate, self._grouping, rows, self.ranks
+        )
 
     def _items(self, result: ExpressionBinder, selected: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
         types = result.judge.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
@@ -299,13 +314,7 @@ class Aggregation:
 
     def _whole(self, node: exp.Expr) -> exp.Expr:
         """Return the bound call itself, for its type."""
-        copy = node.copy()
-        for column in list(copy.find_all(exp.Column)):
-            bound = self.binder.rewrite(column)
-            if column is copy:
-                return bound
-            column.replace(bound)
-        return copy
+        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.judge).rewrite(node)
 
     def _free(self, name: str) -> str:
         candidate, number = name, 1
@@ -322,6 +331,19 @@ def _with_shown(node: Node, aggregate: WindowAggregate, shown: tuple[Item, ...])
         return replace(aggregate, shown=shown)
     assert isinstance(node, Filter | WindowRank)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
+
+
+class _CallBinder(ExpressionBinder):
+    """Binds an aggregate call as a whole: what is inside of it is over the input."""
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        if not isinstance(node, exp.Star) and not self.is_aggregate(node):
+            return None
+        for child in list(node.iter_expressions()):
+            bound = self._rewrite(child)
+            if bound is not child:
+                child.replace(bound)
+        return node
 
 
 def readable(sql: str) -> str:

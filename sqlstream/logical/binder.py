@@ -177,7 +177,7 @@ class Binder:
         bound = []
         for name, part in projections:
             binder.ranks.output = name if isinstance(part, exp.Window) else None
-            bound.append((name, part, binder.rewrite(part)))
+            bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
         ranked = binder.ranks.above(node, self.judge, binder.scope.source)
         over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
@@ -277,7 +277,7 @@ class Binder:
                 raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
             case Table() as table:
                 return Relation(
-                    self._renamed(Scan(table, alias, span), columns, env.source), alias, f'table "{table.name}"'
+                    self._renamed(Scan(table, alias, span=span), columns, env.source), alias, f'table "{table.name}"'
                 )
             case View() as view:
                 bound = self.view(view)
@@ -287,7 +287,7 @@ class Binder:
         self._refuse(node, env)
         alias = node.alias or VALUES
         table = values_table(node, self.catalog, self.judge, env.source)
-        bound = self._renamed(Scan(table, alias, span_of(node, env.source)), node.args.get("alias"), env.source)
+        bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
         return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
     def view(self, view: View) -> Node:

@@ -47,7 +47,8 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
             columns.append(Column(column.name.text, types[column.name.text], None, column.not_null))
         else:
             bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
-            columns.append(Column(column.name.text, bound.type, bound.sql))
+            by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
+            columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
     names = [c.name for c in columns]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
     watermark = _watermark(statement, tuple(columns), catalog, judge)
@@ -97,6 +98,9 @@ def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Cat
     described = f'table "{statement.name.text}"'
     name = _existing(mark.column, [c.name for c in columns], described)
     kind = next(c.type for c in columns if c.name == name)
+    if any(c.name == name and c.processing_time for c in columns):
+        hint = f"Leave the watermark out: windows can be made over {name} as it is. For a time of arrival write NOW()."
+        raise BindError(f'column "{name}" is a processing time, which needs no watermark', mark.column.span, hint=hint)
     hint = "A time attribute is a TIMESTAMP or a TIMESTAMP_LTZ column; compute one: ts AS to_timestamp(seconds)."
     if kind not in TIMES:
         raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)

@@ -2,62 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Expression
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnsupportedError
+from sqlstream.logical import flink_functions
+from sqlstream.logical.arguments import place_arguments
+from sqlstream.logical.clock import CLOCK_NODES, CLOCKS
+from sqlstream.logical.flink_functions import INSTEAD, REWRITTEN, WrongArgument
+from sqlstream.logical.judge import NULL_TYPE, Judge
+from sqlstream.logical.nodes import Expression, Schema
 from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, column_reference
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
+from sqlstream.sql.statements import parse_expression
 
-NOW = "CAST(getvariable('_now') AS TIMESTAMP WITH TIME ZONE)"
-# What tells the time: DuckDB would take its own clock, a repeated batch must see the same one.
-_CLOCKS = {
-    **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
-    **dict.fromkeys(("current_date", "today"), f"CAST({NOW} AS DATE)"),
-    **dict.fromkeys(("localtimestamp",), f"CAST({NOW} AS TIMESTAMP)"),
-    **dict.fromkeys(("current_time", "get_current_time"), f"CAST({NOW} AS TIME WITH TIME ZONE)"),
-    **dict.fromkeys(("localtime",), f"CAST(CAST({NOW} AS TIMESTAMP) AS TIME)"),
-}
-_CLOCK_NODES: dict[type[exp.Expr], str] = {
-    exp.CurrentTimestamp: "current_timestamp",
-    exp.CurrentDate: "current_date",
-    exp.CurrentTime: "current_time",
-    exp.Localtimestamp: "localtimestamp",
-    exp.Localtime: "localtime",
-}
+# What stands for an argument in a form.
+_PLACE = re.compile(r"_\d+")
+UNNESTS = ("unnest", "unlist")
+_UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
 _RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
 # They ask about a connection, or change it: a worker's connection is nobody's business.
 _OF_A_CONNECTION = {
     *("current_database", "current_schema", "current_schemas", "current_setting", "getvariable", "in_search_path"),
     *("txid_current", "current_connection_id", "current_query", "current_query_id", "current_transaction_id"),
     *("currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log", "set_config"),
-}
-_MANY_VALUES = "Functions such as list_transform, list_filter and list_sum take the list as a whole."
-# Functions that make several values of one, and Flink's that DuckDB does not have: what to write.
-_INSTEAD = {
-    **dict.fromkeys(("unnest", "unlist"), _MANY_VALUES),
-    "columns": "Name the columns.",
-    "proctime": "Use NOW(), the time of the batch; windows need an event time.",
-    "current_watermark": "Query sqlstream.watermarks instead.",
-    "date_format": "Write strftime(ts, '%Y-%m-%d').",
-    "split_index": "Write split_part(text, separator, index + 1).",
-    "to_timestamp_ltz": "Write make_timestamptz(micros), or to_timestamp(seconds).",
-    "unix_timestamp": "Write epoch(ts).",
-    "from_unixtime": "Write to_timestamp(seconds).",
-    "timestampdiff": "Write date_diff('hour', a, b).",
-    "timestampadd": "Write ts + INTERVAL '1' HOUR.",
-    "json_query": "Write json_extract(text, '$.path').",
-    "first_value": "Write first(x ORDER BY ts).",
-    "last_value": "Write last(x ORDER BY ts).",
-    "collect": "Write list(x); there is no type MULTISET.",
-    "json_arrayagg": "Write json_group_array(x) FILTER (WHERE x IS NOT NULL).",
-    "json_objectagg": "Write json_group_object(key, value).",
 }
 
 
@@ -79,6 +53,8 @@ class ExpressionBinder:
         self.ranks = ranks
         # The aliases whose expressions are being bound: they may not name themselves.
         self._aliases: list[str] = []
+        # Whether UNNEST, which makes several rows of one, can stand in what is being bound.
+        self.unnests = False
 
     def bind(self, node: exp.Expr) -> Expression:
         """Return an expression over the block's input, with its type."""
@@ -103,6 +79,14 @@ class ExpressionBinder:
         """Return a bound copy of an expression."""
         return self._rewrite(node.copy())
 
+    def rewrite_item(self, node: exp.Expr) -> exp.Expr:
+        """Return a bound copy of an item of the select list, where UNNEST makes several rows of one."""
+        self.unnests = True
+        try:
+            return self.rewrite(node)
+        finally:
+            self.unnests = False
+
     def _rewrite(self, node: exp.Expr) -> exp.Expr:
         replaced = self.replacement(node)
         if replaced is not None:
@@ -117,8 +101,17 @@ class ExpressionBinder:
                 return _like(node, exp.Anonymous(this="struct_extract", expressions=[inner, field]))
             case exp.Anonymous():
                 self._check_call(node)
-                if clock := _CLOCKS.get(node.name.lower()):
-                    return _like(node, _parsed(clock))
+                if (function := self.catalog.function(node.name)) is not None:
+                    place_arguments(node, function, self.scope.source)
+                if clock := CLOCKS.get(node.name.lower()):
+                    return _filled(clock, node)
+                if (written := self._flink_call(node)) is not None:
+                    return written
+            case exp.Is() if isinstance(node.expression, exp.JSON):
+                if node.expression.args.get("unique") or node.expression.args.get("with_") is not None:
+                    raise self.unsupported("IS JSON with UNIQUE KEYS", node, "Leave out UNIQUE KEYS.")
+                predicate = flink_functions.json_predicate(node.expression.args.get("this"))
+                return _filled(predicate, node, lambda _: self._rewrite(node.this))
             case exp.Query() | exp.Subquery() | exp.Exists():
                 raise self.unsupported("a subquery in an expression", node, "Only FROM takes a subquery.")
             case exp.In() if node.args.get("query") is not None:
@@ -136,8 +129,8 @@ class ExpressionBinder:
                 raise self.unsupported(to_duckdb(node).lower(), node, None)
             case exp.Placeholder() | exp.Parameter():
                 raise self.unsupported("a parameter", node, "Write the value.")
-            case _ if type(node) in _CLOCK_NODES:
-                return _like(node, _parsed(_CLOCKS[_CLOCK_NODES[type(node)]]))
+            case _ if type(node) in CLOCK_NODES:
+                return _filled(CLOCKS[CLOCK_NODES[type(node)]], node)
         for child in list(node.iter_expressions()):
             bound = self._rewrite(child)
             if bound is not child:
@@ -181,8 +174,66 @@ class ExpressionBinder:
             raise self.unsupported(f"function {name}", node, None)
         if name in _GROUP_WINDOWS and self.catalog.function(name) is None:
             raise self.unsupported(f"{name.upper()} here", node, _IN_FROM)
-        if name in _INSTEAD and self.catalog.function(name) is None:
-            raise self.unsupported(f"function {name.upper()}", node, _INSTEAD[name])
+        if name in UNNESTS:
+            self._check_unnest(node)
+        if name == "columns":
+            raise self.unsupported("function COLUMNS", node, "Name the columns.")
+        if name in INSTEAD and self.catalog.function(name) is None:
+            raise self.unsupported(f"function {name.upper()}", node, INSTEAD[name])
+
+    def _check_unnest(self, node: exp.Anonymous) -> None:
+        if not self.unnests:
+            raise self.unsupported(f"{node.name.upper()} outside the select list", node, _UNNEST)
+        if len(node.expressions) != 1:
+            raise self.unsupported(f"{node.name.upper()} with options", node, "It takes one list.")
+        if makes_rows(node.expressions[0]):
+            raise self.unsupported("UNNEST inside UNNEST", node, "Write the inner one into a subquery in FROM.")
+        kind = self.type_of(self.rewrite(node.expressions[0]))
+        if kind is not None and not kind.endswith("]") and kind != NULL_TYPE:
+            hints = {"MAP": "Write UNNEST(map_entries(m)).", "STRUCT": "Name its fields one by one."}
+            hint = hints.get(kind.partition("(")[0])
+            raise self.error(f"{node.name.upper()} takes a list, not {kind}", node, hint)
+
+    def _flink_call(self, node: exp.Anonymous) -> exp.Expr | None:
+        """Return a call of a function of Flink's in DuckDB's words, None when it is not one."""
+        name = node.name.lower()
+        if name not in REWRITTEN or self.catalog.function(name) is not None:
+            return None
+        arguments = node.expressions
+        bound: dict[int, exp.Expr] = {}
+
+        def argument(number: int) -> exp.Expr:
+            if number not in bound:
+                bound[number] = self._rewrite(arguments[number].copy())
+            return bound[number]
+
+        call = flink_functions.Call(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
+        try:
+            form = flink_functions.form(call)
+        except WrongArgument as error:
+            raise self.error(error.message, arguments[error.number], error.hint) from error
+        if form is not None:
+            for number, given in enumerate(arguments):
+                if flink_functions.repeated(form, number) and self.is_volatile(argument(number)):
+                    hint = "Compute it in a subquery in FROM, and use its column here."
+                    raise self.unsupported(f"a random argument of {name.upper()}", given, hint)
+            return _filled(form, node, argument)
+        if not self.judge.knows(name):
+            counted = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
+            raise self.error(f"function {name} takes {flink_functions.arities(name)}, not {counted}", node)
+        return None
+
+    @property
+    def rows(self) -> Schema:
+        """What bound expressions are over."""
+        return self.scope.schema
+
+    def type_of(self, bound: exp.Expr) -> str | None:
+        """Return the type of a bound expression, None where it has none by itself, such as inside a lambda."""
+        try:
+            return self.judge.type(self.rows, bound, self.scope.source)
+        except SqlStreamError:
+            return None
 
     def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
         return UnsupportedError(what, self.span(node), hint=hint)
@@ -202,13 +253,19 @@ class GroupedBinder(ExpressionBinder):
         keys: dict[str, str],
         aggregate: Callable[[exp.Expr], str],
         grouping: Callable[[exp.Anonymous], exp.Expr],
+        grouped: Callable[[], Schema],
         ranks: Ranks,
     ):
         super().__init__(scope, catalog, judge, ranks)
         self.keys = keys
         self.aggregate = aggregate
         self.grouping = grouping
+        self.grouped = grouped
         self.below = ExpressionBinder(scope, catalog, judge)
+
+    @property
+    def rows(self) -> Schema:
+        return self.grouped()
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         """Stand the key or the aggregate's result in for an expression that is one."""
@@ -216,6 +273,7 @@ class GroupedBinder(ExpressionBinder):
             return _like(node, column_reference(self.aggregate(node)))
         if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
             return _like(node, self.grouping(node))
+        self.below.unnests = self.unnests
         if isinstance(node, exp.Literal | exp.Identifier) or not isinstance(node, exp.Condition):
             return None
         if any(self.is_aggregate(n) or self._is_alias(n) or isinstance(n, _OF_GROUPS) for n in node.walk()):
@@ -247,11 +305,31 @@ class GroupedBinder(ExpressionBinder):
             raise self.judge.no_function(call.name, self.span(call))
 
 
+def makes_rows(node: exp.Expr) -> bool:
+    """Tell whether an expression makes several rows of one."""
+    return any(call.name.lower() in UNNESTS for call in node.find_all(exp.Anonymous))
+
+
 def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
     """Give a node the place in the text of the one that it stands for."""
     new.meta.update(old.meta)
     return new
 
 
+def _filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None = None) -> exp.Expr:
+    """Return a form of SQL with arguments for `_0`, `_1`, ..; all of it has the call's place in the text."""
+    filled = exp.Paren(this=_parsed(form).copy())
+    for node in filled.walk():
+        node.meta.update(call.meta)
+    for column in list(filled.find_all(exp.Column)):
+        if argument is not None and _PLACE.fullmatch(column.name):
+            given = argument(int(column.name[1:])).copy()
+            plain = isinstance(given, exp.Column | exp.Literal | exp.Anonymous | exp.Paren)
+            column.replace(given if plain else exp.Paren(this=given))
+    inner: exp.Expr = filled.this
+    return inner.pop() if isinstance(inner, exp.Anonymous | exp.Cast | exp.Case) else filled
+
+
+@cache
 def _parsed(sql: str) -> exp.Expr:
-    return parse_one(sql, dialect="duckdb")
+    return parse_expression(Source("form", sql))

@@ -10,6 +10,7 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing, nearest, sql_types
+from sqlstream.logical.flink_functions import REWRITTEN
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
@@ -27,6 +28,7 @@ _TYPES = (
 )
 _CAST_ARGUMENTS = "Cast the arguments to the types that it takes."
 _NO_FIELD = re.compile(r'Could not find key "(.*)" in struct\s+Candidate Entries: (.*)')
+_NO_FIELDS = re.compile(r"struct_extract\((.*), (?:VARCHAR|STRING_LITERAL)\)$")
 _CALLED = re.compile(r"(\w+)\(")
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
 
@@ -112,6 +114,9 @@ class Judge:
         if found := _NO_FUNCTION.search(text):
             return self.no_function(found.group(1).strip('"'), span)
         if found := _NO_MATCH.search(text) or _AMBIGUOUS.search(text):
+            if field := _NO_FIELDS.match(found.group(1)):
+                hint = "Write m['key'] for the value of a map, list[1] for an element of a list."
+                return BindError(f"a value of type {field[1]} has no fields", span, hint=hint)
             call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
             forms = [form for line in text.splitlines() if (form := _FORM.match(line))]
             hint = f"it takes: {' or '.join(form[1] for form in forms)}"
@@ -128,7 +133,7 @@ class Judge:
 
     def no_function(self, name: str, span: Span) -> BindError:
         """Return the error for a function that does not exist."""
-        match = nearest(name, sorted(self.functions))
+        match = nearest(name, sorted(self.functions.union(REWRITTEN)))
         return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
 
 

@@ -7,7 +7,7 @@ stored nowhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, assert_never
 
 from sqlstream.catalog import Table
@@ -94,11 +94,12 @@ class Scan:
     """Reads a table: its columns, the computed ones among them.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    Keeps no state.
+    Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is what windows go by, not the table's watermark.
     """
 
     table: Table
     alias: str
+    clock: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -112,7 +113,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Computes new columns from each row."""
+    """Computes new columns from each row. An item with UNNEST makes several rows of one, or none."""
 
     input: Node
     items: tuple[Item, ...]
@@ -288,7 +289,7 @@ def time_attribute(node: Node) -> str | None:
     """Return the column by which rows are in event-time order up to the watermark, if there is one."""
     match node:
         case Scan():
-            return node.table.watermark.column if node.table.watermark else None
+            return node.clock or (node.table.watermark.column if node.table.watermark else None)
         case Filter() | Expand() | WindowRank() | Sink():
             return time_attribute(node.input)
         case Project():
@@ -301,6 +302,50 @@ def time_attribute(node: Node) -> str | None:
             return _common(node, time_attribute)
         case _:
             assert_never(node)
+
+
+def processing_times(node: Node) -> tuple[str, ...]:
+    """Return the columns that hold the batch's time: windows can be made over any of them."""
+    match node:
+        case Scan():
+            return tuple(c.name for c in node.table.columns if c.processing_time)
+        case Filter() | Expand() | Windows():
+            return processing_times(node.input)
+        case Project():
+            below = {quote(name) for name in processing_times(node.input)}
+            return tuple(i.name for i in node.items if i.expression.sql in below)
+        case Union():
+            found = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
+            names = [f.name for f in schema(node)]
+            return tuple(names[place] for place in sorted(set.intersection(*found)))
+        case Session() | WindowAggregate() | WindowRank() | Sink():
+            return ()
+        case _:
+            assert_never(node)
+
+
+def by_clock(node: Node, column: str) -> Node:
+    """Return a plan whose rows are in the order of one of its processing times, and not of an event time."""
+    match node:
+        case Scan():
+            return replace(node, clock=column)
+        case Filter() | Expand() | Windows():
+            return replace(node, input=by_clock(node.input, column))
+        case Project():
+            below = {quote(name): name for name in processing_times(node.input)}
+            sql = next(i.expression.sql for i in node.items if i.name == column)
+            return replace(node, input=by_clock(node.input, below[sql]))
+        case Union():
+            place = _position(node, column)
+            return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
+        case Session() | WindowAggregate() | WindowRank() | Sink():
+            raise TypeError("a stateful node passes no processing time on")
+        case _:
+            assert_never(node)
+
+
+def _position(node: Node, column: str) -> int:
+    return [f.name for f in schema(node)].index(column)
 
 
 def window_columns(node: Node) -> WindowColumns | None:

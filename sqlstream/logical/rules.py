@@ -1,5 +1,7 @@
 """Rules that make a plan simpler before it is cut into fragments. DuckDB optimises each fragment; these shape the plan.
 
+None moves anything across a projection: one with UNNEST has another number of rows than its input.
+
 Each is a function from a node to a node, and returns the same object when it does not apply.
 """
 

@@ -18,6 +18,8 @@ from sqlstream.logical.nodes import (
     Union,
     WindowColumns,
     Windows,
+    by_clock,
+    processing_times,
     quote,
     schema,
     time_attribute,
@@ -80,6 +82,8 @@ class WindowBinder:
         span: Span,
     ) -> Node:
         """Return the rows of a relation in windows of a kind over its column `time`, which stands at a place."""
+        if time in processing_times(below):
+            below = by_clock(below, time)
         self._check_time(below, time, at)
         for added in BOUNDS:
             if any(f.name.lower() == added for f in schema(below)):
@@ -138,5 +142,5 @@ class WindowBinder:
         if isinstance(below, Scan) and any(f.name == name and f.type in TIMES for f in schema(below)):
             return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
         if isinstance(below, Scan):
-            return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it."
+            return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
         return "A column remains a time attribute as long as every query on the way passes it on unchanged."

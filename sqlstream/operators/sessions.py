@@ -133,7 +133,7 @@ class Sessions:
         return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str]) -> str:
-        return f"SELECT count_if(_begins = 1) FROM ({_begun(rows, keys)})"
+        return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({_begun(rows, keys)})"
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
         return earliest

@@ -39,7 +39,7 @@ class ScanStage:
     """Reads splits of a table and runs a fragment over them.
 
     `columns` is a SELECT over `_input` that adds the computed columns; rows whose `time_column` is NULL are dropped and
-    counted; `watermark` is an expression over those columns.
+    counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time.
     """
 
     name: str
@@ -48,6 +48,7 @@ class ScanStage:
     time_column: str | None
     watermark: str | None
     fragment: Fragment
+    by_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)

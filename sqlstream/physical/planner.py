@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Table, Watermark
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes
 from sqlstream.logical.nodes import (
@@ -58,6 +58,7 @@ def plan(sink: Sink) -> PhysicalPlan:
     """
     planner = _Planner()
     refuse_replay_differences(sink)
+    refuse_two_clocks(sink)
     names = zip(schema(sink.input), sink.columns, strict=True)
     positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in names)
     casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
@@ -89,6 +90,19 @@ def refuse_replay_differences(sink: Sink) -> None:
                 expression.span,
                 hint="A batch that is repeated after a crash must give the same rows; use a column of the input instead.",
             )
+
+
+def refuse_two_clocks(sink: Sink) -> None:
+    """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
+    scans = [n for n in nodes.walk(sink) if isinstance(n, Scan)]
+    if any(s.clock for s in scans):
+        for scan in scans:
+            if scan.clock is None and scan.table.watermark is not None:
+                raise UnsupportedError(
+                    "windows over processing time beside a table with a watermark in one job",
+                    scan.span,
+                    hint="Make two jobs of it, or use the event time, or the processing time, for all of them.",
+                )
 
 
 def expressions(node: Node) -> Iterator[nodes.Expression]:
@@ -172,7 +186,7 @@ class _Planner:
         columns = ", ".join(
             quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.columns
         )
-        mark = table.watermark
+        mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
         return ScanStage(
             name=self._unique(scan.alias),
             table=table,
@@ -180,6 +194,7 @@ class _Planner:
             time_column=mark.column if mark else None,
             watermark=mark.expression if mark else None,
             fragment=fragment,
+            by_clock=scan.clock is not None,
         )
 
     def _stateful(self, node: Stateful, fragment: Fragment) -> None:

@@ -72,16 +72,24 @@ class Totals:
             source["holds_minimum"] = name in found
             source["holding_since"] = (source.get("holding_since") or now) if name in found else None
 
+    @property
+    def wake_at(self) -> int | None:
+        """The event time at which the next window closes."""
+        return _earliest(values.get("wake_at") for buckets in self.buckets.values() for values in buckets.values())
+
     def operators(self) -> dict[str, dict[str, Any]]:
         """Sum the operators' numbers over their buckets; of the times at which windows end, the first."""
         sums: dict[str, dict[str, Any]] = {}
         for name, buckets in self.buckets.items():
-            keys = {key for values in buckets.values() for key in values} - {"next_end"}
+            keys = {key for values in buckets.values() for key in values} - {"wake_at"}
             sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
-            ends = [end for values in buckets.values() if (end := values.get("next_end")) is not None]
-            sums[name]["next_end"] = min(ends, default=None)
+            sums[name]["wake_at"] = _earliest(values.get("wake_at") for values in buckets.values())
             sums[name]["buckets"] = buckets
         return sums
+
+
+def _earliest(times: Iterable[int | None]) -> int | None:
+    return min((t for t in times if t is not None), default=None)
 
 
 class Commits:

@@ -90,12 +90,15 @@ class Feed:
         self.ticked: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
+        # The time (ms) of the last batch: the clock does not go back.
+        self.time = 0
         seen = self._restore(len(scans))
         self.scans = [
             ScanFeed(stage, seen[i], project=project, parallelism=len(slots)) for i, stage in enumerate(scans)
         ]
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
+        self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
 
     @property
     def bounded(self) -> bool:
@@ -113,6 +116,7 @@ class Feed:
         for sequence in self._descriptors():
             for work in from_lines(self._fs.read_text(self._path(sequence))):
                 self.ended = self.ended or work.last
+                self.time = max(self.time, work.time)
                 if work.split is not None:
                     seen[work.scan].add([work.split])
                     self._given[work.scan] = max(sequence, self._given.get(work.scan, -1))
@@ -130,10 +134,11 @@ class Feed:
         now = time.monotonic()
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
-    def compose(self, ticks: Mapping[int, int] | None = None) -> Descriptor | None:
+    def compose(self, wake_at: int | None = None, idle: Mapping[int, int] | None = None) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
-        `ticks` move the watermarks of idle scans, and are worth a batch.
+        Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some. `idle` are
+        ticks of idle scans, and worth a batch.
         """
         if self.ended:
             return None
@@ -142,15 +147,18 @@ class Feed:
         exhausted = {i for i, scan in enumerate(self.scans) if scan.bounded and not scan.waiting(now)}
         last = self._finish and len(exhausted) == len(self.scans)
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
-        if not splits and not ending and not last and not ticks:
+        clock = max(int(time.time() * 1000), self.time)
+        rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
+        if not splits and not ending and not last and not rings and not idle:
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(ticks or {}), **dict.fromkeys(sorted(ending), END_OF_INPUT)}
+        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
+        ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        return Descriptor(self.sequence + 1, int(time.time() * 1000), splits, ticks, last)
+        return Descriptor(self.sequence + 1, clock, splits, ticks, last)
 
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
@@ -159,7 +167,7 @@ class Feed:
     def write(self, descriptor: Descriptor) -> None:
         """Hand a batch to Spark."""
         self._put(descriptor.sequence, to_lines(descriptor, self._slots))
-        self.sequence, self.ended = descriptor.sequence, descriptor.last
+        self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
 

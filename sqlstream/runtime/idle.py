@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlstream.catalog import IDLE_TIMEOUT, Table
-from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.catalog import IDLE_TIMEOUT
+from sqlstream.physical.plan import PhysicalPlan, ScanStage
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.joblog import fell_idle
 from sqlstream.storage.units import parse_duration
@@ -36,11 +36,14 @@ class ScanClock:
 
 def idle_timeouts(plan: PhysicalPlan, default: int) -> dict[int, int]:
     """Return how long (ms) each scan that has a part in the watermark may be silent; `default` is for tables that do not say."""
-    return {i: _timeout(plan.scans[i].table, default) for i in plan.watched}
+    return {i: _timeout(plan.scans[i], default) for i in plan.watched}
 
 
-def _timeout(table: Table, default: int) -> int:
-    text = table.options.get(IDLE_TIMEOUT)
+def _timeout(scan: ScanStage, default: int) -> int:
+    text = scan.table.options.get(IDLE_TIMEOUT)
+    if scan.by_clock:
+        # The clock goes on without rows.
+        return 0
     return default if text is None else int(parse_duration(text).total_seconds() * 1000)
 
 

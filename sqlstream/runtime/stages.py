@@ -132,8 +132,7 @@ class Advance:
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
             "late_rows": state.counters.get("late_rows", 0),
             "missed_windows": state.counters.get("missed_windows", 0),
-            # When the next of its windows closes.
-            "next_end": state.wake_at,
+            "wake_at": state.wake_at,
         }
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import duckdb
 
 from sqlstream.catalog import Function
+from sqlstream.errors import SqlStreamError
+from sqlstream.functions.duck import Registered
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.storage.filesystem import BucketedPaths, Warehouse
 from sqlstream.storage.tables import Bucket
@@ -53,12 +55,12 @@ class Job:
         return BucketedPaths(f"{warehouse.job(self.name).root}/output")
 
 
-# Registers user functions in a connection (functions/ comes after physical/ in the import order).
-Register = Callable[[duckdb.DuckDBPyConnection, Sequence[Function]], None]
+# Registers user functions in a connection.
+Register = Callable[[duckdb.DuckDBPyConnection, Sequence[Function]], Registered]
 
 # Jobs of this process whose connections stay open.
 KEPT = 8
-_connections: dict[tuple[object, ...], duckdb.DuckDBPyConnection] = {}
+_connections: dict[tuple[object, ...], tuple[duckdb.DuckDBPyConnection, Registered]] = {}
 
 
 @contextmanager
@@ -68,12 +70,12 @@ def connection(job: Job, register: Register) -> Iterator[duckdb.DuckDBPyConnecti
     The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
     process never uses its parent's.
     """
-    key = (os.getpid(), job.fingerprint, job.functions, job.memory)
+    key = _key(job)
     if key not in _connections:
         _connections[key] = _open(job, register)
         for old in list(_connections)[:-KEPT]:
-            _connections.pop(old).close()
-    con = _connections[key].cursor()
+            _close(old)
+    con = _connections[key][0].cursor()
     try:
         con.execute(f"SET TimeZone = '{job.zone}'")
         yield con
@@ -81,7 +83,36 @@ def connection(job: Job, register: Register) -> Iterator[duckdb.DuckDBPyConnecti
         con.close()
 
 
-def _open(job: Job, register: Register) -> duckdb.DuckDBPyConnection:
+def _key(job: Job) -> tuple[object, ...]:
+    return os.getpid(), job.fingerprint, job.functions, job.memory
+
+
+def _close(key: tuple[object, ...]) -> None:
+    con, registered = _connections.pop(key)
+    try:
+        registered.close()
+    finally:
+        con.close()
+
+
+def release(job: Job) -> None:
+    """Close what this process keeps open for a job: its connection, and the resources of its functions."""
+    if _key(job) in _connections:
+        _close(_key(job))
+
+
+def release_resources() -> None:
+    """Close the resources of all functions of this process, which is about to end: nobody is left to be told what fails.
+
+    Connections stay open, for one may be in the middle of a query.
+    """
+    for key, (_, registered) in list(_connections.items()):
+        if key[0] == os.getpid():
+            with suppress(SqlStreamError):
+                registered.close()
+
+
+def _open(job: Job, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:
     con = duckdb.connect(
         config={
             "threads": 1,
@@ -93,5 +124,4 @@ def _open(job: Job, register: Register) -> duckdb.DuckDBPyConnection:
             "preserve_insertion_order": False,
         }
     )
-    register(con, job.functions)
-    return con
+    return con, register(con, job.functions)

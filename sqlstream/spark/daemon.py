@@ -10,7 +10,9 @@ import atexit
 import gc
 import importlib
 import os
+import signal
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 
 # Importing these starts no thread that a fork would need: DuckDB's come with a connection, Arrow's with its first parallel work.
@@ -53,9 +55,36 @@ def preload() -> None:
     atexit.register(gc.unfreeze)
 
 
+def end_in_order() -> None:
+    """Let a worker close the resources of the user's functions before it ends: Spark hangs up on it, by signal or by socket."""
+    try:
+        worker = importlib.import_module("pyspark.worker")
+        release: Callable[[], None] = importlib.import_module("sqlstream.runtime.worker").release_resources
+    except ImportError:
+        return
+    main = worker.main
+
+    def hung_up(number: int, frame: object) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        release()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    def ending(infile: object, outfile: object) -> None:
+        # Spark's daemon sets all signals back before each task.
+        signal.signal(signal.SIGHUP, hung_up)
+        try:
+            main(infile, outfile)
+        except SystemExit:
+            release()
+            raise
+
+    worker.main = ending  # type: ignore[attr-defined]
+
+
 if __name__ == "__main__":
     prefer_installed_pyspark()
     preload()
+    end_in_order()
     from pyspark.daemon import manager
 
     manager()

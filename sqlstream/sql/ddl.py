@@ -10,9 +10,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlstream.sql import grammar
 from sqlstream.sql.nodes import (
     ColumnDef,
+    CreateFunction,
     CreateTable,
     CreateView,
     Drop,
+    DropFunction,
     Feature,
     Merge,
     Name,
@@ -39,7 +41,7 @@ class TableBody:
 class DefinitionParser(StreamingParser):
     """Reads the definitions of tables and views, and what definitions are made of."""
 
-    def _parse_definition(self) -> CreateTable | CreateView:
+    def _parse_definition(self) -> CreateTable | CreateView | CreateFunction:
         start = self._curr
         self._need("CREATE")
         replace = bool(self._match_text_seq("OR", "REPLACE"))
@@ -48,7 +50,9 @@ class DefinitionParser(StreamingParser):
             return self._parse_create_table(start, temporary, replace)
         if self._match(TokenType.VIEW):
             return self._parse_create_view(start, temporary, replace)
-        raise self._wanted("TABLE or VIEW")
+        if not replace and self._match(TokenType.FUNCTION):
+            return self._parse_create_function(start)
+        raise self._wanted("TABLE, VIEW or FUNCTION")
 
     def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable:
         if_not_exists = self._if_not_exists(replace)
@@ -118,7 +122,23 @@ class DefinitionParser(StreamingParser):
         query = self._query()
         return CreateView(self._span_from(start), name, columns, query, if_not_exists, temporary, replace)
 
-    def _parse_drop_relation(self) -> Drop:
+    def _parse_create_function(self, start: Token) -> CreateFunction:
+        if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
+        name = self._name("the name of a function")
+        self._need("AS")
+        reference = self._string("'module.name' in quotes")
+        if self._match_text_seq("LANGUAGE"):
+            if not self._match_text_seq("PYTHON"):
+                language = self._token_span(self._curr or self._prev)
+                raise self._refused(f"a function in {language.text.upper()}", language, "Write it in Python.")
+        else:
+            raise self._wanted("LANGUAGE PYTHON")
+        if self._match_texts(("USING", "WITH")):
+            hint = "The module is looked for in the project's folder, in udfs/, and among the installed packages."
+            raise self._refused(f"{self._prev.text.upper()} in CREATE FUNCTION", self._token_span(self._prev), hint)
+        return CreateFunction(self._span_from(start), name, reference.text, reference.span, bool(if_not_exists))
+
+    def _parse_drop_relation(self) -> Drop | DropFunction:
         start = self._curr
         self._need("DROP")
         temporary = self._match_texts(("TEMPORARY", "TEMP"))
@@ -127,8 +147,12 @@ class DefinitionParser(StreamingParser):
             kind = "TABLE"
         elif self._match(TokenType.VIEW):
             kind = "VIEW"
+        elif self._match(TokenType.FUNCTION):
+            if_exists = self._match_text_seq("IF", "EXISTS")
+            name = self._name("the name of a function")
+            return DropFunction(self._span_from(start), name, bool(if_exists))
         else:
-            raise self._wanted("TABLE or VIEW")
+            raise self._wanted("TABLE, VIEW or FUNCTION")
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of a {kind.lower()}")
         return Drop(self._span_from(start), kind, name, bool(if_exists), bool(temporary))
@@ -273,13 +297,13 @@ class DefinitionParser(StreamingParser):
         expression = self._parse_disjunction()
         if not isinstance(expression, exp.Expression):
             raise self._wanted("an expression")
-        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], expression)
+        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], expression, self.beyond)
         return expression
 
     def _query(self) -> exp.Query:
         index, start = self._index, self._curr
         query = self._parse_query()
-        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], query)
+        grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], query, self.beyond)
         return query
 
     def _refuse_clause(self, clauses: dict[str, str | None]) -> None:

@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import duckdb
 from sqlglot import exp
@@ -24,8 +24,13 @@ from sqlstream.sql.windows import WindowTVF
 _lock = threading.Lock()
 
 
-def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -> None:
-    """Raise ParseError when a query or an expression, read from these tokens, is none to DuckDB."""
+def check(
+    source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr, beyond: Mapping[int, tuple[int, str]]
+) -> None:
+    """Raise ParseError when a query or an expression, read from these tokens, is none to DuckDB.
+
+    `beyond` holds what our parser alone understands: the start of a text, its end, and what DuckDB reads in its place.
+    """
     canvas = _Canvas(span)
     for token in tokens:
         if source.text[token.start] == "`":
@@ -34,6 +39,9 @@ def check(source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr) -
             canvas.paint(token.start, token.start + 2, "")
     for part in node.walk():
         _paint_node(canvas, part)
+    for start, (end, replacement) in beyond.items():
+        if span.start <= start < span.end:
+            canvas.paint(start, end, replacement)
     prefix = "" if isinstance(node, exp.Query) else "SELECT "
     text = prefix + "".join(canvas.characters)
     if error := _syntax_error(text):

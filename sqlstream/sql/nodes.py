@@ -98,6 +98,24 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateFunction:
+    """`CREATE FUNCTION name AS 'module.attribute' LANGUAGE PYTHON`."""
+
+    span: Span
+    name: Name
+    reference: str
+    reference_span: Span
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunction:
+    span: Span
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """`SET 'key' = 'value'`."""
 
@@ -161,4 +179,5 @@ class Explain:
     statement: Insert | Select
 
 
-Statement: TypeAlias = CreateTable | CreateView | Drop | SetOption | Reset | Insert | Select | Show | Describe | Explain
+Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
+Statement: TypeAlias = Definition | SetOption | Reset | Insert | Select | Show | Describe | Explain

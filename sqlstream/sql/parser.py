@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlstream.sql.flink_calls import FlinkCallParser
 from sqlstream.sql.spans import mark, marks, name_span
 from sqlstream.sql.windows import WindowParser
 
@@ -63,7 +64,7 @@ def placed(parse: F) -> F:
     return cast(F, wrapper)
 
 
-class StreamingParser(WindowParser):
+class StreamingParser(FlinkCallParser):
     """The parser of the dialect StreamingSQL."""
 
     # Every function is an exp.Anonymous of its own name, except those whose arguments are no plain list.
@@ -76,6 +77,14 @@ class StreamingParser(WindowParser):
         "SUBSTRING": lambda self: self._parse_substring_call(),
         "TRIM": lambda self: self._parse_trim_call(),
         "OVERLAY": lambda self: self._parse_overlay_call(),
+        "FLOOR": lambda self: self._parse_floor_call("floor"),
+        "CEIL": lambda self: self._parse_floor_call("ceil"),
+        "CEILING": lambda self: self._parse_floor_call("ceiling"),
+        "TIMESTAMPADD": lambda self: self._parse_timestamp_call("timestampadd"),
+        "TIMESTAMPDIFF": lambda self: self._parse_timestamp_call("timestampdiff"),
+        "JSON_VALUE": lambda self: self._parse_json_call("json_value"),
+        "JSON_QUERY": lambda self: self._parse_json_call("json_query"),
+        "JSON_EXISTS": lambda self: self._parse_json_call("json_exists"),
     }
     FUNC_TOKENS: ClassVar[set[TokenType]] = {*DuckDBParser.FUNC_TOKENS, TokenType.APPLY, TokenType.SESSION}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -387,14 +396,6 @@ class StreamingParser(WindowParser):
         start = self._parse_bitwise()
         length = [self._parse_bitwise()] if self._match(TokenType.FOR) else []
         return self._call("overlay", text, placed, start, *length)
-
-    def _rest_of_call(self, name: str, first: exp.Expr | None) -> exp.Expr:
-        rest = self._parse_csv(self._parse_lambda) if self._match(TokenType.COMMA) else []
-        return self._call(name, first, *rest)
-
-    def _call(self, name: str, *arguments: exp.Expr | None) -> exp.Expr:
-        given = [argument for argument in arguments if argument is not None]
-        return self.expression(exp.Anonymous(this=name, expressions=given))
 
 
 def _has_condition(join: exp.Join) -> bool:

@@ -15,10 +15,12 @@ from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import tokenize
 from sqlstream.sql.nodes import (
     ColumnDef,
+    CreateFunction,
     CreateTable,
     CreateView,
     Describe,
     Drop,
+    DropFunction,
     Explain,
     Insert,
     Name,
@@ -37,10 +39,12 @@ from sqlstream.sql.variables import with_variables
 
 __all__ = [
     "ColumnDef",
+    "CreateFunction",
     "CreateTable",
     "CreateView",
     "Describe",
     "Drop",
+    "DropFunction",
     "Explain",
     "Insert",
     "Name",

@@ -38,7 +38,7 @@ def open_query(
     warehouse: Warehouse,
     sql: str,
     *,
-    functions: Sequence[Callable[[duckdb.DuckDBPyConnection], None]] = (),
+    functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
     catalog_tables: Mapping[str, str] | None = None,
     allowed_paths: Sequence[str] = (),
     temp_directory: str | None = None,

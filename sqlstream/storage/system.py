@@ -126,7 +126,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "bound": operator.bound,
             **{name: numbers.get(name, 0) for name in _COUNTS},
             "open_windows": _open_windows(con, warehouse, job, operator),
-            "next_end": numbers.get("next_end"),
+            "next_end": numbers.get("wake_at"),
         }
 
 

@@ -299,14 +299,24 @@ DECLARATIONS = {
         """,
     ),
     "default": (
-        "def f(a: int, b: int = 1) -> int: ...",
+        "def f(a: int, b: int = 'x') -> int: ...",
         """
-        unsupported: parameter "b" of function "f" has a default value, which SQL would not use
+        error: the default value of parameter "b" of function "f", 'x', is no BIGINT
           --> udfs/a.py:3:15
            |
-         3 | def f(a: int, b: int = 1) -> int: ...
+         3 | def f(a: int, b: int = 'x') -> int: ...
            |               ^^^^^^
-        hint: Remove the default, or wrap the function in one without it.
+        """,
+    ),
+    "default of None": (
+        "def f(a: int, b: int = None) -> int: ...",
+        """
+        error: the default value of parameter "b" of function "f" is None
+          --> udfs/a.py:3:15
+           |
+         3 | def f(a: int, b: int = None) -> int: ...
+           |               ^^^^^^
+        hint: Write | None behind its type; else NULL makes the result NULL.
         """,
     ),
     "varargs": (

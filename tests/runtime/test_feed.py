@@ -189,12 +189,12 @@ def test_reminders_wait_for_the_next_batch_when_none_is_repeated(project: Path) 
 def test_ticks_of_idle_scans_are_worth_a_batch_and_ride_along_with_others(project: Path) -> None:
     put(project / "a", "1")
     feed = open_feed(project, scans(BOTH), finish=False)
-    first = feed.compose({1: 5})
+    first = feed.compose(idle={1: 5})
     assert first is not None
     assert (names(first), first.ticks) == ({0: ["1"]}, {1: 5})
     feed.write(first)
-    assert feed.compose({}) is None
-    second = feed.compose({1: 7})
+    assert feed.compose(idle={}) is None
+    second = feed.compose(idle={1: 7})
     assert second is not None
     assert (names(second), second.ticks, second.last) == ({}, {1: 7}, False)
     feed.write(second)

@@ -1,4 +1,4 @@
-"""A job over two folders of which one falls silent, on Spark: windows close, also after a restart; rows that come back are late."""
+"""A job over two folders of which one falls silent, on Spark: windows close, and what comes back later is late."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
             return session.query("FROM counts ORDER BY ALL").fetchall()
 
         def sources() -> list[tuple[object, ...]]:
-            sql = "SELECT source, watermark, holds_minimum, idle_since IS NOT NULL FROM sqlstream.watermarks ORDER BY ALL"
+            sql = (
+                "SELECT source, watermark, holds_minimum, idle_since IS NOT NULL FROM sqlstream.watermarks ORDER BY ALL"
+            )
             return session.query(sql).fetchall()
 
         job = session.sql(SCRIPT)

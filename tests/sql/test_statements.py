@@ -5,9 +5,11 @@ from sqlglot import exp
 
 from sqlstream.errors import Source
 from sqlstream.sql.statements import (
+    CreateFunction,
     CreateTable,
     CreateView,
     Drop,
+    DropFunction,
     Insert,
     Select,
     SetOption,
@@ -195,3 +197,13 @@ def test_joins_of_a_query_that_begins_with_from():
     union = parse("FROM a JOIN b ON a.x = b.x SELECT 1 UNION ALL SELECT 2").query
     assert to_duckdb(union.this) == "SELECT 1 FROM a JOIN b ON a.x = b.x"
     assert len(union.this.args["joins"]) == 1
+
+
+def test_functions():
+    made = parse("CREATE TEMPORARY FUNCTION IF NOT EXISTS f AS 'geo.distance' LANGUAGE PYTHON")
+    assert isinstance(made, CreateFunction)
+    assert (made.name.text, made.reference, made.reference_span.text) == ("f", "geo.distance", "'geo.distance'")
+    assert made.if_not_exists
+    dropped = parse("DROP FUNCTION IF EXISTS f")
+    assert isinstance(dropped, DropFunction)
+    assert (dropped.name.text, dropped.if_exists, dropped.span.text) == ("f", True, "DROP FUNCTION IF EXISTS f")

@@ -117,7 +117,7 @@ class SmallJob:
                     "segments": 2,
                     "late_rows": 1,
                     "missed_windows": 4,
-                    "next_end": 20 * SECOND,
+                    "wake_at": 20 * SECOND,
                     "buckets": {},
                 }
             },

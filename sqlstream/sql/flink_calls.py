@@ -1,0 +1,97 @@
+"""Calls and predicates whose arguments Flink separates by words: FLOOR(ts TO HOUR), JSON_VALUE(.. RETURNING ..), IS JSON."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.sql.spans import mark
+from sqlstream.sql.windows import WindowParser
+
+# The units of FLOOR, CEIL, TIMESTAMPADD and TIMESTAMPDIFF; Flink's SQL_TSI_HOUR is HOUR.
+UNITS = {
+    *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"),
+    *("DECADE", "CENTURY", "MILLENNIUM"),
+}
+
+
+class FlinkCallParser(WindowParser):
+    """Reads them as plain calls: a unit is an exp.Var, a type an exp.DataType."""
+
+    def __init__(self, *arguments: object, **options: object):
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        # What DuckDB's grammar does not know, by its first character: its end, and what DuckDB is to read instead.
+        self.beyond: dict[int, tuple[int, str]] = {}
+
+    def _parse_floor_call(self, name: str) -> exp.Expr:
+        value = self._parse_lambda()
+        if not self._match_text_seq("TO"):
+            return self._rest_of_call(name, value)
+        start = self._prev
+        unit = self._parse_unit()
+        self._replace(start, ", 0")
+        return self._call(name, value, unit)
+
+    def _parse_timestamp_call(self, name: str) -> exp.Expr:
+        unit = self._parse_unit()
+        self._need_token(TokenType.COMMA, '","')
+        return self._rest_of_call(name, unit, *self._parse_csv(self._parse_lambda))
+
+    def _parse_unit(self) -> exp.Var:
+        word = self._curr.text.upper().removeprefix("SQL_TSI_") if self._curr else ""
+        if word not in UNITS or self._curr.token_type == TokenType.STRING:
+            raise self._wanted("a unit such as HOUR")
+        self._advance()
+        unit = exp.Var(this=word)
+        mark(unit, self._prev.start, self._prev.end)
+        return unit
+
+    def _parse_json_call(self, name: str) -> exp.Expr:
+        """Read JSON_VALUE, JSON_QUERY and JSON_EXISTS; of their clauses those that say what holds without them."""
+        arguments = self._parse_csv(self._parse_lambda)
+        start = self._curr
+        if start and self._match_text_seq("RETURNING"):
+            kind = self._parse_types()
+            if kind is None:
+                raise self._wanted("a type")
+            arguments.append(kind)
+        default = "FALSE" if name == "json_exists" else "NULL"
+        if name == "json_query" and self._match_text_seq("WITHOUT"):
+            self._match_text_seq("ARRAY")
+            self._need("WRAPPER")
+        while self._match_text_seq(default, "ON"):
+            if not self._match_texts(("EMPTY", "ERROR")):
+                raise self._wanted("EMPTY or ERROR")
+        if self._curr and self._curr.token_type != TokenType.R_PAREN:
+            hint = f"It gives {default} where there is no such value; write COALESCE around it for another one."
+            wrapped = self._curr.text.upper() == "WITH"
+            raise self._refused(
+                f"{self._curr.text.upper()} in {name.upper()}",
+                self._token_span(self._curr),
+                "It gives objects and arrays; put another value into a list yourself." if wrapped else hint,
+            )
+        if start and self._curr is not start:
+            self._replace(start, "")
+        return self._call(name, *arguments)
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
+        start = self._curr
+        result = super()._parse_is(this)
+        predicate = result.find(exp.JSON) if result is not None and start else None
+        if predicate is not None and start and not predicate.meta_get("start"):
+            first = self._tokens[self._tokens.index(start) + (start.token_type == TokenType.NOT)]
+            mark(predicate, first.start, self._prev.end)
+            self._replace(first, "NULL")
+        return result
+
+    def _replace(self, start: Token, text: str) -> None:
+        """Let DuckDB's grammar read something else for what stands from a token to the one read last."""
+        self.beyond[start.start] = self._prev.end + 1, text
+
+    def _rest_of_call(self, name: str, first: exp.Expr | None, *more: exp.Expr | None) -> exp.Expr:
+        rest = self._parse_csv(self._parse_lambda) if self._match(TokenType.COMMA) else []
+        return self._call(name, first, *more, *rest)
+
+    def _call(self, name: str, *arguments: exp.Expr | None) -> exp.Expr:
+        given = [argument for argument in arguments if argument is not None]
+        return self.expression(exp.Anonymous(this=name, expressions=given))
