@@ -211,7 +211,7 @@ def _nothing_seen() -> dict[str, Any]:
         "watermark": None,
         "holds_minimum": False,
         "holding_since": None,
-        # Only where the source has a part in the watermark.
+        # Only where rows of the source move the watermark.
         "idle_timeout": None,
         "idle_since": None,
         "last_row_at": None,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlstream.catalog import IDLE_TIMEOUT
-from sqlstream.physical.plan import PhysicalPlan, ScanStage
+from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.joblog import fell_idle
 from sqlstream.storage.units import parse_duration
@@ -35,15 +35,13 @@ class ScanClock:
 
 
 def idle_timeouts(plan: PhysicalPlan, default: int) -> dict[int, int]:
-    """Return how long (ms) each scan that has a part in the watermark may be silent; `default` is for tables that do not say."""
-    return {i: _timeout(plan.scans[i], default) for i in plan.watched}
+    """Return how long (ms) each scan whose rows move the watermark may be silent; `default` is for tables that do not say."""
+    # A clock goes on without rows.
+    return {i: _timeout(plan.scans[i].table, default) for i in plan.watched if not plan.scans[i].by_clock}
 
 
-def _timeout(scan: ScanStage, default: int) -> int:
-    text = scan.table.options.get(IDLE_TIMEOUT)
-    if scan.by_clock:
-        # The clock goes on without rows.
-        return 0
+def _timeout(table: Table, default: int) -> int:
+    text = table.options.get(IDLE_TIMEOUT)
     return default if text is None else int(parse_duration(text).total_seconds() * 1000)
 
 

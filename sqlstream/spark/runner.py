@@ -82,6 +82,11 @@ class JobRun(threading.Thread):
         return taken
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it has read all there is, and waits for more."""
+        return self._query is not None and self.feed.sequence <= self.totals.sequence
+
+    @property
     def totals(self) -> Totals:
         return self.commits.totals
 
