@@ -66,7 +66,7 @@ def held(totals: Totals, windows: int) -> Hint | None:
         )
     advice = f"If its rows may stay away for long, set '{IDLE_TIMEOUT}' on its table."
     if timeout:
-        advice = f"When it has had no row for {span_text(timeout * 1000)}, and another source has, it no longer does."
+        advice = f"When it has had no row for {span_text(timeout * 1000)} it no longer does."
     return Hint(f"held {name}", f"{what}. {_waiting(totals, windows)}. {advice}")
 
 

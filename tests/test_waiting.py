@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
+from sqlstream import running
+from sqlstream.running import Progress
 from sqlstream.runtime.commits import Totals
+from sqlstream.session import Job
 from sqlstream.testing import Stream
 from sqlstream.waiting import SILENCE, Hint, Silence, awaited, dropped, held
 
@@ -106,7 +113,7 @@ def test_a_source_that_may_be_idle_says_when(start: Start) -> None:
     put(stream, "b", "10:00:50", "10:03:54")
     found = held(put(stream, "a", "10:00:34"), windows(stream))
     assert found is not None
-    assert found.text.endswith("When it has had no row for 1 min 30 s, and another source has, it no longer does.")
+    assert found.text.endswith("When it has had no row for 1 min 30 s it no longer does.")
     stream.advance(90_000)
     assert held(totals(stream), windows(stream)) is None
 
@@ -168,3 +175,35 @@ def test_one_long_batch_is_no_silence(start: Start) -> None:
     assert silence.look(before, 0.0, waits=False) is None
     assert silence.look(replace(before, version=before.version + 1), 3 * SILENCE, waits=False) is None
     assert silence.look(replace(before, version=before.version + 2), 3 * SILENCE, waits=False) is not None
+
+
+def test_a_job_that_ends_without_output_says_what_was_dropped(start: Start) -> None:
+    stream = start(ONE)
+    put(stream, "a", None, None)
+    stream.finish()
+    console = Console(record=True, width=500)
+    run = SimpleNamespace(state="FINISHED", totals=totals(stream), is_waiting=False)
+    Progress(console, None).ended(Job("counts", run))
+    told, hint = console.export_text().splitlines()
+    assert told.startswith("counts: finished after batch")
+    assert told.endswith("2 rows in, 0 rows out, 2 rows without a time dropped")
+    assert hint.startswith('hint: counts: all 2 rows of source "a" were dropped, because their event time is NULL.')
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_line_is_shown_while_a_job_runs(start: Start, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    now = [100.0]
+    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+    stream = start(TWO.format(more=""))
+    console = Console(record=True, width=500, force_terminal=terminal)
+    live = Live(console=console, auto_refresh=False) if terminal else None
+    progress = Progress(console, live)
+    run = SimpleNamespace(state="RUNNING", totals=put(stream, "b", "10:00:50", "10:03:54"), is_waiting=True)
+    job = Job("counts", run)
+    progress.wait_for(job, lambda: windows(stream))
+    with live or nullcontext():
+        progress.update([job])
+        now[0] += SILENCE
+        progress.update([job])
+    [hint] = [line for line in console.export_text().splitlines() if line.startswith("hint")]
+    assert hint.startswith('hint: counts: source "a" has had no row with an event time')

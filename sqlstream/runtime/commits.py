@@ -107,6 +107,8 @@ class Commits:
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
         self.totals = self._restore()
+        for i, timeout in self.timeouts.items():
+            self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
 
     def _restore(self) -> Totals:
         version = last_committed(self.warehouse.fs, self.paths)
@@ -168,8 +170,7 @@ class Commits:
     def _find_idle(self, totals: Totals, now: int) -> None:
         plan = self.job.plan
         for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
-            source = totals.sources[plan.scans[i].name]
-            source["idle_timeout"], source["idle_since"] = clock.timeout, clock.idle_since(now)
+            totals.sources[plan.scans[i].name]["idle_since"] = clock.idle_since(now)
         totals.find_minimum(now)
 
     def _store(self, batch: int, segments: list[Segment], time: int) -> None:

@@ -59,16 +59,18 @@ def scan_clocks(
 def idle_ticks(clocks: Mapping[int, ScanClock], now: int) -> dict[int, int]:
     """Return how far to move the watermarks of idle scans: to the least of those of the scans that are not idle.
 
-    When all are idle the watermark stays, as in Flink; so it does while one that is not has none, and when only scans that
-    have ended are not. A scan that is as far is not among the answers: a tick may cost a batch.
+    When all are idle it is the greatest of theirs: none of them will say more. While a scan that is not idle has no watermark,
+    nothing moves. One that has ended is nobody to follow: it is further than any row. Scans that are as far are not among
+    the answers, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
     >>> idle_ticks({0: ScanClock(None, 0, 1000), 1: ScanClock(70, 900, 1000), 2: ScanClock(50, 0, 0)}, now=1000)
     {0: 50}
     """
-    idle = {i for i, clock in clocks.items() if clock.idle_since(now) is not None}
-    marks = [clock.mark for i, clock in clocks.items() if i not in idle and clock.mark != END_OF_INPUT]
-    known = [mark for mark in marks if mark is not None]
-    if not known or len(known) < len(marks):
+    waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}
+    idle = {i for i, clock in waiting.items() if clock.idle_since(now) is not None}
+    active = [clock.mark for i, clock in waiting.items() if i not in idle]
+    known = [mark for mark in active or [waiting[i].mark for i in idle] if mark is not None]
+    if not known or (active and len(known) < len(active)):
         return {}
-    least = min(known)
-    return {i: least for i in sorted(idle) if (mark := clocks[i].mark) is None or mark < least}
+    to = min(known) if active else max(known)
+    return {i: to for i in sorted(idle) if (mark := clocks[i].mark) is None or mark < to}

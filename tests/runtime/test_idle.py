@@ -36,15 +36,18 @@ def test_a_scan_without_a_row_is_moved_and_moves_nobody() -> None:
     assert idle_ticks({0: clock(5), 1: clock(None, timeout=0), 2: clock(9, timeout=0)}, SILENT) == {}
 
 
-def test_when_all_are_idle_the_watermark_stays() -> None:
-    assert idle_ticks({0: clock(5), 1: clock(30)}, SILENT) == {}
+def test_when_all_are_idle_they_follow_the_one_that_is_furthest() -> None:
+    # So it makes no difference which of them fell idle first.
+    assert idle_ticks({0: clock(5), 1: clock(30), 2: clock(None)}, SILENT) == {0: 30, 2: 30}
     assert idle_ticks({0: clock(5)}, SILENT) == {}
+    assert idle_ticks({0: clock(None), 1: clock(None)}, SILENT) == {}
 
 
 def test_a_scan_that_has_ended_is_nobody_to_follow() -> None:
     ended = clock(END_OF_INPUT)
     assert idle_ticks({0: clock(5), 1: ended}, SILENT) == {}
     assert idle_ticks({0: clock(5), 1: ended, 2: clock(9, timeout=0)}, SILENT) == {0: 9}
+    assert idle_ticks({0: clock(5), 1: ended, 2: clock(9)}, SILENT) == {0: 9}
 
 
 marks = st.none() | st.integers(0, 50) | st.just(END_OF_INPUT)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -74,3 +77,22 @@ def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
         # Rows came in four batches; each tick costs one, as does each time that windows close.
         [(batches,)] = session.query("SELECT version + 1 FROM sqlstream.jobs").fetchall()
         assert batches <= 10
+
+
+def test_a_run_names_the_source_that_holds_the_watermark(tmp_path: Path) -> None:
+    for folder in ("a", "b", "udfs"):
+        (tmp_path / folder).mkdir()
+    put(tmp_path, "a", 1)
+    put(tmp_path, "b", 2, 25)
+    (tmp_path / "job.sql").write_text(SCRIPT.replace(", 'scan.watermark.idle-timeout' = '1 s'", ""))
+    command = [sys.executable, "-m", "sqlstream", "run", "job.sql"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        hint = next(line for line in run.stderr if line.startswith("hint"))
+        run.send_signal(signal.SIGINT)
+        rest = run.stderr.read()
+    assert hint.startswith(
+        'hint: counts: source "a" holds the watermark at 2026-01-01 10:00:01, 24 s behind the newest row of "b".'
+        " 2 windows wait, the next one closes at 2026-01-01 10:00:10."
+    )
+    assert "hint" not in rest
