@@ -107,7 +107,8 @@ def create_table(table: Table) -> str:
         if column.expression is not None:
             parts.append(f"{quote(column.name)} AS {column.expression}")
         else:
-            parts.append(f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}")
+            told = f" METADATA FROM {_text(column.metadata)} VIRTUAL" if column.metadata else ""
+            parts.append(f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{told}")
     if table.watermark is not None:
         parts.append(f"WATERMARK FOR {quote(table.watermark.column)} AS {table.watermark.expression}")
     if table.primary_key:
@@ -115,9 +116,9 @@ def create_table(table: Table) -> str:
     options = ",\n    ".join(f"{_text(k)} = {_text(v)}" for k, v in table.options.items())
     body = ",\n    ".join(parts)
     temporary = "TEMPORARY " if table.temporary else ""
-    return f"CREATE {temporary}TABLE {quote(table.name)} (\n    {body}\n)" + (
-        f" WITH (\n    {options}\n)" if options else ""
-    )
+    partitions = f" PARTITIONED BY ({', '.join(map(quote, table.partitioned_by))})" if table.partitioned_by else ""
+    clauses = partitions + (f" WITH (\n    {options}\n)" if options else "")
+    return f"CREATE {temporary}TABLE {quote(table.name)} (\n    {body}\n){clauses}"
 
 
 def _create_view(view: View) -> str:

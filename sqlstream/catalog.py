@@ -19,6 +19,7 @@ class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
     `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
+    `metadata` is what a source tells about a row, by its key; such a column is not written.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Column:
     expression: str | None = None
     not_null: bool = False
     processing_time: bool = False
+    metadata: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,11 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A declared table. Without a `connector` option it is a warehouse table, written and read by sqlstream itself."""
+    """A declared table. Without a `connector` option it is a warehouse table, written and read by sqlstream itself.
+
+    Columns of `partitioned_by` stand in the names of folders, not in files. `implementation` is the class of a Python
+    source or sink by value (cloudpickle).
+    """
 
     name: str
     columns: tuple[Column, ...]
@@ -47,6 +53,8 @@ class Table:
     options: Mapping[str, str] = field(default_factory=dict)
     temporary: bool = False
     span: Span | None = None
+    partitioned_by: tuple[str, ...] = ()
+    implementation: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def connector(self) -> str | None:
@@ -58,9 +66,20 @@ class Table:
         return tuple(c for c in self.columns if c.expression is None)
 
     @property
+    def writable(self) -> tuple[Column, ...]:
+        """The columns that an INSERT gives."""
+        return tuple(c for c in self.physical if c.metadata is None)
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns that files of the table hold."""
+        return tuple(c for c in self.writable if c.name not in self.partitioned_by)
+
+    @property
     def definition(self) -> tuple[object, ...]:
         """What two declarations of one table must agree on to be the same declaration."""
-        return self.columns, self.watermark, self.primary_key, tuple(sorted(self.options.items()))
+        options = tuple(sorted(self.options.items()))
+        return self.columns, self.watermark, self.primary_key, self.partitioned_by, options
 
 
 @dataclass(frozen=True, slots=True)

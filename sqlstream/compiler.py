@@ -6,7 +6,6 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
@@ -15,7 +14,10 @@ import duckdb
 
 from sqlstream.answering import Answer, WarehouseQuery, answer
 from sqlstream.catalog import VALUES, Catalog, Function, Table, View
-from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.connectors.inference import with_columns
+from sqlstream.connectors.options import check_sink, check_source, is_bounded, validate
+from sqlstream.connectors.python import implemented
+from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -44,7 +46,6 @@ from sqlstream.sql.nodes import (
     Statement,
 )
 from sqlstream.sql.statements import parse_script
-from sqlstream.storage.connectors import check_source, validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class PlannedJob:
 
     @property
     def bounded(self) -> bool:
-        return all("source.monitor-interval" not in s.table.options for s in self.physical.scans)
+        return all(is_bounded(s.table) for s in self.physical.scans)
 
     @property
     def plan_text(self) -> str:
@@ -109,9 +110,9 @@ Compiled: TypeAlias = PlannedJob | Question
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
-    def __init__(self, options: Options | None = None, *, root: str | None = None):
+    def __init__(self, options: Options | None = None, *, project: str = "."):
+        self.project = project
         self.catalog = Catalog()
-        self.root = root or os.getcwd()
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
         self._registered: dict[str, Registered] = {}
@@ -182,7 +183,8 @@ class Compiler:
         """Compile one statement."""
         match statement:
             case CreateTable():
-                table = bind_table(statement, self.catalog, self.binder.judge)
+                declared = with_columns(statement, self.project)
+                table = implemented(bind_table(declared, self.catalog, self.binder.judge))
                 validate(table)
                 self._define(table, statement)
             case CreateView():
@@ -259,7 +261,7 @@ class Compiler:
             return
         if (taken := builtin_names().get(statement.name.text.lower())) is not None:
             raise BindError(f'"{statement.name.text}" is the name of {taken} of SQL', statement.name.span)
-        function = find(statement.reference, statement.reference_span, statement.name.text, self.root)
+        function = find(statement.reference, statement.reference_span, statement.name.text, self.project)
         if existing is not None and existing.location != function.location:
             raise BindError(
                 f'function "{existing.name}" exists already, from {existing.location}',
@@ -288,6 +290,11 @@ class Compiler:
         for node in walk(logical):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
+                if node.table.connector is None and node.table.name.lower() == logical.table.name.lower():
+                    hint = "Write into another table."
+                    raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
+        if isinstance(statement, Insert):
+            check_sink(logical.table, statement.target.span)
         optimized, rules = optimize(logical)
         assert isinstance(optimized, Sink)
         return PlannedJob(

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column
 from sqlstream.compiler import PlannedJob
+from sqlstream.connectors.guarantees import guarantee
 from sqlstream.logical.explain import logical_text
 from sqlstream.physical.plan import PhysicalPlan, ScanStage, StatefulStage
 
@@ -46,6 +47,7 @@ def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -
             lines.append(f'  exchange: {by} operator "{name}", {parallelism} buckets')
     columns = ", ".join(f"{n} {t}" for n, t in plan.sink.columns)
     lines.append(f"  sink {plan.sink.table.name} ({plan.sink.kind}): {columns}")
+    lines.append(f"  rows count {guarantee([s.table for s in plan.scans], plan.sink.table)}")
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ def worker_job(
     labels: Sequence[int],
     *,
     name: str | None = None,
+    project: str = "",
 ) -> Job:
     """Return the job as workers know it, under its own name or another one."""
     options = planned.options
@@ -45,6 +46,7 @@ def worker_job(
         retention_ms=options.milliseconds("sqlstream.state.retention"),
         fingerprint=planned.fingerprint,
         idle_ms=options.milliseconds("table.exec.source.idle-timeout"),
+        project=project,
     )
 
 

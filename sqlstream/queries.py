@@ -40,7 +40,7 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
 
 def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query in a project that no session has open."""
-    compiler = Compiler(root=project.root)
+    compiler = Compiler(project=project.root)
     broken: SqlStreamError | None = None
     try:
         try:

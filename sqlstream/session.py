@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlstream.answering import Answer, WarehouseQuery
 from sqlstream.catalog import VALUES
 from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
+from sqlstream.connectors.file_sink import discard
 from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
 from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
@@ -123,7 +124,7 @@ class Session:
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
         self.options = Options(conf)
-        self.compiler = Compiler(self.options, root=self.project.root)
+        self.compiler = Compiler(self.options, project=self.project.root)
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
@@ -259,7 +260,7 @@ class Session:
         partitions = record.partitions if record else planned.options.parallelism
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         labels: Sequence[int] = record.bucket_labels if record else spread_labels(partitions, partitions)
-        job = worker_job(planned, self.project.warehouse, labels, name=name)
+        job = worker_job(planned, self.project.warehouse, labels, name=name, project=self.project.root)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, partitions))
         settings = Settings(
@@ -344,6 +345,7 @@ class Session:
     def _discard(self, name: str, *, lock: bool = False) -> None:
         """Delete what a job left, its results first: what is half deleted can be deleted again."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
+        discard(fs, f"{paths.root}/output")
         for table in self.warehouse.tables():
             if name.lower() in self.warehouse.writers(table):
                 fs.delete_tree(self.warehouse.table(table).job(name).root)

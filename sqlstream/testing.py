@@ -1,7 +1,8 @@
 """Run a query in this process, without a JVM: feed rows, move time, look at results and state, restart.
 
 The physical plan, the operators, the state files and the commits are those of a job on Spark; only Spark's part (moving
-frames, tracking the watermark, calling back) is played here. Tables without a connector that no INSERT writes are fed.
+frames, tracking the watermark, calling back) is played here. Tables without a connector that no INSERT writes are fed, as
+are those with files; other sources, and tables that jobs write, feed themselves.
 
     with sqlstream.testing.Stream(script) as stream:
         stream.batch("bid", [(1, "2026-01-01 10:00:01"), (1, "2026-01-01 10:00:15")])
@@ -25,15 +26,18 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.connectors.splits import Split
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.duck import recover, register_for_queries
 from sqlstream.launch import job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
+from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits
+from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.immediate import values_splits
@@ -43,7 +47,7 @@ from sqlstream.runtime.worker import Job, release
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.duckdb_errors import plain
-from sqlstream.storage.files import Split
+from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import write_record
 from sqlstream.storage.manifests import newest_manifest
@@ -74,7 +78,7 @@ class Stream:
         self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
-        self.compiler = Compiler(Options(options))
+        self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions([declare(f) for f in functions])
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
@@ -96,12 +100,13 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
-        job = worker_job(planned, self.warehouse, labels)
+        job = worker_job(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = run = LocalRun(job, self.now)
         if splits := values_splits(job):
             run.batch(splits, {}, self.now)
+        self.pull()
 
     def batch(self, table: str, rows: Rows) -> None:
         """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
@@ -118,7 +123,13 @@ class Stream:
             }
             if mine:
                 run.batch(mine, {}, self.now)
-                run.tick_idle(self.now)
+        self.pull()
+
+    def pull(self) -> None:
+        """Give the jobs that read tables of the warehouse what other jobs have written there, and let idle sources follow."""
+        for run in self.runs.values():
+            run.follow(self.now)
+            run.tick_idle(self.now)
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
@@ -127,10 +138,13 @@ class Stream:
             ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
             if ticks:
                 run.batch({}, ticks, self.now)
+        self.pull()
 
     def finish(self) -> None:
-        """End the input: every window closes."""
+        """End the input: bounded sources that feed themselves are read to their end, and every window closes."""
         for run in self.runs.values():
+            run.follow(self.now)
+            run.pull(self.now)
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
 
     def advance(self, milliseconds: int) -> None:
@@ -138,7 +152,7 @@ class Stream:
         self.now += milliseconds
         for run in self.runs.values():
             run.ring(self.now)
-            run.tick_idle(self.now)
+        self.pull()
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
@@ -171,7 +185,7 @@ class Stream:
         """Return the rows of an operator's view."""
         return self.query(f'SELECT * FROM state."{job or next(iter(self.runs))}"."{operator}"')
 
-    def _write(self, name: str, rows: Rows) -> Split:
+    def _write(self, name: str, rows: Rows) -> FileSplit:
         table = self.compiler.catalog.relation(name)
         if not isinstance(table, Table):
             hint = self.compiler.catalog.relation_hint(name)
@@ -181,7 +195,7 @@ class Stream:
             pq.write_table(rows, path)
         else:
             write_rows(table, rows, path)
-        return Split(path, 1, 0, 1)
+        return FileSplit(path, 1, 0, 1)
 
     def close(self) -> None:
         for run in self.runs.values():
@@ -245,10 +259,44 @@ class LocalRun:
         self.manifests: dict[tuple[int, int], str] = {}
         self.timers: dict[tuple[int, int], int] = {}
         self.marks: dict[int, int] = {}
+        self._feeds: dict[str, Feed] = {}
         # Spark's watermark, in its own milliseconds.
         self.watermark = 0
         if self.batch_number > 0:
             self._restore()
+
+    def follow(self, now: int) -> None:
+        """Read what other jobs have committed since the last time."""
+        scans = {i: replace(s, table=_followed(s.table)) for i, s in self._scans() if s.table.connector is None}
+        self._read("tables", scans, now)
+
+    def pull(self, now: int) -> None:
+        """Read what sources have that feed themselves; of one without an end, a batch."""
+        self._read("sources", {i: s for i, s in self._scans() if s.table.connector not in (None, "filesystem")}, now)
+
+    def _scans(self) -> Iterator[tuple[int, ScanStage]]:
+        yield from enumerate(self.job.plan.scans)
+
+    def _read(self, feed: str, scans: Mapping[int, ScanStage], now: int) -> None:
+        if not scans:
+            return
+        if feed not in self._feeds:
+            self._feeds[feed] = Feed(
+                self.commits.warehouse.fs,
+                f"{self.paths.root}/{feed}",
+                list(scans.values()),
+                self.job.labels,
+                project=self.job.warehouse,
+                finish=False,
+                warehouse=self.job.warehouse,
+                paced=False,
+            )
+        source, numbers = self._feeds[feed], list(scans)
+        while (descriptor := source.compose()) is not None:
+            source.write(descriptor)
+            self.batch({numbers[i]: splits for i, splits in descriptor.splits.items()}, {}, now)
+            if feed == "sources" and not source.bounded:
+                break
 
     def _restore(self) -> None:
         fs, version = self.commits.warehouse.fs, self.commits.totals.version
@@ -270,8 +318,12 @@ class LocalRun:
         self.sequence += 1
         clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         descriptor = Descriptor(self.sequence, now, splits, {**clocks, **ticks})
+        self.run(to_lines(descriptor, self.job.labels), now)
+
+    def run(self, lines: str, now: int) -> None:
+        """Run the micro-batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
         before = self.watermark
-        self._run(to_lines(descriptor, self.job.labels), now)
+        self._run(lines, now)
         if self.watermark > before:
             self._run("", now)
 
@@ -334,6 +386,10 @@ class LocalRun:
         columns = stages.decoded(Column(name, type) for name, type in self.job.plan.sink.columns)
         for file in files:
             self.printed += _connection().execute(f"SELECT {columns} FROM read_parquet(?)", [file]).fetchall()
+
+
+def _followed(table: Table) -> Table:
+    return replace(table, options={**table.options, "source.monitor-interval": "0 s"})
 
 
 def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:

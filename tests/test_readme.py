@@ -10,11 +10,13 @@ import duckdb
 import pytest
 
 from sqlstream.compiler import Compiler
+from sqlstream.connectors.guarantees import matrix
 from sqlstream.errors import BindError, Source, SqlStreamError
 from sqlstream.functions import load, register_for_queries
 from sqlstream.logical.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.operators.aggregate_table import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
+from sqlstream.testing import Stream
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -65,7 +67,8 @@ def flink_functions() -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"), [("aggregates", aggregates), ("flink functions", flink_functions), ("options", options)]
+    ("name", "made"),
+    [("aggregates", aggregates), ("flink functions", flink_functions), ("options", options), ("guarantees", matrix)],
 )
 def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
     text = README.read_text()
@@ -113,6 +116,18 @@ def test_the_functions_are_what_is_said(tmp_path: Path) -> None:
         register_for_queries(con, found.values())
         result = con.execute("SELECT euros(250), euros(250, rate => 2), Place('FRA'), Place('X')").fetchall()
     assert result == [(2.5, 5.0, "Frankfurt", None)]
+
+
+def test_the_source_and_the_sink_are_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [source] = [block for block in blocks("python") if "Sink" in block]
+    (tmp_path / "udfs").mkdir()
+    (tmp_path / "udfs" / "own.py").write_text(source)
+    load(str(tmp_path / "udfs"))
+    table = "CREATE TABLE {} (n BIGINT, square BIGINT) WITH ('connector' = 'python', 'class' = 'own.{}'{});"
+    script = table.format("squares", "Squares", ", 'count' = '3'") + table.format("printed", "Printed", "")
+    with Stream(f"{script} INSERT INTO printed SELECT * FROM squares") as stream:
+        stream.finish()
+    assert capsys.readouterr().out == f"0 {[{'n': n, 'square': n * n} for n in range(3)]}\n"
 
 
 def test_the_test_passes() -> None:

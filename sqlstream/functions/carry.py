@@ -51,6 +51,25 @@ def unpack(name: str, pickled: bytes) -> Call:
     return call
 
 
+def pack_class(found: type) -> bytes:
+    """Return a class with everything of the user's that it needs. Raises Uncarriable."""
+    with _by_value():
+        try:
+            return _dumps(found)
+        except Exception as error:
+            raise Uncarriable(None, str(error)) from error
+
+
+@functools.lru_cache(maxsize=64)
+def unpack_class(name: str, pickled: bytes) -> Any:
+    """Return the class that was packed, decoded once per process; raises JobError as `unpack` does."""
+    try:
+        return cloudpickle.loads(pickled)
+    except Exception as error:
+        reason = f"{type(error).__qualname__}: {error}"
+        raise JobError(f'class "{name}" cannot be loaded in this process: {reason}') from error
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         # A cached function would go by name, and that name exists nowhere else. The cache itself starts empty.

@@ -44,13 +44,16 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
     scope = Scope(statement.name.text, physical, source, described)
     for column in statement.columns:
         if column.expression is None:
-            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null))
+            told = column.metadata.text if column.metadata else None
+            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, metadata=told))
         else:
             bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
             columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
     names = [c.name for c in columns]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
+    given = [c.name for c in columns if c.expression is None]
+    partitions = tuple(_existing(k, given, described) for k in statement.partitioned_by)
     watermark = _watermark(statement, tuple(columns), catalog, judge)
     return Table(
         name=statement.name.text,
@@ -60,6 +63,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
         options={**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}},
         temporary=statement.temporary,
         span=statement.name.span,
+        partitioned_by=partitions or (base.partitioned_by if base else ()),
     )
 
 
@@ -129,7 +133,7 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
     """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
     table = _target(statement, binder.catalog)
     node, _ = binder.bind(statement.query, statement.span.source)
-    writable = [c for c in table.columns if c.expression is None]
+    writable = list(table.writable)
     targets = _targets(statement, table, writable)
     found = schema(node)
     if len(found) != len(targets):
@@ -182,12 +186,6 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
         case View():
             raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
         case Table() as table:
-            if table.connector == "filesystem":
-                raise UnsupportedError(
-                    f'writing to the filesystem table "{table.name}"',
-                    name.span,
-                    hint="Insert into a table without a connector, and export it: sqlstream query --output FILE.",
-                )
             if table.primary_key:
                 raise UnsupportedError(
                     f'writing to table "{table.name}" with a PRIMARY KEY',
@@ -205,7 +203,9 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
         wanted = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
         target = next((c for c in writable if c.name == wanted), None)
         if target is None:
-            raise BindError(f'column "{wanted}" of table "{table.name}" is computed', name.span)
+            computed = any(c.name == wanted and c.expression for c in table.columns)
+            what = "computed" if computed else "read from the source, and not written"
+            raise BindError(f'column "{wanted}" of table "{table.name}" is {what}', name.span)
         if target in found:
             raise BindError(f'column "{wanted}" is named twice', name.span)
         found.append(target)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlstream.storage.files import Split
+from sqlstream.connectors.splits import Split, decode, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
         for split in sorted(splits, key=lambda s: -s.bytes):
             slot = min(load, key=lambda s: load[s])
             load[slot] += max(split.bytes, 1)
-            lines.append({"slot": slot, "scan": scan, "body": json.dumps({**head, "split": split.to_list()})})
+            lines.append({"slot": slot, "scan": scan, "body": json.dumps({**head, "split": encode(split)})})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, "body": json.dumps({**head, "tick": tick})})
     return "".join(json.dumps(line) + "\n" for line in lines)
@@ -60,7 +60,7 @@ def from_rows(rows: Iterable[tuple[int, int, str]]) -> list[Work]:
     found = []
     for slot, scan, body in rows:
         value = json.loads(body)
-        split = Split.from_list(value["split"]) if "split" in value else None
+        split = decode(value["split"]) if "split" in value else None
         found.append(Work(slot, scan, value["sequence"], value["time"], split, value.get("tick"), value["last"]))
     return found
 

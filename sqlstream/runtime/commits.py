@@ -14,17 +14,19 @@ from functools import cache
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.python import write_batch
 from sqlstream.runtime.execute import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
-from sqlstream.runtime.stages import ROWS, Output
+from sqlstream.runtime.stages import ROWS, Output, decoded
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry, holders
 from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.manifests import TableDeclaration, newest_manifest
-from sqlstream.storage.segments import Segment
+from sqlstream.storage.segments import Segment, quote_text
 from sqlstream.storage.tables import Bucket
 
 # Called with the paths of the files that hold a batch's results, for sinks outside the warehouse.
@@ -109,6 +111,8 @@ class Commits:
         self.totals = self._restore()
         for i, timeout in self.timeouts.items():
             self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
+        if job.plan.sink.kind == "filesystem":
+            job.file_sink().recover(self.warehouse.fs, job.output)
 
     def _restore(self) -> Totals:
         version = last_committed(self.warehouse.fs, self.paths)
@@ -141,15 +145,22 @@ class Commits:
         now = time if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = deepcopy(self.totals)
-        segments = []
+        segments: list[Segment] = []
+        published: list[str] = []
         for output in outputs:
             match output.kind:
                 case "segment":
                     segments.append(Segment.from_list(json.loads(output.body)))
+                case "files":
+                    count, files = json.loads(output.body)
+                    totals.rows_out += count
+                    published += files
                 case "discarded":
                     totals.rows_out += json.loads(output.body)
                 case "metrics":
                     totals.add(json.loads(output.body), now)
+        if published:
+            self.job.file_sink().publish(self.warehouse.fs, self.job.output, batch, published)
         self._store(batch, segments, time)
         totals.version, totals.watermark = batch, watermark
         totals.rows_out += sum(s.rows for s in segments)
@@ -177,7 +188,9 @@ class Commits:
         paths = self.job.sink_paths(self.warehouse)
         if self.job.plan.sink.kind != "table":
             files = [f"{paths.data(0)}/{s.name}" for s in segments]
-            if files and self.emit:
+            if files and self.job.plan.sink.kind == "python":
+                write_batch(self.job.plan.sink.table, batch, lambda: self._rows(files))
+            elif files and self.emit:
                 self.emit(files)
             for file in files:
                 self.warehouse.fs.delete(file)
@@ -190,6 +203,13 @@ class Commits:
         bucket.adopt(ROWS, segments)
         with _connection().cursor() as con:
             self._sink = bucket.commit(con, batch, time, None)
+
+    def _rows(self, files: Sequence[str]) -> pa.Table:
+        """Return the rows of a batch with their declared types."""
+        columns = decoded(Column(name, type) for name, type in self.job.plan.sink.columns)
+        paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
+        with _connection().cursor() as con:
+            return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
 
 
 def sink_declaration(job: Job) -> TableDeclaration:

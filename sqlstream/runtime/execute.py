@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import VALUES
+from sqlstream.catalog import VALUES, Table
+from sqlstream.connectors.splits import Split
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
 from sqlstream.storage.duckdb_errors import plain
-from sqlstream.storage.files import Split
-from sqlstream.storage.formats import read
+from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.read_errors import name_file
 from sqlstream.storage.segments import quote_name
 
@@ -72,20 +72,26 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
     return f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
 
 
-def part_batches(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int
-) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+def part_queries(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str) -> Iterator[tuple[str, str]]:
+    """Yield each part of a fragment over `rows` (a SELECT), by name, as a SELECT."""
     computed = f"WITH _input AS ({rows}) {fragment.rows}"
     if len(fragment.parts) > 1:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
         computed = "SELECT * FROM _computed"
     for name, sql in fragment.parts:
-        body = f"WITH _rows AS ({computed}) {sql}"
+        yield name, f"WITH _rows AS ({computed}) {sql}"
+
+
+def part_batches(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int
+) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+    for name, query in part_queries(con, fragment, rows):
+        body = query
         if fragment.exchange is not None:
             # Without a key all rows meet in one bucket.
             keys = ", ".join(map(quote_name, fragment.exchange.keys)) or "0"
-            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({body})"
+            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({query})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 
@@ -106,13 +112,15 @@ def explain_refused(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: st
     return None
 
 
-def explain_row(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split]) -> DataError | None:
+def explain_row(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split], relation_of: Callable[[Split], str]
+) -> DataError | None:
     """Return an error that names the file and the row for which a scan's columns or its fragment fail, if one row does.
 
     The splits are read again, one by one, and halved until one row is left.
     """
     for split in splits:
-        relation = read(con, [split], scan.table).relation
+        relation = relation_of(split)
         con.execute(f"CREATE OR REPLACE TEMP TABLE _suspects AS SELECT row_number() OVER () AS _row, * FROM {relation}")
         [(count,)] = con.execute("SELECT count(*) FROM _suspects").fetchall()
         first, end = 1, count + 1
@@ -124,11 +132,18 @@ def explain_row(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequenc
                 first = middle
         if count and (found := _fails(con, scan, first, end)):
             row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
-            number = first + (split.rows[0] if split.rows else 0)
-            where = "VALUES" if scan.table.connector == VALUES else name_file(split.path, scan.table)
             shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
-            return DataError(f"row {number} of {where}: {plain(found)}", detail=f"row: {shown}")
+            return DataError(f"{_place(split, first, scan.table)}: {plain(found)}", detail=f"row: {shown}")
     return None
+
+
+def _place(split: Split, number: int, table: Table) -> str:
+    """Return where the nth row of a split stands."""
+    if table.connector == VALUES:
+        return f"row {number} of VALUES"
+    if isinstance(split, FileSplit):
+        return f"row {number + (split.rows[0] if split.rows else 0)} of {name_file(split.path, table)}"
+    return f'a row of table "{table.name}"'
 
 
 def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int) -> duckdb.Error | None:

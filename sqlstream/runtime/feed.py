@@ -1,4 +1,4 @@
-"""Which files the next batch reads: the driver's side of the only source that Spark sees.
+"""What the next batch reads: the driver's side of the only source that Spark sees.
 
 A descriptor is written before its batch runs and never changes its splits, so a repeated batch reads the same rows. What
 was read is known from the descriptors themselves; old ones are folded into one file.
@@ -11,15 +11,19 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from sqlstream.catalog import VALUES
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Context, Position, new_position
+from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
+from sqlstream.connectors.sources import open_discovery
+from sqlstream.connectors.splits import Split
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.storage.files import FileDiscovery, Seen, Split
-from sqlstream.storage.filesystem import Filesystem
-from sqlstream.storage.units import parse_duration
-from sqlstream.storage.values import ValuesDiscovery
+from sqlstream.storage.files import FileDiscovery
+from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
 
 # Descriptors that stay as files; Spark may ask for the last ones again.
 KEPT = 128
@@ -29,36 +33,34 @@ _FOLD = "seen-"
 
 
 class ScanFeed:
-    """The files of one scan: discovered at the start, and, when the table is monitored, at every interval."""
+    """What one scan reads: looked for at the start and, unless its source is bounded, at every interval."""
 
-    def __init__(self, stage: ScanStage, seen: Seen, *, project: str, parallelism: int):
-        options = stage.table.options
+    def __init__(self, stage: ScanStage, position: Position, context: Context):
         self.name = stage.name
-        self.interval = None
-        if "source.monitor-interval" in options:
-            self.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
-        self.discovery: FileDiscovery | ValuesDiscovery
-        if stage.table.connector == VALUES:
-            self.discovery = ValuesDiscovery(seen)
-        else:
-            self.discovery = FileDiscovery.of(stage.table, project=project, parallelism=parallelism, seen=seen)
-        self._listed_at: float | None = None
+        self.discovery = open_discovery(stage.table, position, context)
+        self.interval = self.discovery.interval
+        self._looked_at: float | None = None
 
     @property
     def bounded(self) -> bool:
-        return self.interval is None
+        return self.interval is None or self.discovery.bounded
 
     def waiting(self, now: float) -> int:
-        """Return how many files wait, listing again when that is due."""
-        due = self._listed_at is None or (self.interval is not None and now - self._listed_at >= self.interval)
+        """Return how much waits (files, batches, rows), looking again when that is due."""
+        due = self._looked_at is None or (self.interval is not None and now - self._looked_at >= self.interval)
         if due:
-            self._listed_at = now
+            self._looked_at = now
             self.discovery.poll()
         return self.discovery.waiting
 
     def take(self) -> Sequence[Split]:
         """Return the splits of the next batch."""
         return self.discovery.next_batch() or ()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more will ever come."""
+        return self.bounded and not self.discovery.remaining
 
 
 def check_input(scans: Sequence[ScanStage], project: str) -> None:
@@ -80,6 +82,8 @@ class Feed:
         *,
         project: str,
         finish: bool,
+        warehouse: str = "",
+        paced: bool = True,
     ):
         self._fs, self._directory, self._slots, self._finish = fs, directory, slots, finish
         # Where Spark looks for descriptors.
@@ -92,10 +96,20 @@ class Feed:
         self.ended = False
         # The time (ms) of the last batch: the clock does not go back.
         self.time = 0
-        seen = self._restore(len(scans))
-        self.scans = [
-            ScanFeed(stage, seen[i], project=project, parallelism=len(slots)) for i, stage in enumerate(scans)
-        ]
+        positions = self._restore([stage.table for stage in scans])
+        self.scans = []
+        for i, stage in enumerate(scans):
+            context = Context(
+                project=project,
+                warehouse=Warehouse(warehouse or project),
+                directory=f"{directory}/received/{path_name(stage.name)}",
+                parallelism=len(slots),
+                finish=finish,
+                remember=partial(self._remember, i),
+                paced=paced,
+            )
+            self.scans.append(ScanFeed(stage, positions[i], context))
+        self._stages = scans
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
         self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
@@ -104,24 +118,37 @@ class Feed:
     def bounded(self) -> bool:
         return all(s.bounded for s in self.scans)
 
-    def _restore(self, count: int) -> list[Seen]:
-        """Return what each scan has read so far, by the descriptors and the file that old ones were folded into."""
-        self._folded = [Seen() for _ in range(count)]
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more will ever come."""
+        return all(s.exhausted for s in self.scans)
+
+    def _remember(self, scan: int, name: str, value: Any) -> Any:
+        """Return what a scan first gave under a name, now or in an earlier life of the job."""
+        path = f"{self._directory}/{name}-{scan}.json"
+        if not self._fs.exists(path):
+            self._fs.write_text_atomic(path, json.dumps(value))
+        return json.loads(self._fs.read_text(path))
+
+    def _restore(self, tables: Sequence[Table]) -> list[Position]:
+        """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
+        self._folded = [new_position(table) for table in tables]
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
         if folds:
             value = json.loads(self._fs.read_text(f"{self._directory}/{folds[-1]}"))
             self.sequence = value["sequence"]
-            self._folded = [Seen.from_bytes(base64.b64decode(text)) for text in value["seen"]]
-        seen = [Seen.from_bytes(s.to_bytes()) for s in self._folded]
-        for sequence in self._descriptors():
-            for work in from_lines(self._fs.read_text(self._path(sequence))):
-                self.ended = self.ended or work.last
-                self.time = max(self.time, work.time)
-                if work.split is not None:
-                    seen[work.scan].add([work.split])
-                    self._given[work.scan] = max(sequence, self._given.get(work.scan, -1))
+            self._folded = [
+                new_position(table, base64.b64decode(text)) for table, text in zip(tables, value["seen"], strict=True)
+            ]
+        positions = [new_position(table, p.to_bytes()) for table, p in zip(tables, self._folded, strict=True)]
+        for sequence in sorted(self._descriptors()):
+            work = from_lines(self._fs.read_text(self._path(sequence)))
+            self.ended = self.ended or any(w.last for w in work)
+            self.time = max([self.time, *(w.time for w in work)])
+            _add(positions, work)
+            self._given |= {w.scan: sequence for w in work if w.split is not None}
             self.sequence = max(self.sequence, sequence)
-        return seen
+        return positions
 
     def _descriptors(self) -> list[int]:
         return [int(name.removesuffix(".json")) for name in self._fs.list(self.directory)]
@@ -144,8 +171,8 @@ class Feed:
             return None
         now = time.monotonic()
         splits = {i: scan.take() for i, scan in enumerate(self.scans) if scan.waiting(now)}
-        exhausted = {i for i, scan in enumerate(self.scans) if scan.bounded and not scan.waiting(now)}
-        last = self._finish and len(exhausted) == len(self.scans)
+        exhausted = {i for i, scan in enumerate(self.scans) if scan.exhausted}
+        last = self._finish and self.exhausted
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
@@ -163,6 +190,16 @@ class Feed:
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
         return {path for scan in self.scans for path in scan.discovery.changed}
+
+    def notices(self) -> list[str]:
+        """Return what whoever starts the job should know about its sources."""
+        found = [(s.table.name, SOURCES[s.table.connector or WAREHOUSE]) for s in self._stages]
+        return [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
+
+    def close(self) -> None:
+        """Let go of what sources hold open."""
+        for scan in self.scans:
+            scan.discovery.close()
 
     def write(self, descriptor: Descriptor) -> None:
         """Hand a batch to Spark."""
@@ -196,13 +233,11 @@ class Feed:
 
     def fold(self, done: int) -> None:
         """Fold descriptors that Spark will not ask for again into one file, so that their number stays small."""
-        old = [s for s in self._descriptors() if s <= done - KEPT]
+        old = sorted(s for s in self._descriptors() if s <= done - KEPT)
         if len(old) < KEPT:
             return
         for sequence in old:
-            for work in from_lines(self._fs.read_text(self._path(sequence))):
-                if work.split is not None:
-                    self._folded[work.scan].add([work.split])
+            _add(self._folded, from_lines(self._fs.read_text(self._path(sequence))))
         seen = [base64.b64encode(s.to_bytes()).decode() for s in self._folded]
         # After a crash the same ones may be folded again, into a file of the same name.
         name = f"{_FOLD}{old[-1]:010d}.json"
@@ -212,3 +247,9 @@ class Feed:
             self._fs.delete(f"{self._directory}/{name}")
         for sequence in old:
             self._fs.delete(self._path(sequence))
+
+
+def _add(positions: Sequence[Position], batch: Sequence[Work]) -> None:
+    """Move the scans' positions past a batch."""
+    for scan, position in enumerate(positions):
+        position.add([w.split for w in batch if w.scan == scan and w.split is not None])

@@ -14,6 +14,8 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.reading import explain_unreadable, read
+from sqlstream.connectors.splits import Split
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
@@ -25,8 +27,7 @@ from sqlstream.runtime.frames import Frame, Write, control, pack
 from sqlstream.runtime.worker import CHUNK, Job, connection
 from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.formats import read
-from sqlstream.storage.read_errors import translate
+from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
 
 # The one table of a sink's directory.
@@ -35,7 +36,11 @@ ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the last stage tells the driver: a segment that it wrote ("segment"), or metrics ("metrics"), as JSON."""
+    """What the last stage tells the driver, as JSON.
+
+    A segment that it wrote ("segment"), rows and files that it wrote ("files"), rows that it dropped ("discarded"), or
+    "metrics".
+    """
 
     kind: str
     body: str
@@ -52,14 +57,16 @@ def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[
         execute.set_clock(con, time)
         if splits:
 
+            def plan_of(some: Sequence[Split]) -> ReadPlan:
+                return read(con, some, stage.table, warehouse=job.warehouse, time=time)
+
             def explain(error: duckdb.Error) -> SqlStreamError | None:
-                return translate(error, splits, stage.table) or execute.explain_row(con, stage, splits)
+                unreadable = explain_unreadable(error, splits, stage.table)
+                return unreadable or execute.explain_row(con, stage, splits, lambda split: plan_of([split]).relation)
 
             with user_errors(stage.name, explain):
-                plan = read(con, splits, stage.table)
-                # Text is parsed once; a second look at one column of Parquet costs less than a copy of all.
-                keep = stage.table.options.get("format", "parquet").lower() != "parquet"
-                rows, stats = execute.scan_input(con, stage, plan.relation, keep=keep)
+                plan = plan_of(splits)
+                rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
                 for output in run_fragment(job, con, stage.fragment, rows, time, batch, explain):
                     yield newest(stats.watermark, tick), output
                 malformed = plan.skipped(con)
@@ -167,6 +174,12 @@ def run_fragment(
         return
     sink = job.plan.sink
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink) or explain(e)):
+        if sink.kind == "filesystem":
+            [(_, written)] = execute.part_queries(con, fragment, rows)
+            columns = [Column(name, type) for name, type in sink.columns]
+            count, files = job.file_sink().write(con, columns, written, batch)
+            yield Output("files", json.dumps([count, files]))
+            return
         for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
             if sink.kind == "blackhole":
                 yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.catalog import Function
+from sqlstream.connectors.file_sink import FileSink
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.duck import Registered
 from sqlstream.physical.plan import PhysicalPlan
@@ -38,6 +39,8 @@ class Job:
     zone: str
     retention_ms: int
     fingerprint: str
+    # Where relative paths start.
+    project: str = ""
     idle_ms: int = 0
 
     def open_bucket(self, stage: int, bucket: int, manifest: str | None) -> Bucket:
@@ -52,7 +55,16 @@ class Job:
         sink = self.plan.sink
         if sink.kind == "table":
             return warehouse.table(sink.table.name).job(self.name)
-        return BucketedPaths(f"{warehouse.job(self.name).root}/output")
+        return BucketedPaths(self.output)
+
+    def file_sink(self) -> FileSink:
+        """Return the folder that the job writes into."""
+        return FileSink.of(self.plan.sink.table, self.project, f"{self.warehouse}\n{self.name.lower()}")
+
+    @property
+    def output(self) -> str:
+        """The job's own folder for results on their way out of the warehouse."""
+        return f"{Warehouse(self.warehouse).job(self.name).root}/output"
 
 
 # Registers user functions in a connection.

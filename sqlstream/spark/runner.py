@@ -65,6 +65,7 @@ class JobRun(threading.Thread):
         self._warnings: deque[str] = deque()
         self._warned: set[str] = set()
         self._query: StreamingQuery | None = None
+        self._close_feed: Callable[[], None] = lambda: None
         self._swept = time.monotonic()
         self._fed_at = float("-inf")
 
@@ -116,7 +117,10 @@ class JobRun(threading.Thread):
             spread_labels(self.settings.partitions, self.settings.partitions),
             project=self.settings.project,
             finish=self.settings.finish,
+            warehouse=self.job.warehouse,
         )
+        self._close_feed = self.feed.close
+        self._warnings.extend(self.feed.notices())
         marks = {
             i: mark
             for i, scan in enumerate(self.job.plan.scans)
@@ -190,7 +194,7 @@ class JobRun(threading.Thread):
         if self.feed.ended:
             stateful = bool(self.job.plan.stages)
             return totals.ended and (not stateful or (totals.watermark or 0) >= END_OF_INPUT)
-        waits = self.feed.bounded and not self.settings.finish
+        waits = self.feed.exhausted and not self.settings.finish
         return waits and self._is_idle(query)
 
     def _is_committed(self, version: int) -> bool:
@@ -228,6 +232,7 @@ class JobRun(threading.Thread):
         try:
             if self._query is not None:
                 self._query.stop()
+            self._close_feed()
         except Exception as e:
             self.cause = self.cause or e
         finally:

@@ -58,17 +58,18 @@ class DefinitionParser(StreamingParser):
         if_not_exists = self._if_not_exists(replace)
         name = self._name("the name of a table")
         self._refuse_clause(TABLE_CLAUSES)
-        # With LIKE all columns may come from there.
-        inherits = self._curr and self._curr.token_type in (TokenType.LIKE, TokenType.WITH)
-        body = TableBody() if inherits else self._parse_table_body()
+        # All columns may come from another table, or from the source.
+        bare = self._curr and (
+            self._curr.token_type in (TokenType.LIKE, TokenType.WITH) or self._curr.text.upper() == "COMMENT"
+        )
+        body = TableBody() if bare else self._parse_table_body()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
+        partitioned_by = self._names() if self._match(TokenType.PARTITION_BY) else ()
         self._refuse_clause(TABLE_CLAUSES)
         options = self._options() if self._match(TokenType.WITH) else {}
         self._refuse_clause(TABLE_CLAUSES)
         like = self._parse_table_like() if self._curr and self._curr.token_type == TokenType.LIKE else None
-        if inherits and like is None:
-            raise self._wanted("LIKE and the name of a table")
         return CreateTable(
             self._span_from(start),
             name,
@@ -80,6 +81,7 @@ class DefinitionParser(StreamingParser):
             temporary,
             replace,
             like,
+            partitioned_by,
         )
 
     def _if_not_exists(self, replace: bool) -> bool:
@@ -214,13 +216,13 @@ class DefinitionParser(StreamingParser):
         if data_type is None:
             raise self._wanted("a type, or AS and an expression")
         type_span = self._span_from(type_start)
-        not_null, comment = self._parse_column_attributes(body, name)
+        not_null, comment, metadata = self._parse_column_attributes(body, name)
         span = self._span_from(start)
-        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span)
+        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span, metadata)
 
-    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None]:
-        """Read what follows a column's type, in any order: whether it is never NULL, and its comment."""
-        not_null, comment = False, None
+    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None, Name | None]:
+        """Read what follows a column's type, in any order: whether it is never NULL, its comment, its metadata key."""
+        not_null, comment, metadata = False, None, None
         while True:
             start = self._curr
             if self._match_text_seq("NOT", "NULL"):
@@ -236,13 +238,11 @@ class DefinitionParser(StreamingParser):
             elif self._match(TokenType.PRIMARY_KEY):
                 self._set_primary_key(body, (name,), start)
             elif self._match_text_seq("METADATA"):
-                if self._match(TokenType.FROM):
-                    self._string("a key in quotes")
+                metadata = self._string("a key in quotes") if self._match(TokenType.FROM) else name
                 self._match_text_seq("VIRTUAL")
-                raise self._refused("METADATA columns", self._span_from(start), "Take the value from the data itself.")
             else:
                 self._refuse_clause(COLUMN_CLAUSES)
-                return not_null, comment
+                return not_null, comment, metadata
 
     # -- names, strings, options
 

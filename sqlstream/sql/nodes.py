@@ -30,7 +30,10 @@ class OptionValue:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDef:
-    """A column of CREATE TABLE: with a type (DuckDB's text), or computed by an expression."""
+    """A column of CREATE TABLE: with a type (DuckDB's text), or computed by an expression.
+
+    `metadata` is the key of a METADATA column.
+    """
 
     name: Name
     type: str | None
@@ -39,6 +42,7 @@ class ColumnDef:
     comment: str | None
     span: Span
     type_span: Span | None = None
+    metadata: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class TableLike:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
+    """`CREATE TABLE name (..) [PARTITIONED BY (..)] WITH (..)`; without columns they are those of the source."""
+
     span: Span
     name: Name
     columns: tuple[ColumnDef, ...]
@@ -75,6 +81,7 @@ class CreateTable:
     temporary: bool
     or_replace: bool = False
     like: TableLike | None = None
+    partitioned_by: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,6 @@ STATEMENTS: dict[str, str | None] = {
 
 # What may follow the columns of CREATE TABLE in Flink.
 TABLE_CLAUSES: dict[str, str | None] = {
-    "PARTITIONED BY": "Leave it out: state and tables are partitioned by sqlstream.",
     "DISTRIBUTED": "Leave it out: state and tables are partitioned by sqlstream.",
     "AS": "Write CREATE TABLE with columns, then INSERT INTO it.",
 }
@@ -75,7 +74,6 @@ CONSTRAINTS: dict[str, str | None] = {
 
 # What may follow the type of a column in Flink or in DuckDB.
 COLUMN_CLAUSES: dict[str, str | None] = {
-    "METADATA": "Read the value from a column of the data.",
     "DEFAULT": "Use COALESCE in the query that writes the table.",
     "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",
     "CHECK": "Filter the rows in the query that writes the table.",

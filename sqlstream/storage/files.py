@@ -17,7 +17,7 @@ from pyarrow import fs as arrow_fs
 from sqlstream.catalog import Table
 from sqlstream.errors import DataError, UsageError
 from sqlstream.storage.listing import FoundFile, Place, is_remote, open_uri
-from sqlstream.storage.units import parse_bytes, parse_count
+from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
 
 DEFAULT_MAX_BYTES = 128 << 20
 # A Parquet file is not cut below this: opening it once more costs more than another core saves.
@@ -158,7 +158,8 @@ class FileDiscovery:
             self._place = Place(path, project)
         except (OSError, pa.ArrowException) as error:
             raise UsageError(f'table "{table}": "{path}" cannot be opened', detail=str(error)) from error
-        self._format, self._table, self._bounded = format, table, bounded
+        self._format, self._table, self.bounded = format, table, bounded
+        self.interval: float | None = None
         self._parallelism, self._max_files, self._max_bytes = parallelism, max_files, max_bytes
         self.seen = seen if seen is not None else Seen()
         self.changed: list[str] = []
@@ -169,7 +170,7 @@ class FileDiscovery:
     def of(cls, table: Table, *, project: str, parallelism: int, seen: Seen | None = None) -> FileDiscovery:
         """Return the discovery that a table's options ask for; `formats.validate_options` has accepted them."""
         options = table.options
-        return cls(
+        found = cls(
             options["path"],
             format=options["format"].lower(),
             project=project,
@@ -184,6 +185,9 @@ class FileDiscovery:
             else DEFAULT_MAX_BYTES,
             seen=seen,
         )
+        if not found.bounded:
+            found.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
+        return found
 
     def poll(self) -> int:
         """List the files; return how many are waiting to be read.
@@ -216,6 +220,13 @@ class FileDiscovery:
     def waiting(self) -> int:
         """How many files are known and not yet handed out whole."""
         return len(self._waiting)
+
+    @property
+    def remaining(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        pass
 
     def next_batch(self) -> list[Split] | None:
         """Return what the next batch reads, or None when no file is waiting.
@@ -253,13 +264,13 @@ class FileDiscovery:
             message = f'table "{self._table}": "{self._place.text}" cannot be listed'
             raise UsageError(message, detail=error.strerror or str(error)) from error
         if found is None:
-            if self._bounded:
+            if self.bounded:
                 message = f'table "{self._table}": no file or directory matches "{self._place.text}"'
                 hint = "Set 'source.monitor-interval', such as '1 s', to wait for files that arrive later."
                 raise UsageError(message, hint=hint)
             return
         # An empty file has no rows yet; its writer may have just begun. Empty Parquet is an error, not an empty table.
-        skip_empty = self._format != "parquet" or not self._bounded
+        skip_empty = self._format != "parquet" or not self.bounded
         yield from (f for f in found if f.size or not skip_empty)
 
     def _portion(self, found: FoundFile) -> _Portion:

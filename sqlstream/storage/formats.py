@@ -6,6 +6,9 @@ JSON: one object per line, keys by exact name; a missing key is NULL, further ke
 
 CSV: RFC 4180, columns by place, or by name when there is a header; an empty unquoted field is NULL.
 
+Beside its rows, a file tells metadata, and the values of the columns by which a table is partitioned, from its path
+(`k=v/`, as Hive writes it).
+
 JSON and CSV may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, 1.5 rounds to an integer,
 a number is not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant).
 """
@@ -15,7 +18,8 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 import duckdb
 
@@ -37,12 +41,14 @@ class ReadPlan:
     """How to read some splits.
 
     `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
-    skipped, `skipped` counts them once `sql` has been read to its end, on the same connection.
+    skipped, `skipped` counts them once `sql` has been read to its end, on the same connection. `keep` says that the rows
+    are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little.
     """
 
     sql: str
     malformed_sql: str | None = None
     temporary: tuple[str, ...] = ()
+    keep: bool = False
 
     @property
     def relation(self) -> str:
@@ -76,13 +82,82 @@ def read(
         return ReadPlan(f"SELECT {nothing} WHERE false")
     if table.connector == VALUES:
         return ReadPlan(values_sql(table, wanted))
+    stored = replace(table, columns=table.stored)
+    if all(c in stored.columns for c in wanted):
+        return _read_stored(con, splits, stored, wanted)
+    plans = [_read_group(con, group, table, wanted) for group in _alike(splits, table, wanted)]
+    counts = " + ".join(f"({p.malformed_sql})" for p in plans if p.malformed_sql)
+    return ReadPlan(
+        " UNION ALL ".join(p.sql for p in plans),
+        f"SELECT {counts}" if counts else None,
+        tuple(name for p in plans for name in p.temporary),
+        any(p.keep for p in plans),
+    )
+
+
+def _read_stored(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
+) -> ReadPlan:
     match table.options["format"].lower():
         case "parquet":
-            return _read_parquet(con, splits, table, wanted)
+            return _read_parquet(con, splits, table, columns)
         case "json":
-            return _read_json(con, splits, table, wanted)
+            return _read_json(con, splits, table, columns)
         case _:
-            return _read_csv(splits, table, wanted)
+            return _read_csv(splits, table, columns)
+
+
+# What a file tells beside its rows
+
+ROW_NUMBER = "row-number"
+METADATA: Mapping[str, Callable[[Split], str]] = {
+    "file.path": lambda split: quote_text(split.path),
+    "file.name": lambda split: quote_text(split.path.rpartition("/")[2]),
+    "file.size": lambda split: str(split.size),
+    "file.modification-time": lambda split: f"make_timestamptz({split.mtime_ns // 1000})",
+    ROW_NUMBER: lambda split: "",
+}
+# How Hive writes NULL in a path.
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _alike(splits: Sequence[Split], table: Table, wanted: Sequence[Column]) -> list[list[Split]]:
+    """Group splits for which everything that is not in the files is the same."""
+    groups: dict[tuple[str, ...], list[Split]] = {}
+    for split in splits:
+        told = tuple(_told(c, split, table) for c in wanted if c not in table.stored)
+        # The rows of a file are numbered in the order in which they are read.
+        numbered = any(c.metadata == ROW_NUMBER for c in wanted)
+        groups.setdefault((*told, split.path if numbered else ""), []).append(split)
+    return list(groups.values())
+
+
+def _told(column: Column, split: Split, table: Table) -> str:
+    """Return the value of a column that is not in the file, as SQL."""
+    if column.metadata is not None:
+        return METADATA[column.metadata](split)
+    parts = [part.partition("=") for part in split.path.split("/")]
+    found = [value for name, equals, value in parts if equals and unquote(name).lower() == column.name.lower()]
+    if not found:
+        hint = f"Its folders are named as in {column.name}=value/."
+        raise DataError(f'{name_file(split.path, table)} is in no partition "{column.name}"', hint=hint)
+    return "NULL" if found[-1] == NULL_PARTITION else quote_text(unquote(found[-1]))
+
+
+def _read_group(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, wanted: Sequence[Column]
+) -> ReadPlan:
+    parquet = table.options["format"].lower() == "parquet"
+    inner = [c for c in wanted if c in table.stored or (parquet and c.metadata == ROW_NUMBER)]
+    plan = _read_stored(con, splits, replace(table, columns=table.stored), inner)
+    items = []
+    for column in wanted:
+        value = quote_name(column.name)
+        if column not in inner:
+            # Text is read by one thread, or with its order kept.
+            value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
+        items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")
+    return replace(plan, sql=f"SELECT {', '.join(items)} FROM {plan.relation}")
 
 
 # Parquet
@@ -134,6 +209,9 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, c
     found = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
     items = []
     for column in columns:
+        if column.metadata == ROW_NUMBER:
+            items.append(f"file_row_number AS {quote_name(column.name)}")
+            continue
         if column.name.lower() not in found:
             hint = missing("column", column.name, [name for name, _ in found.values()])
             raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
@@ -159,11 +237,13 @@ def _read_json(
     if not _flag(table.options, "json.ignore-parse-errors"):
         types = ", ".join(f"{quote_text(c.name)}: {quote_text(c.type)}" for c in columns or table.physical)
         options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
-        return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})")
+        return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})", keep=True)
     source = json_source(con, paths, columns)
     fields = ", ".join(f"_row.{quote_name(c.name)}" for c in columns) or "1"
     return ReadPlan(
-        f"SELECT {fields} FROM {source} WHERE _wrong IS NULL", f"SELECT count(*) FROM {source} WHERE _wrong IS NOT NULL"
+        f"SELECT {fields} FROM {source} WHERE _wrong IS NULL",
+        f"SELECT count(*) FROM {source} WHERE _wrong IS NOT NULL",
+        keep=True,
     )
 
 
@@ -193,7 +273,7 @@ def _read_csv(splits: Sequence[Split], table: Table, columns: Sequence[Column]) 
         types = ", ".join(f"{quote_text(name)}: {quote_text(type_)}" for name, type_ in layout)
         arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
         selects.append(f"SELECT {items} FROM read_csv({arguments})")
-    return ReadPlan(" UNION ALL ".join(selects), malformed_sql, temporary)
+    return ReadPlan(" UNION ALL ".join(selects), malformed_sql, temporary, keep=True)
 
 
 def _csv_layout(split: Split, table: Table) -> tuple[tuple[str, str], ...]:
@@ -246,6 +326,18 @@ def _csv_syntax(options: Mapping[str, str]) -> list[str]:
         f"escape = {quote_text(options.get('csv.escape-character', quote))}",
         f"nullstr = [{', '.join(map(quote_text, nulls))}]",
         "allow_quoted_nulls = false",
+    ]
+
+
+def csv_write_options(options: Mapping[str, str]) -> list[str]:
+    """Return how COPY writes CSV that `read` reads back, by the same options."""
+    quote = options.get("csv.quote-character", '"')
+    return [
+        f"HEADER {str(_flag(options, 'csv.header')).lower()}",
+        f"DELIMITER {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
+        f"QUOTE {quote_text(quote)}",
+        f"ESCAPE {quote_text(options.get('csv.escape-character', quote))}",
+        f"NULLSTR {quote_text(options.get('csv.null-literal', ''))}",
     ]
 
 
@@ -304,11 +396,16 @@ def validate_options(table: Table) -> None:
         if not table.options.get(name):
             hint = f"Write it into WITH (..): '{name}' = '{example}'."
             raise BindError(f'table "{table.name}" needs the option "{name}"', table.span, hint=hint)
+    validate_format(table, _OPTIONS)
+
+
+def validate_format(table: Table, general: Mapping[str, _Parse]) -> None:
+    """Raise BindError unless the format exists, and every option is one of it, or a general one, and of the right form."""
     format_ = table.options["format"].lower()
     if format_ not in FORMATS:
         message = f'table "{table.name}": format "{format_}" does not exist'
         raise BindError(message, table.span, hint=missing("format", format_, FORMATS))
-    known = {**_OPTIONS, **_FORMAT_OPTIONS[format_]}
+    known = {**general, **_FORMAT_OPTIONS[format_]}
     for name, value in table.options.items():
         if name not in known:
             message = f'table "{table.name}": option "{name}" does not exist for format "{format_}"'

@@ -17,6 +17,8 @@ class ValuesDiscovery:
     def __init__(self, seen: Seen):
         self.seen = seen
         self.changed: list[str] = []
+        self.interval: float | None = None
+        self.bounded = True
 
     def poll(self) -> int:
         return self.waiting
@@ -24,6 +26,13 @@ class ValuesDiscovery:
     @property
     def waiting(self) -> int:
         return 0 if self.seen.get(SPLIT.path) else 1
+
+    @property
+    def remaining(self) -> int:
+        return self.waiting
+
+    def close(self) -> None:
+        pass
 
     def next_batch(self) -> list[Split] | None:
         """Return what the next batch reads, or None when the rows were handed out."""

@@ -55,7 +55,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def compiler(project: Path) -> Iterator[Compiler]:
-    found = Compiler(root=str(project))
+    found = Compiler(project=str(project))
     yield found
     found.close()
 
@@ -148,7 +148,7 @@ def test_in_a_catalog_file_and_in_queries(project: Path) -> None:
     (project / "catalog" / "f.sql").write_text("CREATE FUNCTION apart AS 'geo.distance' LANGUAGE PYTHON;")
     (project / "warehouse").mkdir()
     place = Project(str(project), str(project / "warehouse"))
-    compiler = Compiler(root=str(project))
+    compiler = Compiler(project=str(project))
     load_project(place, compiler)
     assert sorted(compiler.catalog.functions) == ["apart", "other"]
     compiler.close()

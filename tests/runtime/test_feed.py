@@ -32,7 +32,7 @@ def test_a_descriptor_comes_back_as_work() -> None:
     descriptor = Descriptor(7, 123, {0: [split("x"), split("y", 30)], 2: [split("z")]}, {1: -5}, last=True)
     work = from_lines(to_lines(descriptor, SLOTS))
     assert {(w.sequence, w.time, w.last) for w in work} == {(7, 123, True)}
-    assert {(w.scan, w.split.path if w.split else None, w.tick) for w in work} == {
+    assert {(w.scan, w.split.path if isinstance(w.split, Split) else None, w.tick) for w in work} == {
         (0, "x", None),
         (0, "y", None),
         (2, "z", None),
@@ -84,7 +84,10 @@ def open_feed(project: Path, stages: Sequence[ScanStage], *, finish: bool = True
 
 def names(descriptor: Descriptor | None) -> dict[int, list[str]]:
     assert descriptor is not None
-    return {scan: sorted(os.path.basename(s.path) for s in splits) for scan, splits in descriptor.splits.items()}
+    return {
+        scan: sorted(os.path.basename(s.path) for s in splits if isinstance(s, Split))
+        for scan, splits in descriptor.splits.items()
+    }
 
 
 def run(feed: Feed) -> Descriptor | None:

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqlstream.compiler import Compiler
+from sqlstream.errors import BindError, Source
 from sqlstream.runtime.idle import ScanClock, idle_ticks, idle_timeouts
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.testing import Stream
@@ -190,3 +192,37 @@ def test_the_option_for_all_sources_and_its_exceptions() -> None:
         put(stream, "b", 45)
         stream.advance(SILENT)
         assert emitted(stream) == [(at(10), 1)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "'connector' = 'filesystem', 'path' = 'x', 'format' = 'json', ",
+        "'connector' = 'datagen', 'rows-per-second' = '5', ",
+        "'connector' = 'socket', 'hostname' = 'localhost', 'port' = '9', 'format' = 'json', ",
+    ],
+)
+def test_every_table_that_can_be_read_has_the_option(options: str) -> None:
+    compiler = Compiler()
+    table = "CREATE TABLE t (ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ({}'scan.watermark.idle-timeout' = '{}');"
+    query = (
+        "SELECT COUNT(*) FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
+    )
+    try:
+        [job] = compiler.jobs([Source("test", table.format(options, "5 min") + query)])
+        assert idle_timeouts(job.physical, 0) == {0: 300_000}
+        with pytest.raises(BindError, match=r'option "scan\.watermark\.idle-timeout": "5" is not a duration'):
+            compiler.jobs([Source("test", "DROP TABLE t;" + table.format(options, "5"))])
+    finally:
+        compiler.close()
+
+
+def test_the_option_can_change_while_a_job_lives() -> None:
+    jobs = []
+    for script in (SCRIPT, SCRIPT.replace("1 min", "2 min")):
+        compiler = Compiler()
+        # What is not fed is read from the warehouse.
+        jobs += compiler.jobs([Source("test", script)])
+        compiler.close()
+    assert jobs[0].fingerprint == jobs[1].fingerprint

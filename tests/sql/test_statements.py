@@ -207,3 +207,23 @@ def test_functions():
     dropped = parse("DROP FUNCTION IF EXISTS f")
     assert isinstance(dropped, DropFunction)
     assert (dropped.name.text, dropped.if_exists, dropped.span.text) == ("f", True, "DROP FUNCTION IF EXISTS f")
+
+
+def test_create_table_with_metadata_and_partitions():
+    table = parse(
+        "CREATE TABLE t (a INT, p STRING METADATA FROM 'file.path' VIRTUAL, n INT METADATA) PARTITIONED BY (a, p)"
+    )
+    assert [(c.name.text, c.metadata and c.metadata.text) for c in table.columns] == [
+        ("a", None),
+        ("p", "file.path"),
+        ("n", "n"),
+    ]
+    assert [k.text for k in table.partitioned_by] == ["a", "p"]
+
+
+def test_create_table_without_columns():
+    table = parse("CREATE TABLE t COMMENT 'x' WITH ('connector' = 'nexmark')")
+    assert (table.columns, table.watermark, list(table.options)) == ((), None, ["connector"])
+    table = parse("CREATE TABLE t (WATERMARK FOR ts AS ts) WITH ('connector' = 'nexmark')")
+    assert table.columns == ()
+    assert table.watermark is not None

@@ -1,0 +1,142 @@
+"""The `filesystem` sink: files that appear whole, once, in the folder of a table.
+
+Tasks write into a hidden folder beside the files (`.sqlstream-..`, which readers leave out). The driver writes down which
+files are a batch's, then renames them. A batch that is repeated finds that record and renames what is left of it; the files of
+its second attempt go. So a reader sees every file complete, and none twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from uuid import uuid4
+
+import duckdb
+
+from sqlstream.catalog import Column, Table
+from sqlstream.errors import UnsupportedError
+from sqlstream.storage.filesystem import Filesystem, storage_errors
+from sqlstream.storage.formats import csv_write_options
+from sqlstream.storage.listing import is_remote
+from sqlstream.storage.segments import quote_name, quote_text
+
+# Not even a reader who looks into hidden folders takes a file of this kind.
+_STAGED = "tmp"
+# Types that a format cannot hold, and what is written.
+_WRITTEN_AS = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)"}
+_RECORDS_KEPT = 2
+_TARGET = "target.json"
+
+
+def check_path(table: Table) -> None:
+    """Raise UnsupportedError unless the table's path is a local folder that can be written into."""
+    path = table.options["path"]
+    if is_remote(path) and not path.lower().startswith("file://"):
+        hint = "Write to a local folder, or into a table without a connector."
+        raise UnsupportedError(f'writing to "{path}"', table.span, hint=hint)
+    if any(c in path for c in "*?["):
+        raise UnsupportedError(f'writing to the glob "{path}"', table.span, hint="Give the folder as the path.")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """The folder of a table, as one job writes into it; `tag` is the job's, in the names of its files."""
+
+    table: Table
+    folder: str
+    tag: str
+
+    @classmethod
+    def of(cls, table: Table, project: str, job: str) -> FileSink:
+        """Return the sink of a job; `job` tells it from every other job, of other warehouses too."""
+        path = table.options["path"]
+        path = path[7:] if path.lower().startswith("file://") else os.path.expanduser(path)
+        tag = blake2b(job.encode(), digest_size=4).hexdigest()
+        return cls(table, os.path.abspath(os.path.join(project, path)), tag)
+
+    @property
+    def staging(self) -> str:
+        return f"{self.folder}/.sqlstream-{self.tag}"
+
+    def write(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+    ) -> tuple[int, list[str]]:
+        """Write the rows of a SELECT into hidden files; return their number, and the files below `staging`."""
+        attempt = f"{batch:010d}-{uuid4().hex[:12]}"
+        folder = f"{self.staging}/{attempt}"
+        format_ = self.table.options["format"].lower()
+        with storage_errors(folder):
+            os.makedirs(folder)
+        options = [f"FORMAT {format_}", *(csv_write_options(self.table.options) if format_ == "csv" else [])]
+        target = f"{folder}/data_0.{_STAGED}"
+        if self.table.partitioned_by:
+            options.append(f"PARTITION_BY ({', '.join(map(quote_name, self.table.partitioned_by))})")
+            options.append(f"FILE_EXTENSION '{_STAGED}', OVERWRITE_OR_IGNORE")
+            target = folder
+        names = ", ".join(f"CAST({quote_name(c.name)} AS {_written(c)}) AS {quote_name(c.name)}" for c in columns)
+        copied = con.execute(f"COPY (SELECT {names} FROM ({rows})) TO {quote_text(target)} ({', '.join(options)})")
+        [(count,)] = copied.fetchall()
+        if not count:
+            shutil.rmtree(folder, ignore_errors=True)
+            return 0, []
+        return int(count), [os.path.relpath(file, self.staging) for file in _files(folder)]
+
+    # -- on the driver
+
+    def publish(self, fs: Filesystem, records: str, batch: int, files: Sequence[str]) -> None:
+        """Give the files of a batch their names; `records` is the job's folder of what it published."""
+        record = f"{records}/{batch:010d}.json"
+        if not fs.exists(record):
+            fs.write_text_atomic(record, json.dumps(list(files)))
+        self._rename(json.loads(fs.read_text(record)))
+        # What is still there was written by attempts that did not end, or end too late.
+        shutil.rmtree(self.staging, ignore_errors=True)
+        for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
+            fs.delete(f"{records}/{name}")
+
+    def recover(self, fs: Filesystem, records: str) -> None:
+        """Finish what a process that died was publishing, and remove what nobody will publish."""
+        fs.write_text_atomic(f"{records}/{_TARGET}", json.dumps({"folder": self.folder, "tag": self.tag}))
+        for name in fs.list(records):
+            if name != _TARGET:
+                self._rename(json.loads(fs.read_text(f"{records}/{name}")))
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _rename(self, files: Sequence[str]) -> None:
+        for file in files:
+            attempt, *below, name = file.split("/")
+            folder = "/".join([self.folder, *below])
+            batch, _, unique = attempt.partition("-")
+            part = name.removeprefix("data_").removesuffix(f".{_STAGED}")
+            extension = self.table.options["format"].lower()
+            target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}"
+            with storage_errors(target):
+                os.makedirs(folder, exist_ok=True)
+                # It has its name already when the process died after this.
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{self.staging}/{file}", target)
+
+
+def discard(fs: Filesystem, records: str) -> None:
+    """Delete the files that a job published, as the records say where."""
+    if not fs.exists(f"{records}/{_TARGET}"):
+        return
+    target = json.loads(fs.read_text(f"{records}/{_TARGET}"))
+    shutil.rmtree(f"{target['folder']}/.sqlstream-{target['tag']}", ignore_errors=True)
+    for file in _files(target["folder"]):
+        if os.path.basename(file).startswith(f"part-{target['tag']}-"):
+            fs.delete(file)
+
+
+def _files(folder: str) -> Iterator[str]:
+    for root, _, names in os.walk(folder):
+        yield from (f"{root}/{name}" for name in sorted(names))
+
+
+def _written(column: Column) -> str:
+    return _WRITTEN_AS.get(column.type, column.type)

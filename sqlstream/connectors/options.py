@@ -1,0 +1,174 @@
+"""The connectors that a table may name, and what each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.connectors import nexmark
+from sqlstream.connectors.datagen import Generator
+from sqlstream.connectors.file_sink import check_path
+from sqlstream.connectors.interface import Sink, Source
+from sqlstream.connectors.python import kind
+from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
+from sqlstream.storage.formats import METADATA, validate_format, validate_options
+from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
+
+CONNECTORS = ("filesystem", "datagen", "nexmark", "socket", "python", "print", "blackhole")
+SOURCES = ("filesystem", "datagen", "nexmark", "socket", "python")
+# What Flink has beside them.
+_ELSEWHERE = ("kafka", "upsert-kafka", "jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
+
+_Checks = Mapping[str, Callable[[str], object]]
+_WAREHOUSE: _Checks = {"source.monitor-interval": parse_duration, "source.max-bytes-per-batch": parse_bytes}
+_SOCKET: _Checks = {"connector": str, "hostname": str, "port": parse_count, "format": str}
+
+
+def validate(table: Table) -> None:
+    """Raise BindError or UnsupportedError unless the table's options fit its connector."""
+    _validate_columns(table)
+    table = _waited_for(table)
+    match table.connector:
+        case None:
+            if typed := nearest("connector", list(table.options)):
+                message = f'table "{table.name}": option "{typed}" does not exist'
+                raise BindError(message, table.span, hint='did you mean "connector"?')
+            for name in table.options:
+                if name not in _WAREHOUSE:
+                    raise BindError(
+                        f'table "{table.name}": option "{name}" needs a connector',
+                        table.span,
+                        hint=f"existing connectors: {', '.join(CONNECTORS)}; a table without one is kept in the warehouse",
+                    )
+            _check(table, _WAREHOUSE)
+        case "filesystem":
+            validate_options(table)
+        case "datagen":
+            Generator(table).validate()
+        case "nexmark":
+            nexmark.validate(table)
+        case "socket":
+            _validate_socket(table)
+        case "python":
+            _need(table, {"class": "module.Class"})
+            if "source.monitor-interval" in table.options:
+                _check(table, {"source.monitor-interval": parse_duration})
+        case "print" | "blackhole":
+            for name in table.options:
+                if name != "connector":
+                    message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
+                    raise BindError(message, table.span)
+        case other if other in _ELSEWHERE:
+            raise UnsupportedError(
+                f'connector "{other}"', table.span, hint=f"existing connectors: {', '.join(CONNECTORS)}"
+            )
+        case other:
+            raise BindError(
+                f'table "{table.name}": connector "{other}" does not exist',
+                table.span,
+                hint=missing("connector", other or "", CONNECTORS),
+            )
+
+
+def _waited_for(table: Table) -> Table:
+    """Check the option that all tables have which can be read; return the table without it."""
+    if IDLE_TIMEOUT not in table.options or table.connector not in (None, *SOURCES):
+        return table
+    _check(table, {IDLE_TIMEOUT: parse_duration}, {IDLE_TIMEOUT: table.options[IDLE_TIMEOUT]})
+    return replace(table, options={k: v for k, v in table.options.items() if k != IDLE_TIMEOUT})
+
+
+def _validate_columns(table: Table) -> None:
+    """Refuse metadata and partitions where there are none, and keys that do not exist."""
+    for column in table.columns:
+        if column.metadata is None:
+            continue
+        if table.connector != "filesystem":
+            message = f'column "{column.name}": only tables with the connector "filesystem" have METADATA'
+            raise BindError(message, table.span)
+        if column.metadata not in METADATA:
+            hint = missing("key", column.metadata, METADATA)
+            raise BindError(
+                f'column "{column.name}": metadata "{column.metadata}" does not exist', table.span, hint=hint
+            )
+    if table.partitioned_by and table.connector != "filesystem":
+        hint = "Leave it out: state and tables are partitioned by sqlstream."
+        raise UnsupportedError("PARTITIONED BY without the connector 'filesystem'", table.span, hint=hint)
+    if table.partitioned_by and not table.stored:
+        raise BindError(f'table "{table.name}" needs a column that is not in PARTITIONED BY', table.span)
+
+
+def _validate_socket(table: Table) -> None:
+    _need(table, {"hostname": "localhost", "port": "9999"})
+    options = {k: v for k, v in table.options.items() if k in _SOCKET or "format" not in table.options}
+    _check(table, _SOCKET, options)
+    if "format" in table.options:
+        if table.options["format"].lower() not in ("json", "csv"):
+            raise BindError(f'table "{table.name}": a socket has the format "json" or "csv", or none', table.span)
+        validate_format(table, _SOCKET)
+    elif len(table.physical) != 1:
+        hint = "Declare one STRING column, or set the format to 'json' or 'csv'."
+        raise BindError(f'table "{table.name}" has {len(table.physical)} columns, a line is one', table.span, hint=hint)
+
+
+def _need(table: Table, required: Mapping[str, str]) -> None:
+    for name, example in required.items():
+        if not table.options.get(name):
+            hint = f"Write it into WITH (..): '{name}' = '{example}'."
+            raise BindError(f'table "{table.name}" needs the option "{name}"', table.span, hint=hint)
+
+
+def _check(table: Table, known: _Checks, options: Mapping[str, str] | None = None) -> None:
+    for name, value in (table.options if options is None else options).items():
+        if name not in known and table.connector == "python":
+            continue
+        if name not in known:
+            message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
+            raise BindError(message, table.span, hint=missing("option", name, known))
+        try:
+            known[name](value)
+        except ValueError as error:
+            raise BindError(f'table "{table.name}": option "{name}": {error}', table.span) from None
+
+
+def is_bounded(table: Table) -> bool:
+    """Whether reading the table comes to an end by itself; a socket ends when the other side does."""
+    match table.connector:
+        case "datagen":
+            return Generator(table).total is not None
+        case "nexmark":
+            return nexmark.Settings.of(table).total is not None
+        case "socket":
+            return False
+    return "source.monitor-interval" not in table.options
+
+
+def check_source(table: Table, span: Span | None) -> None:
+    """Raise unless the table can be read by a job."""
+    match table.connector:
+        case None if table.primary_key:
+            raise UnsupportedError(
+                f'reading table "{table.name}" with a PRIMARY KEY in a job',
+                span,
+                hint="Leave out PRIMARY KEY; a job reads the rows in the order in which they were appended.",
+            )
+        case None | "filesystem" | "values" | "datagen" | "nexmark" | "socket":
+            return
+        case "python" if issubclass(kind(table), Source):
+            return
+        case other:
+            raise BindError(f'table "{table.name}" with connector "{other}" cannot be read', span)
+
+
+def check_sink(table: Table, span: Span | None) -> None:
+    """Raise unless the table can be written by a job."""
+    match table.connector:
+        case "filesystem":
+            check_path(table)
+        case None | "print" | "blackhole":
+            return
+        case "python" if issubclass(kind(table), Sink):
+            return
+        case other:
+            raise BindError(f'table "{table.name}" with connector "{other}" cannot be written', span)

@@ -1,0 +1,54 @@
+"""The workers' side of a source: splits of any kind as SQL that stands in a FROM clause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, assert_never
+
+import duckdb
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.datagen import read_generated
+from sqlstream.connectors.nexmark import read_nexmark
+from sqlstream.connectors.python import read_python
+from sqlstream.connectors.socket import files_of, read_lines
+from sqlstream.connectors.splits import BatchRange, LinesFile, PartitionRange, RowRange, Split
+from sqlstream.connectors.tables import read_tables
+from sqlstream.errors import DataError
+from sqlstream.storage.files import Split as FileSplit
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.formats import ReadPlan
+from sqlstream.storage.formats import read as read_files
+from sqlstream.storage.read_errors import translate
+
+S = TypeVar("S")
+
+
+def read(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, *, warehouse: str, time: int
+) -> ReadPlan:
+    """Return how to read splits of a table, all of one kind; `time` (ms) is when their batch was decided."""
+    match splits[0]:
+        case FileSplit():
+            return read_files(con, _all(splits, FileSplit), table)
+        case BatchRange():
+            return read_tables(Warehouse(warehouse), _all(splits, BatchRange), table)
+        case LinesFile():
+            return read_lines(con, _all(splits, LinesFile), table)
+        case PartitionRange():
+            return read_python(con, _all(splits, PartitionRange), table)
+        case RowRange() if table.connector == "nexmark":
+            return read_nexmark(con, _all(splits, RowRange), table)
+        case RowRange():
+            return read_generated(_all(splits, RowRange), table, time)
+    assert_never(splits[0])
+
+
+def explain_unreadable(error: duckdb.Error, splits: Sequence[Split], table: Table) -> DataError | None:
+    """Return DuckDB's error of reading the splits as people should see it, None when it is about something else."""
+    files = _all(splits, FileSplit) or files_of(_all(splits, LinesFile))
+    return translate(error, files, table) if files and "format" in table.options else None
+
+
+def _all(splits: Sequence[Split], kind: type[S]) -> list[S]:
+    return [s for s in splits if isinstance(s, kind)]

@@ -1,0 +1,63 @@
+"""What generators share: rows by number, so many per second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from sqlstream.connectors.discovery import Context
+from sqlstream.connectors.splits import Offsets, RowRange
+
+# What one batch takes at most, and what one task should at least get.
+BATCH_ROWS = 1_000_000
+TASK_ROWS = 10_000
+
+
+class RowDiscovery:
+    """Hands out row numbers 0, 1, .. up to `total`, if there is one, at most `rate` per second (None: at any speed).
+
+    After a restart it goes on at the rate, and does not make up for the time in between.
+    """
+
+    interval: float | None = 0.0
+
+    def __init__(self, position: Offsets, context: Context, *, total: int | None, rate: float | None, base: int = 0):
+        self.bounded = total is not None
+        self.changed: list[str] = []
+        self._position, self._context, self._total, self._base = position, context, total, base
+        self._rate = rate if context.paced else None
+        self._opened = context.clock()
+        self._first = self._next
+        self.waiting = 0
+
+    @property
+    def _next(self) -> int:
+        return int(self._position.get("", 0))
+
+    @property
+    def remaining(self) -> int:
+        return 1 if self._total is None else self._total - self._next
+
+    def poll(self) -> int:
+        """Return how many rows are due."""
+        due = BATCH_ROWS
+        if self._rate is not None:
+            passed = self._context.clock() - self._opened
+            due = min(due, self._first + int(passed * self._rate) - self._next)
+        self.waiting = max(0, due if self._total is None else min(due, self._total - self._next))
+        return self.waiting
+
+    def next_batch(self) -> Sequence[RowRange] | None:
+        """Return the rows that are due, in ranges of about equal length."""
+        if not self.waiting:
+            return None
+        first, count = self._next, self.waiting
+        pieces = max(1, min(self._context.parallelism, count // TASK_ROWS))
+        bounds = [first + count * i // pieces for i in range(pieces + 1)]
+        splits = [RowRange(a, b, self._base) for a, b in pairwise(bounds)]
+        self._position.add(splits)
+        self.waiting = 0
+        return splits
+
+    def close(self) -> None:
+        pass

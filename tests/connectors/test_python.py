@@ -1,0 +1,144 @@
+"""Sources and sinks that are classes of the user's."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import duckdb
+import own_connectors
+import pytest
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Context
+from sqlstream.connectors.python import PartitionDiscovery, kind, write_batch
+from sqlstream.connectors.splits import Offsets, PartitionRange, decode, encode
+from sqlstream.errors import DataError, JobError, SqlStreamError
+from sqlstream.functions import load
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.testing import Stream
+
+SOURCE = (
+    "CREATE TABLE numbers (k BIGINT, part STRING) WITH ('connector' = 'python', 'class' = 'own_connectors.{}', {});"
+)
+SINK = (
+    "CREATE TABLE lines (n BIGINT, d DATE, s STRING)"
+    " WITH ('connector' = 'python', 'class' = 'own_connectors.Lines', 'file' = '{}');"
+)
+
+
+def source(tmp_path: Path, name: str = "Numbers", **options: str) -> str:
+    (tmp_path / "n").write_text("10")
+    given = {"file": str(tmp_path / "n"), **options}
+    return SOURCE.format(name, ", ".join(f"'{k}' = '{v}'" for k, v in given.items()))
+
+
+def test_a_source_is_read_to_where_it_ends(tmp_path: Path) -> None:
+    script = source(tmp_path, **{"split-into": "3"})
+    with Stream(f"{script} CREATE TABLE out (k BIGINT, part STRING); INSERT INTO out SELECT k, part FROM numbers") as s:
+        s.finish()
+        assert sorted(s.rows("out")) == [(k, str(k % 3)) for k in range(10)]
+
+
+def test_a_source_that_is_followed_goes_on_where_it_was(tmp_path: Path) -> None:
+    script = source(tmp_path, **{"source.monitor-interval": "0 s"})
+    with Stream(f"{script} CREATE TABLE out (k BIGINT); INSERT INTO out SELECT k FROM numbers") as stream:
+        run = stream.runs["out"]
+        run.pull(0)
+        (tmp_path / "n").write_text("12")
+        stream.restart()
+        run = stream.runs["out"]
+        run.pull(0)
+        run.pull(0)
+        assert sorted(stream.rows("out")) == [(k,) for k in range(12)]
+
+
+def test_a_source_is_bounded_at_its_first_start(tmp_path: Path) -> None:
+    with Stream(f"{source(tmp_path)} SELECT k FROM numbers") as stream:
+        table = stream.compiler.catalog.relation("numbers")
+        assert isinstance(table, Table)
+    kept: dict[str, object] = {}
+    context = Context(
+        str(tmp_path), Warehouse(str(tmp_path)), "", 1, True, lambda n, v: json.loads(json.dumps(kept.setdefault(n, v)))
+    )
+    assert PartitionDiscovery(table, Offsets(), context).poll() == 1
+    (tmp_path / "n").write_text("99")
+    again = PartitionDiscovery(table, Offsets(), context)
+    again.poll()
+    splits = again.next_batch()
+    assert splits == [PartitionRange("", [0], [10])] or splits == [PartitionRange("0", [0], [10])]
+    assert splits is not None
+    assert decode(json.loads(json.dumps(encode(splits[0])))) == splits[0]
+    assert again.remaining == 0
+
+
+def test_a_sink_gets_batches_by_number(tmp_path: Path) -> None:
+    sink = SINK.format(tmp_path / "out")
+    with Stream(
+        f"CREATE TABLE given (n INT); {sink} INSERT INTO lines SELECT n, DATE '2026-01-01', n::STRING || 'x' FROM given"
+    ) as stream:
+        stream.batch("given", [(1,), (2,)])
+        stream.restart()
+        stream.batch("given", [(3,)])
+        table = stream.compiler.catalog.relation("lines")
+        assert isinstance(table, Table)
+        # The last batch once more, as after a crash.
+        write_batch(table, 1, lambda: duckdb.sql("SELECT 3 AS n, NULL AS d, '3x' AS s").to_arrow_table())
+    lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [line["batch"] for line in lines] == [0, 1]
+    rows = [(r["n"], r["d"], r["s"]) for line in lines for r in line["rows"]]
+    assert sorted(rows) == [(n, "2026-01-01", f"{n}x") for n in (1, 2, 3)]
+
+
+def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
+    with Stream(f"{source(tmp_path, 'Broken')} SELECT k FROM numbers") as stream:
+        with pytest.raises(JobError, match="raised KeyError: 'gone'") as e:
+            stream.finish()
+        assert e.value.message.startswith('class "own_connectors.Broken" of table "numbers" ')
+        assert "own_connectors.py:" in (e.value.detail or "")
+    with (
+        Stream(f"{source(tmp_path, 'Nameless')} SELECT k FROM numbers") as stream,
+        pytest.raises(DataError, match='gives no column "k"'),
+    ):
+        stream.finish()
+    with (
+        Stream(f"{source(tmp_path, colour='red')} SELECT k FROM numbers") as stream,
+        pytest.raises(JobError, match=r"raised TypeError.*colour"),
+    ):
+        stream.finish()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("CREATE TABLE t (k INT) WITH ('connector' = 'python')", 'needs the option "class"'),
+        (SOURCE.format("Numbrs", "'file' = 'x'"), 'module "own_connectors" has no class "Numbrs"'),
+        (SOURCE.format("Neither", "'file' = 'x'"), "is not a Source or a Sink"),
+        (SOURCE.replace("own_connectors", "nowhere").format("X", "'a' = 'x'"), 'module "nowhere" does not exist'),
+        (SINK.format("x") + "SELECT * FROM lines", 'table "lines" with connector "python" cannot be read'),
+        (
+            SOURCE.format("Numbers", "'file' = 'x'") + "INSERT INTO numbers SELECT k, part FROM numbers",
+            'table "numbers" with connector "python" cannot be written',
+        ),
+    ],
+)
+def test_what_cannot_be_declared(script: str, message: str) -> None:
+    with pytest.raises(SqlStreamError) as e:
+        Stream(script)
+    assert message in str(e.value)
+
+
+def test_classes_of_a_project_travel_by_value(tmp_path: Path) -> None:
+    (tmp_path / "udfs").mkdir()
+    text = Path(own_connectors.__file__).read_text()
+    (tmp_path / "udfs" / "my_own.py").write_text(text.replace("10", "11"))
+    load(str(tmp_path / "udfs"))
+    script = source(tmp_path).replace("own_connectors", "my_own")
+    with Stream(script) as stream:
+        table = stream.compiler.catalog.relation("numbers")
+    assert isinstance(table, Table)
+    assert b"nothing" not in pickle.dumps(table)
+    assert kind(table).__qualname__ == "Numbers"
+    (tmp_path / "udfs" / "my_own.py").unlink()
+    assert kind(pickle.loads(pickle.dumps(table))).__module__.endswith("my_own")

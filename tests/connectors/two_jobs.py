@@ -1,0 +1,71 @@
+"""Two jobs, one behind the other, until their input ends: what tests run in a process of its own, and kill.
+
+The first copies files into the table `mid`, the second `mid` into files, a small batch at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.errors import Source
+from sqlstream.launch import job_record, worker_job
+from sqlstream.options import Options
+from sqlstream.runtime.feed import Feed
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import read_record, write_record
+from sqlstream.testing import LocalRun
+
+SCRIPT = """
+CREATE TABLE given (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = 'given', 'format' = 'parquet', 'source.max-files-per-batch' = '2');
+CREATE TABLE mid (k BIGINT, ts TIMESTAMP(3)) WITH ('source.monitor-interval' = '0 s');
+CREATE TABLE files (k BIGINT, part STRING) PARTITIONED BY (part)
+WITH ('connector' = 'filesystem', 'path' = 'files', 'format' = 'parquet');
+INSERT INTO mid SELECT k, ts FROM given;
+INSERT INTO files SELECT k, CASE WHEN k % 3 > 0 THEN 'p/' || k % 3 END FROM mid;
+"""
+PARALLELISM = 2
+
+
+def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
+    """Run a job batch by batch, first what an earlier process left; yield whether a batch was run."""
+    warehouse = Warehouse(f"{project}/warehouse")
+    paths = warehouse.job(planned.name)
+    job = worker_job(planned, warehouse.root, range(PARALLELISM), project=project)
+    if read_record(warehouse.fs, paths) is None:
+        write_record(warehouse.fs, paths, job_record(planned, job, PARALLELISM))
+    run = LocalRun(job)
+    feed = Feed(
+        warehouse.fs,
+        f"{paths.root}/splits",
+        job.plan.scans,
+        range(PARALLELISM),
+        project=project,
+        finish=True,
+        warehouse=warehouse.root,
+    )
+    for sequence in range(run.sequence + 1, feed.sequence + 1):
+        run.run(warehouse.fs.read_text(f"{feed.directory}/{sequence:010d}.json"), 0)
+    while True:
+        descriptor = feed.compose()
+        if descriptor is not None:
+            feed.write(descriptor)
+            run.run(warehouse.fs.read_text(f"{feed.directory}/{descriptor.sequence:010d}.json"), 0)
+            feed.fold(descriptor.sequence)
+        yield descriptor is not None or (feed.bounded and not feed.ended)
+
+
+def main(project: str) -> None:
+    compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
+    jobs = [batches(project, planned) for planned in compiler.scripts([Source("two_jobs", SCRIPT)])]
+    running = [True]
+    while any(running):
+        running = [next(job) for job in jobs]
+        print("batch", flush=True)
+    compiler.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

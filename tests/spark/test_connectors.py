@@ -1,0 +1,139 @@
+"""Sources and sinks on Spark, on one JVM: generated rows through a table into files, classes of the project's, restarts."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from sqlstream import Session
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+OWN = """
+import json
+
+import pyarrow as pa
+
+from sqlstream.connectors import Sink, Source
+
+
+class Numbers(Source):
+    def __init__(self, count: str):
+        self.count = int(count)
+
+    def partitions(self):
+        return ["even", "odd"]
+
+    def latest_position(self, partition):
+        return self.count
+
+    def read(self, partition, start, end):
+        return pa.table({"k": [k for k in range(start, end) if k % 2 == (partition == "odd")]})
+
+
+class Lines(Sink):
+    def __init__(self, file: str):
+        self.file = file
+
+    def write(self, batch, table):
+        with open(self.file, "a") as file:
+            file.write(json.dumps([batch, table.column("k").to_pylist()]) + "\\n")
+"""
+
+EVENTS = """
+CREATE TABLE nexmark (WATERMARK FOR `dateTime` AS `dateTime`)
+WITH ('connector' = 'nexmark', 'events.num' = '200000', 'base-time' = '2026-01-01 00:00:00');
+CREATE TABLE bids (auction BIGINT, price BIGINT, channel STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);
+CREATE TABLE totals (channel STRING, bids BIGINT, e TIMESTAMP(3)) PARTITIONED BY (channel)
+WITH ('connector' = 'filesystem', 'path' = 'totals', 'format' = 'json');
+INSERT INTO bids SELECT bid.auction, bid.price, bid.channel, `dateTime` FROM nexmark WHERE event_type = 2;
+INSERT INTO totals
+SELECT channel, COUNT(*), window_end FROM TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)
+WHERE NOT starts_with(channel, 'channel-') GROUP BY channel, window_start, window_end;
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    project = tmp_path_factory.mktemp("project")
+    (project / "udfs").mkdir()
+    (project / "udfs" / "own.py").write_text(OWN)
+    with Session(str(project), output=io.StringIO(), notice=lambda text: None) as opened:
+        yield opened
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_bounded_jobs_of_a_script_run_in_order(session: Session) -> None:
+    job = session.sql(EVENTS)
+    assert job is not None
+    assert job.wait(120)
+    files = f"{session.project.root}/totals/**/*.json"
+    found = duckdb.sql(
+        f"SELECT channel, sum(bids)::INT, count(*) FROM read_json('{files}') GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    expected = session.query(
+        "SELECT channel, count(*)::INT, 2 FROM bids WHERE NOT starts_with(channel, 'channel-') GROUP BY 1 ORDER BY 1"
+    )
+    assert found == expected.fetchall()
+    assert len(found) == 4
+    # The declared table reads its partitions from the path.
+    assert (
+        session.query("SELECT channel, sum(bids)::INT, count(*) FROM totals GROUP BY 1 ORDER BY 1").fetchall() == found
+    )
+    session.drop("totals")
+    assert not list(Path(session.project.root, "totals").rglob("*.json"))
+
+
+def test_a_job_follows_another_one_over_restarts_of_both(session: Session) -> None:
+    session.sql("""
+        CREATE TABLE ticks (n BIGINT, at_ TIMESTAMP(3)) WITH (
+            'connector' = 'datagen', 'rows-per-second' = '200', 'fields.n.kind' = 'sequence', 'fields.n.start' = '0',
+            'fields.n.end' = '100000000');
+        CREATE TABLE first (n BIGINT) WITH ('source.monitor-interval' = '100 ms');
+        CREATE TABLE second (n BIGINT);
+    """)
+    for wanted in (200, 500):
+        first = session.sql("INSERT INTO first SELECT n FROM ticks")
+        second = session.sql("INSERT INTO second SELECT n FROM first")
+        assert first is not None
+        assert second is not None
+        wait_until(lambda job=second, wanted=wanted: job.progress.rows_out > wanted)
+        first.stop()
+        assert first.wait(60)
+        wait_until(lambda: rows_of(session, "first") == rows_of(session, "second"))
+        second.stop()
+        assert second.wait(60)
+    found = session.query("SELECT count(*), count(DISTINCT n), max(n) + 1 FROM second").fetchall()
+    assert len(set(found[0])) == 1
+    assert session.query("SELECT count(*) FROM first ANTI JOIN second USING (n)").fetchall() == [(0,)]
+
+
+def rows_of(session: Session, table: str) -> int:
+    [(count,)] = session.query(f"SELECT count(*) FROM {table}").fetchall()
+    return int(count)
+
+
+def test_classes_of_the_project(session: Session) -> None:
+    job = session.sql(
+        """
+        CREATE TABLE numbers (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Numbers', 'count' = '1000');
+        CREATE TABLE lines (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Lines', 'file' = 'FILE');
+        INSERT INTO lines SELECT k FROM numbers;
+    """.replace("FILE", f"{session.project.root}/lines")
+    )
+    assert job is not None
+    assert job.wait(60)
+    written = [json.loads(line) for line in Path(session.project.root, "lines").read_text().splitlines()]
+    assert sorted(k for _, keys in written for k in keys) == list(range(1000))
