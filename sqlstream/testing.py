@@ -249,7 +249,7 @@ class FedTables:
 class LocalRun:
     """One job: what Spark would keep between batches, and one batch after another."""
 
-    def __init__(self, job: Job, now: int):
+    def __init__(self, job: Job, now: int = 0):
         self.job = job
         self.printed: list[tuple[Any, ...]] = []
         self.commits = Commits(job, self._print, began=now)

@@ -103,7 +103,7 @@ class SmallJob:
                     "watermark": mark,
                     "holds_minimum": True,
                     "holding_since": EPOCH,
-                    "idle_timeout": 0,
+                    "idle_timeout": 60_000,
                     "idle_since": None,
                     "last_row_at": EPOCH + version * 1000,
                     "null_rows": 1,
