@@ -44,6 +44,7 @@ from sqlstream.sql.nodes import (
     SetOption,
     Show,
     Statement,
+    StatementSet,
 )
 from sqlstream.sql.statements import parse_script
 
@@ -53,9 +54,9 @@ class PlannedJob:
     """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity."""
 
     name: str
-    statement: Insert | Select
-    logical: Sink
-    optimized: Sink
+    statement: Insert | StatementSet | Select
+    logical: tuple[Sink, ...]
+    optimized: tuple[Sink, ...]
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
@@ -87,7 +88,7 @@ class PlannedJob:
     @property
     def plan_text(self) -> str:
         """The plan in words: jobs of one name and equal text are the same job."""
-        return logical_text(self.optimized)
+        return "\n".join(map(logical_text, self.optimized))
 
     @property
     def fingerprint(self) -> str:
@@ -117,7 +118,7 @@ class Compiler:
         self._con = duckdb.connect(config={"threads": 1})
         self._registered: dict[str, Registered] = {}
         self._binder: Binder | None = None
-        self._jobs: dict[str, Insert | Select] = {}
+        self._jobs: set[str] = set()
         self._explicit: dict[str, Span] = {}
         self._use_zone()
 
@@ -201,12 +202,12 @@ class Compiler:
             case Reset():
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
                 self._use_zone()
-            case Insert() | Select():
+            case Insert() | StatementSet() | Select():
                 logical = self._bound(statement)
                 return self._job(statement, logical, self._name(statement, logical))
             case Explain(statement=explained):
                 logical = self._bound(explained)
-                return Explanation(self._job(explained, logical, logical.table.name), statement.stage)
+                return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case Show() | Describe():
                 return answer(statement, self.binder)
             case _:
@@ -281,39 +282,51 @@ class Compiler:
             hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
             raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
 
-    def _bound(self, statement: Insert | Select) -> Sink:
-        if isinstance(statement, Insert):
-            return bind_insert(statement, self.binder)
-        return bind_select(statement, self.binder, "result")
+    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[Sink, ...]:
+        match statement:
+            case Insert():
+                return (bind_insert(statement, self.binder),)
+            case StatementSet():
+                return tuple(bind_insert(insert, self.binder) for insert in statement.inserts)
+            case Select():
+                return (bind_select(statement, self.binder, "result"),)
 
-    def _job(self, statement: Insert | Select, logical: Sink, name: str) -> PlannedJob:
-        for node in walk(logical):
+    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...], name: str) -> PlannedJob:
+        written = {sink.table.name.lower() for sink in logical}
+        for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
-                if node.table.connector is None and node.table.name.lower() == logical.table.name.lower():
+                if node.table.connector is None and node.table.name.lower() in written:
                     hint = "Write into another table."
                     raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
-        if isinstance(statement, Insert):
-            check_sink(logical.table, statement.target.span)
-        optimized, rules = optimize(logical)
-        assert isinstance(optimized, Sink)
+        inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+        for insert, sink in zip(inserts, logical, strict=True):
+            if isinstance(insert, Insert):
+                check_sink(sink.table, insert.target.span)
+        optimized, rules = [], dict[str, None]()
+        for sink in logical:
+            better, applied = optimize(sink)
+            assert isinstance(better, Sink)
+            optimized.append(better)
+            rules |= dict.fromkeys(applied)
         return PlannedJob(
             name=name,
             statement=statement,
             logical=logical,
-            optimized=optimized,
-            rules=rules,
+            optimized=tuple(optimized),
+            rules=tuple(rules),
             physical=plan(optimized),
             options=self.options.copy(),
             functions=tuple(self.catalog.functions.values()),
         )
 
-    def _name(self, statement: Insert | Select, logical: Sink) -> str:
+    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
+        first = logical[0].table.name
         if isinstance(statement, Insert) and statement.appends:
             # Every INSERT .. VALUES into a table is a further batch of one job.
-            return f"{logical.table.name}_values"
+            return f"{first}_values"
         explicit = self.options.text("pipeline.name")
-        if isinstance(statement, Insert) and explicit:
+        if explicit and not isinstance(statement, Select):
             if (before := self._explicit.get(explicit.lower())) is not None:
                 raise BindError(
                     f'a second INSERT runs under the name "{explicit}"',
@@ -322,11 +335,12 @@ class Compiler:
                     hint="SET 'pipeline.name' to another name before it.",
                 )
             self._explicit[explicit.lower()] = statement.span
-            self._jobs[explicit.lower()] = statement
+            self._jobs.add(explicit.lower())
             return explicit
-        name, number = logical.table.name, 1
+        name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
+        number = 1
         while name.lower() in self._jobs:
             number += 1
-            name = f"{logical.table.name}_{number}"
-        self._jobs[name.lower()] = statement
+            name = f"{wanted}_{number}"
+        self._jobs.add(name.lower())
         return name

@@ -9,18 +9,20 @@ from sqlstream.catalog import IDLE_TIMEOUT, Column
 from sqlstream.compiler import PlannedJob
 from sqlstream.connectors.guarantees import guarantee
 from sqlstream.logical.explain import logical_text
-from sqlstream.physical.plan import PhysicalPlan, ScanStage, StatefulStage
+from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, StatefulStage
+from sqlstream.sql.nodes import StatementSet
 
 
 def explained(job: PlannedJob, stage: str) -> str:
     """Return a job as text: `ast`, `logical`, `optimized` or `physical`."""
     match stage:
         case "ast":
-            body = repr(job.statement.query)
+            parts = job.statement.inserts if isinstance(job.statement, StatementSet) else (job.statement,)
+            body = "\n".join(repr(part.query) for part in parts)
         case "logical":
-            body = logical_text(job.logical)
+            body = "\n".join(map(logical_text, job.logical))
         case "optimized":
-            body = logical_text(job.optimized)
+            body = job.plan_text
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case _:
             body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)
@@ -33,21 +35,25 @@ def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -
     Per scan and operator it says which rows come out, their time attribute, the state and its bound, and the SQL.
     """
     lines = []
-    targets: list[int | None] = [*range(len(plan.stages)), None]
-    for number, target in enumerate(targets, 1):
-        nodes = list(plan.feeding(target))
+    targets = [*plan.levels, None]
+    for number, level in enumerate(targets, 1):
+        into = level if level is not None else (None,)
+        feeding = [(node, fragment) for target in into for node, fragment in plan.feeding(target)]
+        nodes = list({node.name: node for node, _ in feeding}.values())
         tasks = f"{len(nodes) * parallelism} tasks"
         lines.append(f"Spark stage {number}: {tasks}" if spark else "in this process, without Spark")
         for node in nodes:
             lines += [f"  {line}" for line in _node(node)]
-        if target is not None:
-            keys = ", ".join(exchange.keys) if (exchange := nodes[0].fragment.exchange) else ""
-            name = plan.stages[target].name
+            lines += [f"    {line}" for one, fragment in feeding if one is node for line in _fragment(fragment, plan)]
+        for target in level or ():
+            stage = plan.stages[target]
+            keys = ", ".join(stage.hash_columns)
             by = f"by hash of {keys} to" if keys else "of all rows into one bucket of"
-            lines.append(f'  exchange: {by} operator "{name}", {parallelism} buckets')
-    columns = ", ".join(f"{n} {t}" for n, t in plan.sink.columns)
-    lines.append(f"  sink {plan.sink.table.name} ({plan.sink.kind}): {columns}")
-    lines.append(f"  rows count {guarantee([s.table for s in plan.scans], plan.sink.table)}")
+            lines.append(f'  exchange: {by} operator "{stage.name}", {parallelism} buckets')
+    for sink in plan.sinks:
+        columns = ", ".join(f"{n} {t}" for n, t in sink.columns)
+        lines.append(f"  sink {sink.table.name} ({sink.kind}): {columns}")
+        lines.append(f"  rows count {guarantee([s.table for s in plan.scans], sink.table)}")
     return "\n".join(lines)
 
 
@@ -71,8 +77,14 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view_columns)}")
         case _:
             assert_never(node)
-    lines.append(f"  fragment: {node.fragment.rows}")
-    return lines + [f"    part {name}: {sql}" for name, sql in node.fragment.parts]
+    return lines
+
+
+def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
+    target = f'operator "{plan.stages[fragment.exchange.stage].name}"' if fragment.exchange else ""
+    several = len(plan.sinks) > 1 or len(plan.stages) > 1
+    to = f" to {target or 'sink ' + plan.sinks[fragment.sink].table.name}" if several else ""
+    return [f"fragment{to}: {fragment.rows}", *(f"  part {name}: {sql}" for name, sql in fragment.parts)]
 
 
 def _columns(columns: Iterable[Column]) -> str:

@@ -82,5 +82,5 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
             )
             for s in plan.stages
         ),
-        sink=SinkRecord(kind=plan.sink.kind, table=plan.sink.table.name, columns=plan.sink.columns),
+        sinks=tuple(SinkRecord(kind=s.kind, table=s.table.name, columns=s.columns) for s in plan.sinks),
     )

@@ -246,8 +246,7 @@ class Session:
         job = worker_job(planned, self.project.warehouse, (0,), name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
-        printer = self._printer(job)
-        return ImmediateRun(job, printer.print_files if printer else None)
+        return ImmediateRun(job, self._emit(self._printers(job)))
 
     def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         from sqlstream.spark.labels import spread_labels
@@ -270,18 +269,29 @@ class Session:
             interval=planned.options.milliseconds("execution.checkpointing.interval") / 1000,
             log_file=self.project.log_file,
         )
-        printer = self._printer(job)
-        run = JobRun(spark, job, settings, printer.print_files if printer else None)
-        if printer is not None and printer.limit is not None:
-            run.is_satisfied = lambda: printer.is_full
+        printers = self._printers(job)
+        run = JobRun(spark, job, settings, self._emit(printers))
+        limited = [printer for printer in printers.values() if printer.limit is not None]
+        if limited:
+            run.is_satisfied = lambda: limited[0].is_full
         return run
 
-    def _printer(self, job: WorkerJob) -> RowPrinter | None:
-        sink = job.plan.sink
-        if sink.kind != "print":
-            return None
-        title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
-        return RowPrinter(self.output, sink.columns, title=title, limit=sink.limit)
+    def _printers(self, job: WorkerJob) -> dict[int, RowPrinter]:
+        """Return what prints the rows of sinks, by their place in the plan."""
+        printers = {}
+        for number, sink in enumerate(job.plan.sinks):
+            if sink.kind == "print":
+                title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
+                printers[number] = RowPrinter(self.output, sink.columns, title=title, limit=sink.limit)
+        return printers
+
+    @staticmethod
+    def _emit(printers: Mapping[int, RowPrinter]) -> Callable[[int, Sequence[str]], None]:
+        def emit(sink: int, files: Sequence[str]) -> None:
+            if sink in printers:
+                printers[sink].print_files(files)
+
+        return emit
 
     def _session_lock(self) -> SessionLock:
         if self._lock is None:
@@ -345,7 +355,8 @@ class Session:
     def _discard(self, name: str, *, lock: bool = False) -> None:
         """Delete what a job left, its results first: what is half deleted can be deleted again."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
-        discard(fs, f"{paths.root}/output")
+        for sink in fs.entries(f"{paths.root}/output"):
+            discard(fs, f"{paths.root}/output/{sink}")
         for table in self.warehouse.tables():
             if name.lower() in self.warehouse.writers(table):
                 fs.delete_tree(self.warehouse.table(table).job(name).root)
@@ -397,13 +408,16 @@ class Session:
 
 def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
     """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
-    sink = planned.physical.sink
-    if record is None or (record.sink.columns == sink.columns and all(s.table == VALUES for s in record.scans)):
+    [sink] = planned.physical.sinks
+    if record is None:
+        return
+    [written] = record.sinks
+    if written.columns == sink.columns and all(s.table == VALUES for s in record.scans):
         return
     raise UsageError(
         f'job "{planned.name}" exists, and writes other columns',
         planned.statement.span,
-        detail=f"It writes {', '.join(f'{name} {type}' for name, type in record.sink.columns)}.",
+        detail=f"It writes {', '.join(f'{name} {type}' for name, type in written.columns)}.",
         hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
     )
 

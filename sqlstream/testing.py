@@ -44,7 +44,7 @@ from sqlstream.runtime.immediate import values_splits
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job, release
-from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement
+from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split as FileSplit
@@ -166,8 +166,11 @@ class Stream:
         run = self.runs.get(name)
         if run is None:
             raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, self.runs))
-        if run.job.plan.sink.kind == "table":
-            return self.query(f'SELECT * FROM "{run.job.plan.sink.table.name}"')
+        [sink, *others] = run.job.plan.sinks
+        if others:
+            raise UsageError(f'job "{name}" writes several tables', hint="Query them by their names.")
+        if sink.kind == "table":
+            return self.query(f'SELECT * FROM "{sink.table.name}"')
         return list(run.printed)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -227,9 +230,12 @@ class FedTables:
                 self._declare_again(statement.name.text)
             case Insert():
                 self._declare_again(statement.target.text)
+            case StatementSet():
+                for insert in statement.inserts:
+                    self._declare_again(insert.target.text)
         planned = self._compiler.statement(statement)
         if isinstance(planned, PlannedJob):
-            self._written.add(planned.physical.sink.table.name.lower())
+            self._written |= {sink.table.name.lower() for sink in planned.physical.sinks}
         if isinstance(statement, CreateTable):
             self._feed(statement.name.text)
         return planned
@@ -344,16 +350,15 @@ class LocalRun:
         for work in from_lines(lines):
             tasks[work.scan, work.slot].append(work)
         for (scan, _), task in tasks.items():
-            exchange = self.job.plan.scans[scan].fragment.exchange
             for mark, output in stages.run_scan(self.job, scan, task, self.batch_number):
                 self.marks[scan] = max(self.marks.get(scan, 0), to_spark_micros(mark) // 1000)
-                arriving[exchange.stage if exchange else None].append(output)
+                arriving[output.stage if isinstance(output, Frame) else None].append(output)
         watermark = from_spark_millis(self.watermark)
-        for number, stage in enumerate(self.job.plan.stages):
+        clock = Clock(self.batch_number, watermark, now)
+        for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
-            exchange = stage.fragment.exchange
-            clock = Clock(self.batch_number, watermark, now)
-            arriving[exchange.stage if exchange else None] += self._advance(number, frames, clock)
+            for output in self._advance(number, frames, clock):
+                arriving[output.stage if isinstance(output, Frame) else None].append(output)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.commit(self.batch_number, outputs, watermark, now)
         self.watermark = max(self.watermark, self._minimum())
@@ -367,10 +372,7 @@ class LocalRun:
     def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame | Output]:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)
         for frame in frames:
-            if frame.is_control:
-                yield stages.passed(frame, self.job.plan.stages[stage])
-            else:
-                by_bucket[frame.bucket].append(frame)
+            by_bucket[frame.bucket].append(frame)
         for (owner, bucket), due in list(self.timers.items()):
             if owner == stage and timer_millis(due) <= self.watermark:
                 by_bucket.setdefault(bucket, [])
@@ -382,8 +384,8 @@ class LocalRun:
             if advance.wake_at is not None:
                 self.timers[stage, bucket] = advance.wake_at
 
-    def _print(self, files: Sequence[str]) -> None:
-        columns = stages.decoded(Column(name, type) for name, type in self.job.plan.sink.columns)
+    def _print(self, sink: int, files: Sequence[str]) -> None:
+        columns = stages.decoded(Column(name, type) for name, type in self.job.plan.sinks[sink].columns)
         for file in files:
             self.printed += _connection().execute(f"SELECT {columns} FROM read_parquet(?)", [file]).fetchall()
 

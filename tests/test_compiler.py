@@ -119,7 +119,7 @@ def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compi
     [operator] = record.operators
     assert (operator.name, operator.kind, operator.key_columns) == ("hot", "window_aggregate", ("k",))
     assert [name for name, _ in operator.view_columns] == ["k", "window_start", "window_end", "window_time", "n"]
-    assert record.sink.table == "out"
+    assert record.sinks[0].table == "out"
 
 
 def test_explain_does_not_take_a_name() -> None:

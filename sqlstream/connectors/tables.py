@@ -158,7 +158,8 @@ def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table:
             " while its rows were being read",
             hint="Start this job anew, too, with --fresh.",
         )
-    columns = tuple(Column(name, type) for name, type in record.sink.columns)
+    sink = record.sink(table.name)
+    columns = tuple(Column(name, type) for name, type in (sink.columns if sink else ()))
     paths = warehouse.table(table.name).job(job)
     manifest = newest_manifest(warehouse.fs, paths, 0, _ANY_BATCH)
     segments = [

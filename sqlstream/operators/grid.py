@@ -43,11 +43,11 @@ class Grid:
     def holds(self, time: str) -> str | None:
         """Return the condition that a window holds a time, None where one always does."""
         gaps = not self.cumulative and self.slide > self.size
-        return f"{_mod(f'{time} - {self.offset}', self.slide)} < {self.size}" if gaps else None
+        return f"{remainder(f'{time} - {self.offset}', self.slide)} < {self.size}" if gaps else None
 
     def slice_end(self, time: str) -> str:
         """Return the SQL of the end of the slice that a time is in."""
-        since = _mod(f"{time} - {self.offset}", self.slide)
+        since = remainder(f"{time} - {self.offset}", self.slide)
         cut = self._first_cut
         if cut == self.slide:
             return f"({time} - {since} + {self.slide})"
@@ -58,20 +58,20 @@ class Grid:
         return time + (self.offset + self.size - time) % self.slide
 
     def first_end_sql(self, time: str) -> str:
-        return f"({time} + {_mod(f'{self.offset + self.size} - ({time})', self.slide)})"
+        return f"({time} + {remainder(f'{self.offset + self.size} - ({time})', self.slide)})"
 
     def last_end_sql(self, slice_end: str) -> str:
         """Return the SQL of the end of the last window that holds a slice."""
         before = f"{slice_end} - 1"
-        return f"({before} - {_mod(f'{before} - {self.offset}', self._start_every)} + {self.size})"
+        return f"({before} - {remainder(f'{before} - {self.offset}', self._start_every)} + {self.size})"
 
     def start_sql(self, end: str) -> str:
         """Return the SQL of the start of the window with an end."""
         if not self.cumulative:
             return f"({end} - {self.size})"
-        return f"({end} - 1 - {_mod(f'{end} - 1 - {self.offset}', self.size)})"
+        return f"({end} - 1 - {remainder(f'{end} - 1 - {self.offset}', self.size)})"
 
 
-def _mod(value: str, modulus: int) -> str:
+def remainder(value: str, modulus: int) -> str:
     """Return the SQL of a remainder that is not negative, for times before the epoch too."""
     return f"((({value}) % {modulus} + {modulus}) % {modulus})"

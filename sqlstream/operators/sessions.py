@@ -1,7 +1,8 @@
 """Sessions: rows of a key that follow each other within a gap. Their bounds are known only when they close.
 
-What a batch knows of a session is stored as a piece of it, [first event, last event + gap). Pieces that touch are one session,
-as in Flink; they are joined when they are read.
+What a batch knows of a session is stored as pieces of it, [first event, last event + gap). Rows whose times lie between the
+same multiples of the gap are one piece: no other row is needed to know that they are of one session. Pieces that touch are one
+session, as in Flink; they are joined when they are read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.operators.grid import remainder
 from sqlstream.operators.windowing import (
     END,
     PARTIALS,
@@ -26,7 +28,7 @@ from sqlstream.operators.windowing import (
     Span,
     ended,
 )
-from sqlstream.storage.segments import Segment
+from sqlstream.storage.segments import Segment, time_literal
 
 _PIECE = "_piece"
 
@@ -80,13 +82,11 @@ class Sessions:
 
     def source(self, keys: Sequence[str]) -> str:
         """Return the rows of a batch with the number of the piece that each is in, and that piece's bounds."""
-        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         pieces = f"PARTITION BY {', '.join([*keys, _PIECE])}"
-        before = f"lag({self.time}) OVER ({by}ORDER BY {self.time})"
-        begins = f"CASE WHEN {self.time} <= {before} + to_microseconds({self.gap}) THEN 0 ELSE 1 END AS _begins"
-        numbered = f"sum(_begins) OVER ({by}ORDER BY {self.time} ROWS UNBOUNDED PRECEDING) AS {_PIECE}"
+        time = f"epoch_us({self.time})"
+        numbered = f"({time} - {remainder(time, self.gap)}) AS {_PIECE}"
         bounds = ", ".join(f"{sql.replace(')', f') OVER ({pieces})', 1)} AS {c.name}" for c, sql in self.columns)
-        return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM (SELECT *, {begins} FROM _rows)))"
+        return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows))"
 
     def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
         # What begins after the watermark touches nothing that the watermark closes.
@@ -100,15 +100,18 @@ class Sessions:
         return Arrival(rows.filter(early), rows.filter(pc.invert(early)))
 
     def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span) -> Due | None:
-        past = ended(span.watermark)
-        pieces = relations[PARTIALS]
-        [(some,)] = con.execute(f"SELECT count(*) FROM {pieces} WHERE {past}").fetchall()
+        past, pieces = ended(span.watermark), relations[PARTIALS]
+        passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in relations.items()}
+        [(some,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE _passed AS FROM {passed[PARTIALS]}").fetchall()
         if not some:
             return None
-        found = _touched(relations, f"(SELECT * FROM {pieces} WHERE {past})", keys)
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(found[PARTIALS], keys)}")
-        closed = {name: _within(rows, "_sessions", keys, past) for name, rows in found.items()}
-        passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in found.items()}
+        passed[PARTIALS] = "_passed"
+        # All pieces of a session that closes have passed. Others tell, by their bounds, which sessions go on.
+        begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
+        going_on = f"(SELECT {_bounds(keys)} FROM {pieces} WHERE NOT ({past}) AND {begun})"
+        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {_touched(going_on, '_passed', keys)})"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(known, keys)}")
+        closed = {name: _within(rows, "_sessions", keys, past) for name, rows in passed.items()}
         again = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
         return Due(closed, again)
 
@@ -122,7 +125,7 @@ class Sessions:
     ) -> Admitted:
         """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
-        pieces = _touched({PARTIALS: both}, after[PARTIALS], keys)[PARTIALS]
+        pieces = _touched(both, after[PARTIALS], keys)
         con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(pieces, keys)}")
         past = ended(watermark)
         rows = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
@@ -139,24 +142,28 @@ class Sessions:
         return earliest
 
 
+def _bounds(keys: Sequence[str]) -> str:
+    return ", ".join([*keys, START, END])
+
+
 def _sessions(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the sessions that pieces make up: keys and bounds."""
-    named = ", ".join([*keys, START, END])
-    numbered = f"sum(_begins) OVER ({_in_order(keys)} CURRENT ROW) AS _number"
-    rows = f"SELECT {named}, {numbered} FROM ({_begun(pieces, keys)})"
+    # Equal pieces may be in another order here than above, so they are added up together: by RANGE, not ROWS.
+    numbered = f"sum(_begins) OVER ({_in_order(keys)}) AS _number"
+    rows = f"SELECT {_bounds(keys)}, {numbered} FROM ({_begun(pieces, keys)})"
     bounds = f"min({START}) AS {START}, max({END}) AS {END}"
     return f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}"
 
 
 def _begun(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the keys and bounds of pieces, with 1 for each with which a session begins, else 0."""
-    begins = f"CASE WHEN {START} <= max({END}) OVER ({_in_order(keys)} 1 PRECEDING) THEN 0 ELSE 1 END AS _begins"
-    return f"SELECT {', '.join([*keys, START, END])}, {begins} FROM {pieces}"
+    before = f"max({END}) OVER ({_in_order(keys)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    return f"SELECT {_bounds(keys)}, CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins FROM {pieces}"
 
 
 def _in_order(keys: Sequence[str]) -> str:
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
-    return f"{by}ORDER BY {START}, {END} ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    return f"{by}ORDER BY {START}, {END}"
 
 
 def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
@@ -168,9 +175,9 @@ def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> st
     return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {known} _in_ ON {on})"
 
 
-def _touched(relations: Relations, by: str, keys: Sequence[str]) -> Relations:
+def _touched(rows: str, by: str, keys: Sequence[str]) -> str:
     """Return the rows of the keys that some other rows have."""
     if not keys:
-        return relations
+        return rows
     same = " AND ".join(f"_rows_.{k} IS NOT DISTINCT FROM _by_.{k}" for k in keys)
-    return {name: f"(SELECT * FROM {rows} _rows_ SEMI JOIN {by} _by_ ON {same})" for name, rows in relations.items()}
+    return f"(SELECT * FROM {rows} _rows_ SEMI JOIN {by} _by_ ON {same})"

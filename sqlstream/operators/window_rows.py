@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,11 @@ from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import END, PARTIALS, Windowing
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import encoded, quote_name
+
+# An item of ORDER BY as sqlglot writes it.
+_ITEM = re.compile(r"(?P<value>.*?)(?: ASC)?(?P<down> DESC)?(?: NULLS (?P<nulls>FIRST|LAST))?", re.DOTALL)
+# DuckDB finds the n extreme values of a group without sorting it, as long as n is small.
+_FEW = 1000
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,26 @@ class Ranking:
         ties = [quote_name(c.name) for c in columns] if self.function == "row_number" else []
         order = ", ".join([*self.order, *ties])
         return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
+
+    def candidates(self, rows: str, partition: Sequence[str]) -> str:
+        """Return the rows that the first item of the order does not rule out: sorting those alone costs far less."""
+        found = _ITEM.fullmatch(self.order[0])
+        if found is None or self.limit is None or not 0 < self.limit <= _FEW or self.function == "dense_rank":
+            return rows
+        last, reaches = ("list_min(max", ">=") if found["down"] else ("list_max(min", "<=")
+        names = [f"_group{i}" for i in range(len(partition))]
+        groups = ", ".join(f"{sql} AS {name}" for sql, name in zip(partition, names, strict=True))
+        valued = f"(SELECT *, {groups}, {found['value']} AS _value FROM {rows})"
+        by = ", ".join(names)
+        # Groups with fewer values than the limit have no bound: all their rows count.
+        bound = f"SELECT {by}, {last}(_value, {self.limit})) AS _bound FROM {valued}"
+        bounds = f"({bound} GROUP BY {by} HAVING count(_value) >= {self.limit})"
+        same = " AND ".join(f"_row_.{name} IS NOT DISTINCT FROM _bound_.{name}" for name in names)
+        held = f"_bound IS NULL OR _value {reaches} _bound" + (
+            " OR _value IS NULL" if found["nulls"] == "FIRST" else ""
+        )
+        columns = f"_row_.* EXCLUDE ({by}, _value)"
+        return f"(SELECT {columns} FROM {valued} _row_ LEFT JOIN {bounds} _bound_ ON {same} WHERE {held})"
 
 
 @dataclass(frozen=True)
@@ -82,8 +108,9 @@ class WindowRows(WindowOperator):
         items = ", ".join([*keys, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
         rows = f"SELECT {items} FROM {source}"
         if self.ranking is not None and self.ranking.limit is not None:
-            partition = ", ".join([*(sql for _, sql in self.keys), *(sql for _, sql in self.windows.value_columns)])
-            rows += f" QUALIFY {self.ranking.call(partition, self.columns)} <= {self.ranking.limit}"
+            partition = [*(sql for _, sql in self.keys), *(sql for _, sql in self.windows.value_columns)]
+            rank = self.ranking.call(", ".join(partition), self.columns)
+            rows = f"SELECT {items} FROM {self.ranking.candidates(source, partition)} QUALIFY {rank} <= {self.ranking.limit}"
         [table] = self.tables
         return {PARTIALS: encoded(table.columns, f"({rows})")}
 

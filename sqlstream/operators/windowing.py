@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.grid import Grid
-from sqlstream.storage.segments import Segment
+from sqlstream.storage.segments import Segment, time_literal
 from sqlstream.storage.views import WATERMARK
 
 # The table whose rows say which windows there are.
@@ -310,7 +310,7 @@ class Sliced:
 
 def ended(watermark: int) -> str:
     """Return the condition that the stored time of a row lies at the watermark or before."""
-    return f"epoch_us({END}) <= {watermark}"
+    return f"{END} <= {time_literal(watermark, 'TIMESTAMP')}"
 
 
 def weights(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

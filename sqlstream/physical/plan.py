@@ -26,17 +26,19 @@ class Exchange:
 class Fragment:
     """Stateless work: `rows` is a SELECT over `_input`; each part, by name, is a SELECT over `_rows`.
 
-    With several parts `rows` is computed once. Without an exchange the one part is what the sink stores.
+    With several parts `rows` is computed once. Without an exchange the one part is what a sink stores, which `sink` names by its
+    place in the plan.
     """
 
     rows: str
     parts: tuple[tuple[str, str], ...]
     exchange: Exchange | None
+    sink: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ScanStage:
-    """Reads splits of a table and runs a fragment over them.
+    """Reads splits of a table and runs fragments over them.
 
     `columns` is a SELECT over `_input` that adds the computed columns; rows whose `time_column` is NULL are dropped and
     counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time.
@@ -47,7 +49,7 @@ class ScanStage:
     columns: str
     time_column: str | None
     watermark: str | None
-    fragment: Fragment
+    fragments: tuple[Fragment, ...]
     by_clock: bool = False
 
 
@@ -61,7 +63,7 @@ class StatefulStage:
     name: str
     operator: Operator
     ports: tuple[Port, ...]
-    fragment: Fragment
+    fragments: tuple[Fragment, ...]
     key_columns: tuple[str, ...]
     view_sql: str
     view_columns: tuple[tuple[str, str], ...]
@@ -86,21 +88,32 @@ class SinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """A job: scans, then stateful stages in an order in which every stage comes after those that feed it, then one sink."""
+    """A job: scans, then stateful stages in an order in which every stage comes after those that feed it, then sinks."""
 
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
-    sink: SinkPlan
+    sinks: tuple[SinkPlan, ...]
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """The scans whose watermarks make that of the job: of those whose rows come to an operator."""
-        return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None and s.fragment.exchange is not None)
+        """The scans whose watermarks make that of the job; it has one if it keeps state."""
+        return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None and self.stages)
 
-    def feeding(self, stage: int | None) -> Iterator[ScanStage | StatefulStage]:
-        """Yield the scans and stages whose rows go to a stage (None: to the sink)."""
+    def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
+        """Yield the scans and stages whose rows go to a stage (None: to a sink), with the fragments that take them there."""
         nodes: list[ScanStage | StatefulStage] = [*self.scans, *self.stages]
         for node in nodes:
-            exchange = node.fragment.exchange
-            if (exchange.stage if exchange else None) == stage:
-                yield node
+            for fragment in node.fragments:
+                exchange = fragment.exchange
+                if (exchange.stage if exchange else None) == stage:
+                    yield node, fragment
+
+    @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """The stages by their distance from the scans: those of a level have all their input from levels before it."""
+        depth: list[int] = []
+        places = {stage.name: i for i, stage in enumerate(self.stages)}
+        for number in range(len(self.stages)):
+            below = [node for node, _ in self.feeding(number) if isinstance(node, StatefulStage)]
+            depth.append(1 + max((depth[places[node.name]] for node in below), default=-1))
+        return tuple(tuple(i for i, d in enumerate(depth) if d == level) for level in range(max(depth, default=-1) + 1))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Table, Watermark
@@ -50,23 +50,31 @@ class Branch:
         return Branch(self.leaf, select(self.sql))
 
 
-def plan(sink: Sink) -> PhysicalPlan:
-    """Return the physical plan of a job.
+def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
+    """Return the physical plan of a job: what several sinks need in common is read and computed once.
 
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
     where state depends on it.
     """
     planner = _Planner()
-    refuse_replay_differences(sink)
-    refuse_two_clocks(sink)
-    names = zip(schema(sink.input), sink.columns, strict=True)
-    positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in names)
-    casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
-    for branch in branches(sink.input):
-        rows = branch.select(positions).sql
-        planner.add(branch, Fragment(rows, (("rows", f"SELECT {casts} FROM _rows"),), None))
-    columns = tuple((c.name, c.type) for c in sink.columns)
-    return PhysicalPlan(tuple(planner.scans), tuple(planner.stages), SinkPlan(sink.table, columns, sink.limit))
+    refuse_replay_differences(sinks)
+    refuse_two_clocks(sinks)
+    found: dict[str, SinkPlan] = {}
+    for sink in sinks:
+        columns = tuple((c.name, c.type) for c in sink.columns)
+        found.setdefault(sink.table.name.lower(), SinkPlan(sink.table, columns, sink.limit))
+        number = list(found).index(sink.table.name.lower())
+        names = zip(schema(sink.input), sink.columns, strict=True)
+        positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in names)
+        casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
+        for branch in branches(sink.input):
+            rows = branch.select(positions).sql
+            planner.add(branch, Fragment(rows, (("rows", f"SELECT {casts} FROM _rows"),), None, number))
+    return PhysicalPlan(
+        tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans),
+        tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages),
+        tuple(found.values()),
+    )
 
 
 def assigned(field: nodes.Field, table: Table) -> str:
@@ -78,9 +86,9 @@ def assigned(field: nodes.Field, table: Table) -> str:
     return f"CASE WHEN {quote(field.name)} IS NULL THEN error('{message}') ELSE {value} END"
 
 
-def refuse_replay_differences(sink: Sink) -> None:
+def refuse_replay_differences(sinks: Sequence[Sink]) -> None:
     """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
-    found = list(nodes.walk(sink))
+    found = [n for sink in sinks for n in nodes.walk(sink)]
     if not any(isinstance(n, Stateful) for n in found):
         return
     for expression in (e for n in found for e in expressions(n)):
@@ -92,9 +100,9 @@ def refuse_replay_differences(sink: Sink) -> None:
             )
 
 
-def refuse_two_clocks(sink: Sink) -> None:
+def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
     """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
-    scans = [n for n in nodes.walk(sink) if isinstance(n, Scan)]
+    scans = [n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)]
     if any(s.clock for s in scans):
         for scan in scans:
             if scan.clock is None and scan.table.watermark is not None:
@@ -165,23 +173,35 @@ def feeding(node: Stateful) -> list[Branch]:
 
 
 class _Planner:
-    """Collects stages while walking down from the sink; a stage is listed after everything that feeds it."""
+    """Collects scans and stages while walking down from the sinks; a stage is listed after everything that feeds it.
+
+    Equal ones are one, with a fragment for each of those that want its rows.
+    """
 
     def __init__(self) -> None:
-        self.scans: list[ScanStage] = []
-        self.stages: list[StatefulStage] = []
+        self.scans: list[tuple[Scan, ScanStage, list[Fragment]]] = []
+        self.stages: list[tuple[Stateful, StatefulStage, list[Fragment]]] = []
         self.names: set[str] = set()
 
     def add(self, branch: Branch, fragment: Fragment) -> None:
-        match branch.leaf:
-            case Scan():
-                self.scans.append(self._scan(branch.leaf, fragment))
-            case Session() | nodes.WindowAggregate() | nodes.WindowRank():
-                self._stateful(branch.leaf, fragment)
-            case _:
-                assert_never(branch.leaf)
+        """Let the leaf of a path send its rows through a fragment."""
+        self._leaf(branch.leaf).append(fragment)
 
-    def _scan(self, scan: Scan, fragment: Fragment) -> ScanStage:
+    def _leaf(self, leaf: Scan | Stateful) -> list[Fragment]:
+        """Return the fragments of a scan or a stage, which is planned when it is new."""
+        if isinstance(leaf, Scan):
+            for scan, _, fragments in self.scans:
+                if (scan.table, scan.clock) == (leaf.table, leaf.clock):
+                    return fragments
+            self.scans.append((leaf, self._scan(leaf), []))
+            return self.scans[-1][2]
+        for node, _, fragments in self.stages:
+            if node == leaf:
+                return fragments
+        self._stateful(leaf)
+        return self.stages[-1][2]
+
+    def _scan(self, scan: Scan) -> ScanStage:
         table = scan.table
         columns = ", ".join(
             quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.columns
@@ -193,43 +213,39 @@ class _Planner:
             columns=f"SELECT {columns} FROM _input",
             time_column=mark.column if mark else None,
             watermark=mark.expression if mark else None,
-            fragment=fragment,
+            fragments=(),
             by_clock=scan.clock is not None,
         )
 
-    def _stateful(self, node: Stateful, fragment: Fragment) -> None:
+    def _stateful(self, node: Stateful) -> None:
         operator = operator_of(node)
-        below = feeding(node)
         parts = tuple(operator.parts.items())
         ports: list[Port] = []
         feeds = []
-        for branch in below:
+        for branch in feeding(node):
             on_time = not isinstance(branch.leaf, Scan)
             numbers = tuple((part, len(ports) + i) for i, (part, _) in enumerate(parts))
             ports += [Port(part, on_time) for part, _ in parts]
-            feeds.append((branch, numbers))
-        # The stages below must come first, but what feeds this one names its place: reserve the place by counting.
-        place = len(self.stages) + sum(_stages(branch.leaf) for branch in below)
-        for branch, numbers in feeds:
-            exchange = Exchange(place, operator.hash_columns, numbers)
-            self.add(branch, Fragment(branch.sql, parts, exchange))
-        assert len(self.stages) == place
+            feeds.append((self._leaf(branch.leaf), branch, numbers))
+        # By now all that feed this stage have their places.
+        place = len(self.stages)
+        for fragments, branch, numbers in feeds:
+            fragments.append(Fragment(branch.sql, parts, Exchange(place, operator.hash_columns, numbers)))
         view_sql, view_columns = state_view(node, operator)
-        self.stages.append(
-            StatefulStage(
-                name=self._unique(node.name or operator.kind, numbered=not node.name),
-                operator=operator,
-                ports=tuple(ports),
-                fragment=fragment,
-                key_columns=_key_columns(node),
-                view_sql=view_sql,
-                view_columns=view_columns,
-                count_sql=operator.count("{" + PARTIALS + "}"),
-                bound=state_bound(node),
-                hash_columns=operator.hash_columns,
-                time_column=nodes.time_attribute(node),
-            )
+        stage = StatefulStage(
+            name=self._unique(node.name or operator.kind, numbered=not node.name),
+            operator=operator,
+            ports=tuple(ports),
+            fragments=(),
+            key_columns=_key_columns(node),
+            view_sql=view_sql,
+            view_columns=view_columns,
+            count_sql=operator.count("{" + PARTIALS + "}"),
+            bound=state_bound(node),
+            hash_columns=operator.hash_columns,
+            time_column=nodes.time_attribute(node),
         )
+        self.stages.append((node, stage, []))
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1
@@ -239,11 +255,6 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
-
-
-def _stages(leaf: Scan | Stateful) -> int:
-    """Return how many stages a leaf of a path becomes, with all that feed it."""
-    return 0 if isinstance(leaf, Scan) else 1 + sum(_stages(branch.leaf) for branch in feeding(leaf))
 
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.python import write_batch
+from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.execute import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
 from sqlstream.runtime.stages import ROWS, Output, decoded
@@ -29,8 +30,8 @@ from sqlstream.storage.manifests import TableDeclaration, newest_manifest
 from sqlstream.storage.segments import Segment, quote_text
 from sqlstream.storage.tables import Bucket
 
-# Called with the paths of the files that hold a batch's results, for sinks outside the warehouse.
-Emit = Callable[[Sequence[str]], None]
+# Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
+Emit = Callable[[int, Sequence[str]], None]
 
 
 @dataclass
@@ -111,19 +112,22 @@ class Commits:
         self.totals = self._restore()
         for i, timeout in self.timeouts.items():
             self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
-        if job.plan.sink.kind == "filesystem":
-            job.file_sink().recover(self.warehouse.fs, job.output)
+        for sink, plan in enumerate(job.plan.sinks):
+            if plan.kind == "filesystem":
+                job.file_sink(sink).recover(self.warehouse.fs, job.output(sink))
 
     def _restore(self) -> Totals:
         version = last_committed(self.warehouse.fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
         totals = Totals(sources={name: _nothing_seen() for name in names})
         entry = self.log.entry(version) if version is not None else None
-        self._sink: str | None = None
+        self._manifests: dict[int, str] = {}
         if version is None or entry is None:
             return totals
-        manifest = newest_manifest(self.warehouse.fs, self.job.sink_paths(self.warehouse), 0, version)
-        self._sink = manifest.to_json() if manifest else None
+        for sink in range(len(self.job.plan.sinks)):
+            manifest = newest_manifest(self.warehouse.fs, self.job.sink_paths(self.warehouse, sink), 0, version)
+            if manifest is not None:
+                self._manifests[sink] = manifest.to_json()
         totals.version, totals.watermark = version, entry.watermark
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= {name: {**_nothing_seen(), **values} for name, values in entry.sources.items()}
@@ -145,25 +149,28 @@ class Commits:
         now = time if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = deepcopy(self.totals)
-        segments: list[Segment] = []
-        published: list[str] = []
+        sinks = range(len(self.job.plan.sinks))
+        segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
+        published: dict[int, list[str]] = {sink: [] for sink in sinks}
         for output in outputs:
             match output.kind:
                 case "segment":
-                    segments.append(Segment.from_list(json.loads(output.body)))
+                    segments[output.sink].append(Segment.from_list(json.loads(output.body)))
                 case "files":
                     count, files = json.loads(output.body)
                     totals.rows_out += count
-                    published += files
+                    published[output.sink] += files
                 case "discarded":
                     totals.rows_out += json.loads(output.body)
                 case "metrics":
                     totals.add(json.loads(output.body), now)
-        if published:
-            self.job.file_sink().publish(self.warehouse.fs, self.job.output, batch, published)
-        self._store(batch, segments, time)
+        for sink, files in published.items():
+            if files:
+                self.job.file_sink(sink).publish(self.warehouse.fs, self.job.output(sink), batch, files)
+        for sink, added in segments.items():
+            self._store(sink, batch, added, time)
         totals.version, totals.watermark = batch, watermark
-        totals.rows_out += sum(s.rows for s in segments)
+        totals.rows_out += sum(s.rows for added in segments.values() for s in added)
         self._find_idle(totals, now)
         self.log.append(
             LogEntry(
@@ -184,37 +191,32 @@ class Commits:
             totals.sources[plan.scans[i].name]["idle_since"] = clock.idle_since(now)
         totals.find_minimum(now)
 
-    def _store(self, batch: int, segments: list[Segment], time: int) -> None:
-        paths = self.job.sink_paths(self.warehouse)
-        if self.job.plan.sink.kind != "table":
+    def _store(self, sink: int, batch: int, segments: list[Segment], time: int) -> None:
+        paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
+        if plan.kind != "table":
             files = [f"{paths.data(0)}/{s.name}" for s in segments]
-            if files and self.job.plan.sink.kind == "python":
-                write_batch(self.job.plan.sink.table, batch, lambda: self._rows(files))
+            if files and plan.kind == "python":
+                write_batch(plan.table, batch, lambda: self._rows(plan, files))
             elif files and self.emit:
-                self.emit(files)
+                self.emit(sink, files)
             for file in files:
                 self.warehouse.fs.delete(file)
             return
-        if not segments and self._sink is not None:
+        manifest = self._manifests.get(sink)
+        if not segments and manifest is not None:
             return
-        bucket = Bucket.open(
-            self.warehouse.fs, paths.root, 0, [sink_declaration(self.job)], self._sink, self.job.retention_ms
-        )
+        declaration = TableDeclaration(ROWS, tuple(Column(name, type) for name, type in plan.columns))
+        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention_ms)
         bucket.adopt(ROWS, segments)
         with _connection().cursor() as con:
-            self._sink = bucket.commit(con, batch, time, None)
+            self._manifests[sink] = bucket.commit(con, batch, time, None)
 
-    def _rows(self, files: Sequence[str]) -> pa.Table:
+    def _rows(self, sink: SinkPlan, files: Sequence[str]) -> pa.Table:
         """Return the rows of a batch with their declared types."""
-        columns = decoded(Column(name, type) for name, type in self.job.plan.sink.columns)
+        columns = decoded(Column(name, type) for name, type in sink.columns)
         paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
         with _connection().cursor() as con:
             return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
-
-
-def sink_declaration(job: Job) -> TableDeclaration:
-    """Return the one table in a sink's directory."""
-    return TableDeclaration(ROWS, tuple(Column(name, type) for name, type in job.plan.sink.columns))
 
 
 @cache

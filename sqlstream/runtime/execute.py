@@ -147,14 +147,15 @@ def _place(split: Split, number: int, table: Table) -> str:
 
 
 def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int) -> duckdb.Error | None:
-    """Run a scan's columns and its fragment over some of the suspects; return what goes wrong."""
+    """Run a scan's columns and its fragments over some of the suspects; return what goes wrong."""
     suspects = f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}"
     rows = f"WITH _input AS ({suspects}) {scan.columns}"
-    computed = f"WITH _input AS ({rows}) {scan.fragment.rows}"
     try:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS {rows}")
-        for _, sql in scan.fragment.parts:
-            con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS WITH _rows AS ({computed}) {sql}")
+        for fragment in scan.fragments:
+            computed = f"WITH _input AS ({rows}) {fragment.rows}"
+            for _, sql in fragment.parts:
+                con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS WITH _rows AS ({computed}) {sql}")
     except duckdb.Error as e:
         return e
     return None

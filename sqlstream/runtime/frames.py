@@ -22,6 +22,9 @@ from sqlstream.storage.segments import Segment
 INLINE_BYTES = 256 << 10
 SEGMENT_BYTES = 32 << 20
 METRICS = -1
+OUTPUT = -2
+# A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
+_PORT_BITS = 16
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
 BUCKET = "_bucket"
 # Writes rows as a segment of the bucket with the given label.
@@ -41,6 +44,16 @@ class Frame:
     def is_control(self) -> bool:
         return self.port < 0
 
+    @property
+    def stage(self) -> int:
+        """The place in the plan of the stage that the rows are for."""
+        return self.port >> _PORT_BITS
+
+    @property
+    def input(self) -> int:
+        """The input of that stage."""
+        return self.port & ((1 << _PORT_BITS) - 1)
+
     def rows(self) -> pa.Table | Segment:
         """Return the rows of a data frame, or the segment that holds them."""
         if self.payload.startswith(b"["):
@@ -53,9 +66,14 @@ class Frame:
         return value
 
 
-def control(bucket: int, time: int, message: dict[str, Any]) -> Frame:
+def port_of(stage: int, number: int) -> int:
+    """Return the port of frames for an input of a stage."""
+    return stage << _PORT_BITS | number
+
+
+def control(bucket: int, time: int, message: dict[str, Any], port: int = METRICS) -> Frame:
     """Return a frame that carries a message to the driver."""
-    return Frame(bucket, METRICS, time, json.dumps(message, separators=(",", ":")).encode())
+    return Frame(bucket, port, time, json.dumps(message, separators=(",", ":")).encode())
 
 
 def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int], write: Write) -> Iterator[Frame]:

@@ -62,8 +62,9 @@ class ImmediateRun:
         commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
         # From here on the rows are there for readers.
         fs.write_text_atomic(f"{paths.commits}/{batch}", "")
-        if self.job.plan.sink.kind == "table":
-            sweep_directory(fs, self.job.sink_paths(commits.warehouse), batch - 1, now)
+        for sink, plan in enumerate(self.job.plan.sinks):
+            if plan.kind == "table":
+                sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, now)
 
     def _write_status(self, started: int) -> None:
         error = self.error.render() if self.error else None

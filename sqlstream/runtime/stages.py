@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import duckdb
 import pyarrow as pa
@@ -19,11 +19,11 @@ from sqlstream.connectors.splits import Split
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
-from sqlstream.physical.plan import Exchange, Fragment, StatefulStage
+from sqlstream.physical.plan import Exchange, Fragment
 from sqlstream.runtime import execute
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.execute import ScanStats, newest
-from sqlstream.runtime.frames import Frame, Write, control, pack
+from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of
 from sqlstream.runtime.worker import CHUNK, Job, connection
 from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
@@ -39,11 +39,25 @@ class Output:
     """What the last stage tells the driver, as JSON.
 
     A segment that it wrote ("segment"), rows and files that it wrote ("files"), rows that it dropped ("discarded"), or
-    "metrics".
+    "metrics". `sink` is the place of the sink in the plan.
     """
 
     kind: str
     body: str
+    sink: int = 0
+
+    def framed(self, bucket: int, time: int) -> Frame:
+        """Return what carries it past the stages on the way to the driver."""
+        if self.kind == "metrics":
+            return Frame(bucket, METRICS, time, self.body.encode())
+        return control(bucket, time, asdict(self), OUTPUT)
+
+    @classmethod
+    def of(cls, frame: Frame) -> Output:
+        """Return what a control frame carries."""
+        if frame.port == METRICS:
+            return cls("metrics", frame.payload.decode())
+        return cls(**frame.message())
 
 
 def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[tuple[int | None, Frame | Output]]:
@@ -67,8 +81,9 @@ def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[
             with user_errors(stage.name, explain):
                 plan = plan_of(splits)
                 rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
-                for output in run_fragment(job, con, stage.fragment, rows, time, batch, explain):
-                    yield newest(stats.watermark, tick), output
+                for fragment in stage.fragments:
+                    for output in run_fragment(job, con, fragment, rows, time, batch, explain):
+                        yield newest(stats.watermark, tick), output
                 malformed = plan.skipped(con)
         watermark = newest(stats.watermark, tick)
         message = {
@@ -81,10 +96,7 @@ def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[
             "max_event_time": stats.max_event_time,
             "watermark": watermark,
         }
-        if stage.fragment.exchange is None:
-            yield watermark, Output("metrics", json.dumps(message))
-        else:
-            yield watermark, control(job.labels[0], time, message)
+        yield watermark, Output("metrics", json.dumps(message, separators=(",", ":")))
 
 
 class Advance:
@@ -103,7 +115,7 @@ class Advance:
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
         """Advance the operator; yield what the fragment after it makes of its changes, then the bucket's metrics."""
-        inputs = ((self.stage.ports[f.port], f.rows()) for f in arrived)
+        inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
         clock = self.clock
         with connection(self.job, register) as con, user_errors(self.stage.name):
             execute.set_clock(con, clock.time)
@@ -120,7 +132,7 @@ class Advance:
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.wake_at = self.state.wake_at
         message = {"operator": self.stage.name, "bucket": self.bucket, **self.measures()}
-        yield passed(control(self.bucket, clock.time, message), self.stage)
+        yield Output("metrics", json.dumps(message, separators=(",", ":")))
 
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
@@ -128,7 +140,8 @@ class Advance:
             execute.set_clock(con, self.clock.time)
             con.register("_changes", pa.Table.from_batches(batches))
             rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
-            yield from run_fragment(self.job, con, self.stage.fragment, rows, self.clock.time, self.clock.batch)
+            for fragment in self.stage.fragments:
+                yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
     def measures(self) -> dict[str, int | None]:
         """Return what the job's log keeps about this bucket."""
@@ -141,11 +154,6 @@ class Advance:
             "missed_windows": state.counters.get("missed_windows", 0),
             "wake_at": state.wake_at,
         }
-
-
-def passed(frame: Frame, stage: StatefulStage) -> Frame | Output:
-    """Return a control frame as it goes on from a stage: to the next one, or to the driver."""
-    return frame if stage.fragment.exchange else Output("metrics", frame.payload.decode())
 
 
 def decoded(columns: Iterable[Column]) -> str:
@@ -166,29 +174,30 @@ def run_fragment(
     batch: int,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
-    """Run a fragment: into frames where an exchange follows, else into a segment of the sink."""
+    """Run a fragment: into frames where an exchange follows, else into a segment of its sink."""
     if fragment.exchange is not None:
-        ports = dict(fragment.exchange.ports)
+        stage = fragment.exchange.stage
+        ports = {part: port_of(stage, number) for part, number in fragment.exchange.ports}
         for part, reader in execute.part_batches(con, fragment, rows, len(job.labels)):
             yield from pack(reader, ports[part], time, job.labels, segment_writer(job, fragment.exchange, part, batch))
         return
-    sink = job.plan.sink
+    sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink) or explain(e)):
         if sink.kind == "filesystem":
             [(_, written)] = execute.part_queries(con, fragment, rows)
             columns = [Column(name, type) for name, type in sink.columns]
-            count, files = job.file_sink().write(con, columns, written, batch)
-            yield Output("files", json.dumps([count, files]))
+            count, files = job.file_sink(fragment.sink).write(con, columns, written, batch)
+            yield Output("files", json.dumps([count, files]), fragment.sink)
             return
         for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
             if sink.kind == "blackhole":
-                yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)))
+                yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)), fragment.sink)
                 continue
             warehouse = Warehouse(job.warehouse)
-            directory = job.sink_paths(warehouse).data(0)
+            directory = job.sink_paths(warehouse, fragment.sink).data(0)
             segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
             if segment is not None:
-                yield Output("segment", json.dumps(segment.to_list()))
+                yield Output("segment", json.dumps(segment.to_list()), fragment.sink)
 
 
 def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write:
@@ -208,9 +217,9 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
 
 def stored(fragment: Fragment, job: Job) -> Fragment:
     """Return the fragment with its rows in the form in which the sink stores them."""
-    columns = [Column(name, type) for name, type in job.plan.sink.columns]
+    columns = [Column(name, type) for name, type in job.plan.sinks[fragment.sink].columns]
     parts = tuple((name, encoded(columns, f"({sql})")) for name, sql in fragment.parts)
-    return Fragment(fragment.rows, parts, fragment.exchange)
+    return replace(fragment, parts=parts)
 
 
 @contextmanager

@@ -50,21 +50,20 @@ class Job:
         paths = warehouse.job(self.name).operator(at.name)
         return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention_ms)
 
-    def sink_paths(self, warehouse: Warehouse) -> BucketedPaths:
-        """Return where the job's results go: into its table, or, for a sink outside the warehouse, past the job's folder."""
-        sink = self.plan.sink
-        if sink.kind == "table":
-            return warehouse.table(sink.table.name).job(self.name)
-        return BucketedPaths(self.output)
+    def sink_paths(self, warehouse: Warehouse, sink: int) -> BucketedPaths:
+        """Return where the results for a sink go: into its table, or past the job's folder on their way outside."""
+        table = self.plan.sinks[sink]
+        if table.kind == "table":
+            return warehouse.table(table.table.name).job(self.name)
+        return BucketedPaths(self.output(sink))
 
-    def file_sink(self) -> FileSink:
+    def file_sink(self, sink: int) -> FileSink:
         """Return the folder that the job writes into."""
-        return FileSink.of(self.plan.sink.table, self.project, f"{self.warehouse}\n{self.name.lower()}")
+        return FileSink.of(self.plan.sinks[sink].table, self.project, f"{self.warehouse}\n{self.name.lower()}")
 
-    @property
-    def output(self) -> str:
-        """The job's own folder for results on their way out of the warehouse."""
-        return f"{Warehouse(self.warehouse).job(self.name).root}/output"
+    def output(self, sink: int) -> str:
+        """Return the job's own folder for results on their way out of the warehouse."""
+        return f"{Warehouse(self.warehouse).job(self.name).root}/output/{sink}"
 
 
 # Registers user functions in a connection.

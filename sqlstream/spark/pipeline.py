@@ -25,22 +25,21 @@ def build(spark: SparkSession, job: Job, descriptors: str, partitions: int) -> D
         .json(descriptors)
         .repartition(partitions, "slot")
     )
-    arriving: dict[int | None, list[DataFrame]] = {}
+    scans = []
     for number, scan in enumerate(job.plan.scans):
         work = source.filter(F.col("scan") == number)
-        exchange = scan.fragment.exchange
-        if exchange is None:
-            arriving.setdefault(None, []).append(work.mapInArrow(ScanTask(job, number), OUTPUT_SCHEMA))
+        if not job.plan.stages:
+            scans.append(work.mapInArrow(ScanTask(job, number), OUTPUT_SCHEMA))
             continue
         frames = work.mapInArrow(ScanTask(job, number), SCAN_SCHEMA)
+        if scan.watermark is not None:
+            frames = frames.withWatermark("event_time", "0 seconds")
         # The watermark column must not reach the operator: Spark would drop frames by it.
-        frames = frames.withWatermark("event_time", "0 seconds").select(*_FRAME)
-        arriving.setdefault(exchange.stage, []).append(frames)
-    for number, stage in enumerate(job.plan.stages):
-        frames = reduce(DataFrame.union, arriving.pop(number))
-        exchange = stage.fragment.exchange
-        after = frames.groupBy("bucket").transformWithStateInPandas(
-            Processor(job, number), FRAME_SCHEMA if exchange else OUTPUT_SCHEMA, "Append", "EventTime"
-        )
-        arriving.setdefault(exchange.stage if exchange else None, []).append(after)
-    return reduce(DataFrame.union, arriving[None])
+        scans.append(frames.select(*_FRAME))
+    # Each level is read by the next one alone: Spark would compute again what two of them read.
+    rows = reduce(DataFrame.union, scans)
+    for level in range(len(job.plan.levels)):
+        schema = OUTPUT_SCHEMA if level == len(job.plan.levels) - 1 else FRAME_SCHEMA
+        processor = Processor(job, level)
+        rows = rows.groupBy("bucket").transformWithStateInPandas(processor, schema, "Append", "EventTime")
+    return rows

@@ -139,7 +139,7 @@ class JobRun(threading.Thread):
         rows = frame.collect()
         offsets = json.loads(self.fs.read_text(f"{self.paths.checkpoint}/offsets/{batch}").splitlines()[1])
         watermark = from_spark_millis(offsets["batchWatermarkMs"])
-        outputs = [Output(r.kind, r.body) for r in rows]
+        outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.commit(batch, outputs, watermark, offsets["batchTimestampMs"], _now())
 
     def _drive(self) -> str:
@@ -223,8 +223,9 @@ class JobRun(threading.Thread):
         newest = totals.version - 1
         oldest = self.commits.log.oldest_retained(newest, now, self.job.retention_ms)
         sweep(self.fs, self.paths, oldest, newest, now)
-        if self.job.plan.sink.kind == "table":
-            sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse), newest, now)
+        for sink, plan in enumerate(self.job.plan.sinks):
+            if plan.kind == "table":
+                sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse, sink), newest, now)
         self.feed.fold(totals.sequence)
         self._write_status()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -24,10 +24,10 @@ from sqlstream.spark.carried_errors import carry
 
 FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
 SCAN_SCHEMA = FRAME_SCHEMA + ", event_time TIMESTAMP"
-OUTPUT_SCHEMA = "kind STRING, body STRING"
+OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"
 _ARROW_FRAME = pa.schema([("bucket", pa.int32()), ("port", pa.int32()), ("time", pa.int64()), ("payload", pa.binary())])
 _ARROW_SCAN = _ARROW_FRAME.append(pa.field("event_time", pa.timestamp("us", tz="UTC")))
-_ARROW_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.string())])
+_ARROW_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.string()), ("sink", pa.int32())])
 
 
 def batch_id() -> int:
@@ -49,71 +49,90 @@ class ScanTask:
         rows = [(r["slot"], r["scan"], r["body"]) for b in batches for r in b.to_pylist()]
         if not rows:
             return
+        stateful = bool(self.job.plan.stages)
         try:
             for watermark, output in stages.run_scan(self.job, self.scan, from_rows(rows), batch_id()):
-                if isinstance(output, Frame):
+                if stateful:
+                    frame = output if isinstance(output, Frame) else output.framed(self.job.labels[0], 0)
                     time = pa.array([to_spark_micros(watermark)], _ARROW_SCAN.field(4).type)
-                    yield pa.RecordBatch.from_arrays([*_frame_columns(output), time], schema=_ARROW_SCAN)
-                else:
+                    yield pa.RecordBatch.from_arrays([*_frame_columns(frame), time], schema=_ARROW_SCAN)
+                elif isinstance(output, Output):
                     yield _output_batch(output)
         except SqlStreamError as e:
             raise carry(e) from None
 
 
 class Processor(StatefulProcessor):
-    """Moves manifests in and out of Spark's state store and calls the operator, one bucket at a time."""
+    """Runs the operators of one level, a bucket at a time; moves their manifests in and out of Spark's state store.
 
-    def __init__(self, job: Job, stage: int):
-        self.job, self.stage = job, stage
+    Frames for later levels, and what is for the driver, pass.
+    """
+
+    def __init__(self, job: Job, level: int):
+        self.job, self.level = job, level
+        self.stages = job.plan.levels[level]
+        self.is_last = level == len(job.plan.levels) - 1
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
-        self.manifest = handle.getValueState("manifest", "json STRING")
+        self.manifests = handle.getValueState("manifests", "json STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+        arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
-        frames = _data_frames(rows, passing)
-        first = next(frames, None)
-        if first is not None:
-            yield from self._advance(key[0], chain([first], frames), timerValues)
+        for chunk in rows:
+            for row in chunk.itertuples(index=False):
+                frame = Frame(row.bucket, row.port, row.time, bytes(row.payload))
+                if not frame.is_control and frame.stage in self.stages:
+                    arrived.setdefault(frame.stage, []).append(frame)
+                else:
+                    passing.append(frame)
+        if arrived:
+            yield from self._advance(key[0], arrived, timerValues)
         if passing:
-            yield _rows([stages.passed(f, self.job.plan.stages[self.stage]) for f in passing])
+            yield self._rows(passing)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        yield from self._advance(key[0], [], timerValues)
+        yield from self._advance(key[0], {}, timerValues)
 
     def close(self) -> None:
         pass
 
-    def _advance(self, bucket: int, arrived: Iterable[Frame], times: Any) -> Iterator[pd.DataFrame]:
+    def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: Any) -> Iterator[pd.DataFrame]:
         clock = Clock(
             batch=batch_id(),
             watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
             time=times.getCurrentProcessingTimeInMs(),
         )
-        stored = self.manifest.get()
-        try:
-            advance = stages.Advance(self.job, self.stage, bucket, stored[0] if stored else None, clock)
-            for output in advance.run(arrived):
-                yield _rows([output])
-        except SqlStreamError as e:
-            raise carry(e) from None
-        self.manifest.update((advance.manifest,))
-        if advance.woken_at is not None and advance.woken_at != advance.wake_at:
-            self.handle.deleteTimer(timer_millis(advance.woken_at))
-        if advance.wake_at is not None and advance.wake_at != advance.woken_at:
-            self.handle.registerTimer(timer_millis(advance.wake_at))
+        stored = self.manifests.get()
+        known: dict[str, Any] = json.loads(stored[0]) if stored else {}
+        woken = {at for _, at in known.values() if at is not None}
+        for stage in self.stages:
+            manifest, due = known.get(str(stage), (None, None))
+            is_due = due is not None and clock.watermark is not None and due <= clock.watermark
+            if stage not in arrived and not is_due:
+                continue
+            try:
+                advance = stages.Advance(self.job, stage, bucket, manifest, clock)
+                for output in advance.run(arrived.get(stage, [])):
+                    yield self._rows([output])
+            except SqlStreamError as e:
+                raise carry(e) from None
+            known[str(stage)] = (advance.manifest, advance.wake_at)
+        self.manifests.update((json.dumps(known),))
+        wake = {at for _, at in known.values() if at is not None}
+        for at in {timer_millis(at) for at in woken} - {timer_millis(at) for at in wake}:
+            self.handle.deleteTimer(at)
+        for at in {timer_millis(at) for at in wake} - {timer_millis(at) for at in woken}:
+            self.handle.registerTimer(at)
 
-
-def _data_frames(chunks: Iterator[Any], passing: list[Frame]) -> Iterator[Frame]:
-    """Yield the frames with rows one by one, as Spark hands them over; put the others aside."""
-    for chunk in chunks:
-        for row in chunk.itertuples(index=False):
-            frame = Frame(row.bucket, row.port, row.time, bytes(row.payload))
-            if frame.is_control:
-                passing.append(frame)
-            else:
-                yield frame
+    def _rows(self, outputs: Sequence[Frame | Output]) -> pd.DataFrame:
+        """Return frames and outputs as pandas: all as what the next level, or the driver, takes."""
+        if self.is_last:
+            found = [asdict(Output.of(o) if isinstance(o, Frame) else o) for o in outputs]
+        else:
+            found = [asdict(o if isinstance(o, Frame) else o.framed(self.job.labels[0], 0)) for o in outputs]
+        return pd.DataFrame(found)
 
 
 def _frame_columns(frame: Frame) -> list[pa.Array]:
@@ -121,10 +140,5 @@ def _frame_columns(frame: Frame) -> list[pa.Array]:
     return [pa.array([v], f.type) for v, f in zip(values, _ARROW_FRAME, strict=True)]
 
 
-def _rows(outputs: Sequence[Frame | Output]) -> pd.DataFrame:
-    """Return frames, or what is for the driver, as pandas: one of the two, as the stage's schema says."""
-    return pd.DataFrame([asdict(output) for output in outputs])
-
-
 def _output_batch(output: Output) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"kind": [output.kind], "body": [output.body]}, schema=_ARROW_OUTPUT)
+    return pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)

@@ -183,8 +183,16 @@ class Explain:
 
     span: Span
     stage: str
-    statement: Insert | Select
+    statement: Insert | StatementSet | Select
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSet:
+    """`EXECUTE STATEMENT SET BEGIN insert; insert; END`: several INSERTs that run as one job."""
+
+    span: Span
+    inserts: tuple[Insert, ...]
 
 
 Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
-Statement: TypeAlias = Definition | SetOption | Reset | Insert | Select | Show | Describe | Explain
+Statement: TypeAlias = Definition | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TypeVar
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, Source
+from sqlstream.errors import ParseError, Source, Span, UnsupportedError
 from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import tokenize
 from sqlstream.sql.nodes import (
@@ -30,6 +31,7 @@ from sqlstream.sql.nodes import (
     SetOption,
     Show,
     Statement,
+    StatementSet,
     WatermarkDef,
 )
 from sqlstream.sql.reading import Failure
@@ -54,6 +56,7 @@ __all__ = [
     "SetOption",
     "Show",
     "Statement",
+    "StatementSet",
     "WatermarkDef",
     "parse_expression",
     "parse_script",
@@ -66,6 +69,8 @@ _QUERY_STARTS = {
     TokenType.VALUES,
 }
 _STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL")
+# How a statement set begins; END ends it.
+_SETS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("BEGIN", "STATEMENT", "SET"))
 _OPTION_KEY = re.compile(r"[\w.-]+")
 
 
@@ -75,16 +80,46 @@ def parse_script(source: Source) -> list[Statement]:
     Raises ParseError, or UnsupportedError for SQL that we do not run.
     """
     source = with_variables(source)
-    statements: list[Statement] = []
-    tokens: list[Token] = []
-    for token in [*tokenize(source, _DIALECT), None]:
-        if token and token.token_type != TokenType.SEMICOLON:
-            tokens.append(token)
-        elif tokens:
-            parser = _StatementParser(source, tokens)
-            statements.append(parser.run(parser.statement))
-            tokens = []
-    return statements
+    pieces: list[list[Token]] = [[]]
+    for token in tokenize(source, _DIALECT):
+        if token.token_type == TokenType.SEMICOLON:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    waiting = iter([piece for piece in pieces if piece])
+    return [_statement_set(source, piece, waiting) or _statement(source, piece) for piece in waiting]
+
+
+def _statement(source: Source, tokens: list[Token]) -> Statement:
+    parser = _StatementParser(source, tokens)
+    return parser.run(parser.statement)
+
+
+def _statement_set(source: Source, first: list[Token], rest: Iterator[list[Token]]) -> StatementSet | None:
+    """Return the statement set that begins with some tokens, taking the statements up to its END; None when none does."""
+    words = [token.text.upper() for token in first[:4] if token.token_type != TokenType.STRING]
+    head = next((h for h in _SETS if words[: len(h)] == list(h)), None)
+    if head is None:
+        return None
+    opening = Span(source, first[0].start, first[len(head) - 1].end + 1)
+    inserts: list[Insert] = []
+    pieces = chain([first[len(head) :]] if first[len(head) :] else [], rest)
+    for piece in pieces:
+        if piece[0].text.upper() == "END":
+            if len(piece) > 1:
+                raise ParseError('";" is missing after END', Span(source, piece[1].start, piece[1].end + 1))
+            if not inserts:
+                raise ParseError("a statement set without INSERT", opening)
+            return StatementSet(Span(source, first[0].start, piece[0].end + 1), tuple(inserts))
+        statement = _statement(source, piece)
+        if not isinstance(statement, Insert):
+            raise ParseError("a statement set holds INSERT statements only", statement.span)
+        if statement.appends:
+            raise UnsupportedError(
+                "INSERT .. VALUES in a statement set", statement.span, hint="Write it before the set."
+            )
+        inserts.append(statement)
+    raise ParseError("a statement set without END", opening, hint="Write END; after its last INSERT.")
 
 
 def parse_expression(source: Source) -> exp.Expression:

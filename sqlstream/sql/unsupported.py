@@ -25,8 +25,6 @@ STATEMENTS: dict[str, str | None] = {
     "TRUNCATE TABLE": "Run sqlstream with --fresh to start the job, and what it wrote, anew.",
     "CALL": None,
     "ANALYZE TABLE": None,
-    "EXECUTE STATEMENT SET": "Write the INSERT statements one after the other; they start together.",
-    "BEGIN STATEMENT SET": "Write the INSERT statements one after the other; they start together.",
     "EXECUTE INSERT": "Write INSERT INTO.",
     "EXECUTE PLAN": "Write the INSERT statement itself.",
     "INSERT OVERWRITE": "Write INSERT INTO, and run sqlstream with --fresh to start anew.",

@@ -24,6 +24,10 @@ LOST: Final = "LOST"
 Columns = tuple[tuple[str, str], ...]
 
 
+# The kind of sink that is a warehouse table.
+TABLE = "table"
+
+
 @dataclass(frozen=True, slots=True)
 class ScanRecord:
     """A table that a job reads, with the watermark that it declares."""
@@ -75,7 +79,11 @@ class JobRecord:
     partitions: int
     scans: tuple[ScanRecord, ...]
     operators: tuple[OperatorRecord, ...]
-    sink: SinkRecord
+    sinks: tuple[SinkRecord, ...]
+
+    def sink(self, table: str) -> SinkRecord | None:
+        """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
+        return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **_plain(self)}, indent=2)
@@ -91,7 +99,7 @@ class JobRecord:
         value["bucket_labels"] = tuple(value["bucket_labels"])
         value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
         value["operators"] = tuple(_operator(operator) for operator in value["operators"])
-        value["sink"] = SinkRecord(**{**value["sink"], "columns": _columns(value["sink"]["columns"])})
+        value["sinks"] = tuple(SinkRecord(**{**sink, "columns": _columns(sink["columns"])}) for sink in value["sinks"])
         return cls(**value)
 
 

@@ -12,15 +12,12 @@ import duckdb
 from sqlstream.errors import QueryError, Source, Span, missing
 from sqlstream.storage.duckdb_errors import translate
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import OperatorRecord
+from sqlstream.storage.jobs import TABLE, OperatorRecord
 from sqlstream.storage.segments import quote_name
 from sqlstream.storage.snapshot import JobHistory, Snapshot, VersionGone
 from sqlstream.storage.statement import Statement, TimeTravel, parse_statement
 from sqlstream.storage.system import SYSTEM_TABLES, create_system_table
 from sqlstream.storage.views import operator_view, table_view
-
-# The kind of sink that is a warehouse table.
-TABLE_SINK = "table"
 
 Pick = Callable[[JobHistory], Snapshot | None]
 
@@ -83,7 +80,7 @@ class Relations:
         for job, record in records:
             yield from (StateView(job, operator) for operator in record.operators)
         tables = {name.lower() for name in self._warehouse.tables()} | set(self._declared)
-        tables |= {record.sink.table.lower() for _, record in records if record.sink.kind == TABLE_SINK}
+        tables |= {sink.table.lower() for _, record in records for sink in record.sinks if sink.kind == TABLE}
         yield from filter(None, (self._table(name) for name in sorted(tables)))
         yield from (SystemTable(name) for name in SYSTEM_TABLES)
 
@@ -105,9 +102,9 @@ class Relations:
         # Before anything is written a table is there too, and empty.
         names = self._warehouse.writers(name) or list(self._jobs)
         jobs = [self._jobs[job] for job in names if job in self._jobs]
-        writers = [job for job in jobs if job.record and _writes(job, name)]
-        if writers and writers[0].record:
-            return WarehouseTable(writers[0].record.sink.table, tuple(writers))
+        writers = [(job, sink) for job in jobs if job.record and (sink := job.record.sink(name))]
+        if writers:
+            return WarehouseTable(writers[0][1].table, tuple(job for job, _ in writers))
         return self._declared.get(name)
 
     def create(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> str:
@@ -192,11 +189,6 @@ class Relations:
             if found[job.name] is None and not began_later:
                 raise _no_version(travel, job, asked, job.oldest)
         return found
-
-
-def _writes(job: JobHistory, table: str) -> bool:
-    sink = job.record.sink if job.record else None
-    return sink is not None and sink.kind == TABLE_SINK and sink.table.lower() == table
 
 
 def _path(relation: Relation) -> tuple[str, ...]:

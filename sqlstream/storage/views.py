@@ -39,7 +39,9 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
     selects = []
     for record, snapshot in versions:
         paths = warehouse.table(table).job(record.job)
-        columns = tuple(Column(name, type) for name, type in record.sink.columns)
+        sink = record.sink(table)
+        assert sink is not None
+        columns = tuple(Column(name, type) for name, type in sink.columns)
         visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
         parts: list[VisibleSegments | None] = [*visible.values()] or [None]
         selects += [_rows(warehouse.fs, paths, TableDeclaration(table, columns), p, snapshot) for p in parts]

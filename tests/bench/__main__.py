@@ -1,7 +1,9 @@
 """Measure sqlstream, plain Spark Structured Streaming and DuckDB on the same data, one after the other (`make bench`).
 
-Work: a filter with a projection, and tumbling windows of 10 s with few and with many keys, from Parquet files to Parquet
-files; all systems must give the same result. Spark and sqlstream read the same files in the same batches: one file per core.
+Work: a filter with a projection, windows of all kinds with few and with many keys, the highest rows of windows, and windows
+over windows (`work.WORKS`), from Parquet files to Parquet files; all systems must give the same result. Spark and sqlstream
+read the same files in the same batches: one file per core. With `--rows` from 6,000,000 on, a million sessions are open at a
+time in the work of many sessions; with less, it and other works have fewer keys (see `data`).
 
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
@@ -28,18 +30,19 @@ import click
 from rich.console import Console
 
 from tests.bench import latency, report, throughput
-from tests.bench.commands import query_seconds, start_to_first_result
+from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
 from tests.bench.memory import run_measured
-from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE
+from tests.bench.plain_spark import HEAP_STORE, STORES
 from tests.bench.report import Figures, Results
 from tests.bench.throughput import DUCKDB, SQLSTREAM
-from tests.bench.work import WORKS, Work
+from tests.bench.work import WORKS, Work, work_named, works_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), LATENCIES, COMMANDS]
 
 console = Console(highlight=False)
 
@@ -49,7 +52,9 @@ console = Console(highlight=False)
 @click.option("--batches", default=20, show_default=True, help="Micro-batches that they come in.")
 @click.option("--repeat", default=1, show_default=True, help="Runs of each; the median counts.")
 @click.option(
-    "--only", multiple=True, help="What to measure: " + ", ".join([*(w.name for w in WORKS), LATENCIES, COMMANDS])
+    "--only",
+    multiple=True,
+    help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work: hopping_few, ..",
 )
 @click.option(
     "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
@@ -59,19 +64,21 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
     """Run the benchmark and write its results."""
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
+    for name in only:
+        if name not in KNOWN and not works_of((name,)):
+            raise click.UsageError(f'there is no work "{name}": {", ".join([*KNOWN, *(w.name for w in WORKS)])}')
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve())
     try:
-        for work in WORKS:
-            if not only or work.name in only:
-                bench.throughput(work)
+        for work in works_of(only) if only else WORKS:
+            bench.throughput(work)
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
             bench.commands()
     finally:
-        # What was measured before something failed is worth keeping: a run takes a quarter of an hour.
+        # What was measured before something failed is worth keeping: a run takes long.
         report.write(results, output)
     shutil.rmtree(bench.runs)
     console.print(report.table(results))
@@ -90,8 +97,8 @@ class _Bench:
     def throughput(self, work: Work) -> None:
         """Run every system on one work, in turns."""
         batches = self.results.batches
-        source = dataset(self.data, self.results.rows, work.keys, batches * self.cores)
-        stores = (HEAP_STORE, ROCKSDB_STORE) if work.windowed else (HEAP_STORE,)
+        source = dataset(self.data, self.results.rows, work.keys, batches * self.cores, work.seconds)
+        stores = STORES if work.windowed else (HEAP_STORE,)
         found: dict[str, list[Figures]] = {}
         for number in range(self.results.repeat):
             for system in (SQLSTREAM, *stores, DUCKDB):
@@ -102,6 +109,7 @@ class _Bench:
                     data=str(source.folder),
                     rows=source.rows,
                     files=source.files,
+                    closed_until=source.closed_until,
                     batches=batches,
                     warm_up=max(2, batches // 4),
                     cores=self.cores,
@@ -114,7 +122,10 @@ class _Bench:
                 shutil.rmtree(folder)
         summaries = {tuple(f.summary) for figures in found.values() for f in figures}
         if len(summaries) > 1:
-            raise RuntimeError(f"the systems do not agree on {work.name}: {summaries}")
+            answers = {system: figures[0].summary for system, figures in found.items()}
+            raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
+        if (0, 0) in summaries:
+            raise RuntimeError(f"no window of {work.name} has closed: take more rows")
         for system, figures in found.items():
             self.results.works.setdefault(work.name, {})[system] = sorted(figures, key=lambda f: f.rows_per_second)[
                 len(figures) // 2
@@ -122,7 +133,7 @@ class _Bench:
 
     def latencies(self) -> None:
         """Measure the smallest batch of sqlstream and of both stores."""
-        for system in (SQLSTREAM, HEAP_STORE, ROCKSDB_STORE):
+        for system in (SQLSTREAM, *STORES):
             folder = self._small(system)
             task = latency.Task(system, SMALL_FILES, SMALL_WARM_UP, self.cores, str(folder))
             output, _ = self._measured("latency", asdict(task))
@@ -133,9 +144,10 @@ class _Bench:
         """Time the command line; the state is that of the smallest batches."""
         small = self._small(SQLSTREAM)
         self.results.commands["query"] = query_seconds(small / "warehouse", small / "project")
-        few = WORKS[1]
-        source = dataset(self.data, self.results.rows, few.keys, self.results.batches * self.cores)
+        few = work_named("tumbling_few")
+        source = dataset(self.data, self.results.rows, few.keys, self.results.batches * self.cores, few.seconds)
         self.results.commands["start"] = start_to_first_result(source, self.runs / "starts", self.log)
+        self.results.commands["explain"] = explain_seconds(source, self.runs / "starts" / "project")
 
     def _small(self, system: str) -> Path:
         return self.runs / f"small-{system.replace(' ', '_')}"

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: start to first result, and a query on small state, Python's start included."""
+"""The command line as a person meets it: start to first result, a query on small state, EXPLAIN, Python's start included."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from tests.bench.work import source_table
 RUNS = 5
 ARCHIVE_SECONDS = 180.0
 SQLSTREAM = str(Path(sys.executable).with_name("sqlstream"))
+SMALL = (
+    "SELECT auction % 10 AS k, window_end, count(*) AS n FROM TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND) "
+    "GROUP BY auction % 10, window_start, window_end"
+)
 QUERY = f"SELECT * FROM state.{JOB}.window_aggregate_1 ORDER BY auction"
 
 
@@ -26,11 +30,7 @@ def start_to_first_result(data: Dataset, folder: Path, log: Path) -> float:
     The run before the measured ones makes the archive of Java classes, if there is none; it is waited for.
     """
     (folder / "project").mkdir(parents=True)
-    first = sorted(data.folder.iterdir())[0]
-    script = source_table(str(first), 1) + (
-        "SELECT auction % 10 AS k, window_end, count(*) AS n FROM TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND) "
-        "GROUP BY auction % 10, window_start, window_end"
-    )
+    script = source_table(str(sorted(data.folder.iterdir())[0]), 1) + SMALL
     _first_row(script, folder, log)
     _await_archive()
     return statistics.median(_first_row(script, folder, log) for _ in range(RUNS))
@@ -67,11 +67,19 @@ def _await_archive() -> None:
 
 def query_seconds(warehouse: Path, project: Path) -> float:
     """Return the median seconds of `sqlstream query` on the state that the job of `latency` left."""
-    command = [SQLSTREAM, "query", QUERY, "--warehouse", str(warehouse), "--project", str(project)]
+    return _seconds("query", QUERY, "--warehouse", str(warehouse), "--project", str(project))
+
+
+def explain_seconds(data: Dataset, project: Path) -> float:
+    """Return the median seconds of `sqlstream explain` of a small windowed job."""
+    return _seconds("explain", "-e", source_table(str(data.folder), 1) + SMALL, "--project", str(project))
+
+
+def _seconds(*arguments: str) -> float:
     seconds = []
     for _ in range(RUNS + 1):
         begun = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([SQLSTREAM, *arguments], check=True, capture_output=True)
         seconds.append(time.perf_counter() - begun)
     # The first one may read the program from a cold disk.
     return statistics.median(seconds[1:])

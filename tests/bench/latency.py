@@ -22,7 +22,7 @@ from tests.bench.commits import commit_times
 from tests.bench.data import small_files
 from tests.bench.work import sqlstream_script, work_named
 
-WORK = "many_keys"
+WORK = "tumbling_many"
 JOB = "small"
 DEADLINE_SECONDS = 60.0
 

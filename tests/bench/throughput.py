@@ -1,6 +1,6 @@
 """One run of one system over one data set. `__main__` starts each in a process of its own, so that its memory can be told.
 
-python -m tests.bench.throughput '{"system": "sqlstream", "work": "many_keys", ...}'  prints a Run as JSON
+python -m tests.bench.throughput '{"system": "sqlstream", "work": "tumbling_many", ...}'  prints a Run as JSON
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import duckdb
 
 from tests.bench import plain_spark
 from tests.bench.commits import batch_seconds
-from tests.bench.data import Dataset
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
 
 SQLSTREAM, DUCKDB = "sqlstream", "DuckDB batch"
@@ -35,6 +34,7 @@ class Task:
     data: str
     rows: int
     files: int
+    closed_until: int
     batches: int
     warm_up: int
     cores: int
@@ -85,7 +85,7 @@ def _sqlstream(task: Task, work: Work) -> Run:
         job = session.sql(sqlstream_script(work, task.data, task.files_per_batch))
         assert job is not None
         job.wait()
-        summary = session.query(_summary(work, task, OUTPUT)).fetchall()[0]
+        summary = session.query(work.summary(OUTPUT, task.closed_until)).fetchall()[0]
     return _warm(task, warehouse / "jobs" / OUTPUT / "checkpoint", begun, list(summary))
 
 
@@ -99,7 +99,7 @@ def _spark(task: Task, work: Work) -> Run:
     whole_ended = time.time()
     with duckdb.connect() as con:
         rows = f"read_parquet('{folder}/{OUTPUT}/*.parquet')"
-        [summary] = con.execute(_summary(work, task, rows)).fetchall()
+        [summary] = con.execute(work.summary(rows, task.closed_until)).fetchall()
     run = _warm(task, folder / "checkpoint", begun, list(summary))
     return Run(run.rows_per_second, run.batch_ms, whole_ended - begun, run.summary)
 
@@ -115,14 +115,9 @@ def _duckdb(task: Task, work: Work) -> Run:
             start = time.perf_counter()
             con.execute(f"COPY ({duckdb_query(work, task.data)}) TO '{target}' (FORMAT parquet, COMPRESSION lz4)")
             seconds.append(time.perf_counter() - start)
-        [summary] = con.execute(_summary(work, task, f"read_parquet('{target}')")).fetchall()
+        [summary] = con.execute(work.summary(f"read_parquet('{target}')", task.closed_until)).fetchall()
     median = statistics.median(seconds)
     return Run(task.rows / median, median * 1000, time.time() - begun, list(summary))
-
-
-def _summary(work: Work, task: Task, rows: str) -> str:
-    closed = Dataset(Path(task.data), task.rows, work.keys, task.files).closed_until
-    return work.summary.format(rows=rows, closed_until=closed)
 
 
 def main(arguments: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ def scan(stream: Stream, **options: str) -> ScanStage:
     """The scan of `mid`, bounded unless options say otherwise."""
     [found] = stream.runs["out"].job.plan.scans
     table = Table(found.table.name, found.table.columns, options=options)
-    return ScanStage(found.name, table, found.columns, None, None, found.fragment)
+    return ScanStage(found.name, table, found.columns, None, None, found.fragments)
 
 
 def open_feed(stream: Stream, folder: Path, *, finish: bool = True, **options: str) -> Feed:

@@ -39,7 +39,7 @@ def planned(query: str) -> PlannedJob:
 
 
 def plan(query: str) -> Node:
-    return planned(query).logical.input
+    return planned(query).logical[0].input
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_rows_of_a_window_aggregate_are_never_late() -> None:
 def test_rules_leave_alone_what_they_do_not_apply_to() -> None:
     job = planned(f"SELECT k + 1, COUNT(*) FROM {WINDOWS} WHERE k > 1 GROUP BY k, window_start, window_end")
     for rule in RULES:
-        assert all(rule(node) is node for node in walk(job.logical))
-    assert optimize(job.logical) == (job.logical, ())
+        assert all(rule(node) is node for node in walk(job.logical[0]))
+    assert optimize(job.logical[0]) == (job.logical[0], ())
 
 
 def test_filters_merge_and_stay_volatile() -> None:
     job = planned("SELECT k FROM (SELECT * FROM a WHERE random() < 0.5) AS x WHERE k > 1")
     assert job.rules == ("drop_identity_projections", "merge_filters")
-    [filter] = [node for node in walk(job.optimized) if isinstance(node, Filter)]
+    [filter] = [node for node in walk(job.optimized[0]) if isinstance(node, Filter)]
     assert filter.predicate.volatile
     assert '("k" > 1)' in filter.predicate.sql
     assert "< 0.5" in filter.predicate.sql
@@ -119,7 +119,7 @@ def test_filters_merge_and_stay_volatile() -> None:
 def test_the_order_of_merged_conditions_is_kept() -> None:
     # The outer condition may fail where the inner one does not hold.
     job = planned("SELECT * FROM (SELECT * FROM (SELECT * FROM a WHERE k <> 0) AS x WHERE 10 / k > 1) AS y WHERE k < 5")
-    [text] = [line.strip() for line in logical_text(job.optimized, schemas=False).splitlines() if "Filter" in line]
+    [text] = [line.strip() for line in logical_text(job.optimized[0], schemas=False).splitlines() if "Filter" in line]
     assert text == 'Filter (("k" <> 0) AND (10 / "k" > 1)) AND ("k" < 5)'
 
 
@@ -133,14 +133,14 @@ def test_an_identity_projection_goes_a_renaming_one_stays() -> None:
 def test_unions_of_unions_become_one() -> None:
     job = planned("SELECT k FROM (SELECT k FROM a UNION ALL SELECT k FROM b) AS x UNION ALL SELECT k FROM a")
     assert "flatten_unions" in job.rules
-    assert "Union of 3" in logical_text(job.optimized)
-    assert "Union of 2" in logical_text(job.logical)
+    assert "Union of 3" in logical_text(job.optimized[0])
+    assert "Union of 2" in logical_text(job.logical[0])
 
 
 def test_unions_whose_columns_have_other_names_stay() -> None:
     job = planned("SELECT x AS k FROM (SELECT k AS x FROM a UNION ALL SELECT k FROM b) AS x UNION ALL SELECT k FROM a")
-    assert merge_filters(job.logical) is job.logical
-    assert "Union of 2" in logical_text(job.optimized)
+    assert merge_filters(job.logical[0]) is job.logical[0]
+    assert "Union of 2" in logical_text(job.optimized[0])
 
 
 def test_flattening_keeps_the_schema() -> None:
@@ -164,4 +164,4 @@ def test_the_plan_says_what_makes_a_job_another_one() -> None:
 
 
 def test_a_sink_is_the_root() -> None:
-    assert isinstance(planned("SELECT k FROM a").logical, Sink)
+    assert isinstance(planned("SELECT k FROM a").logical[0], Sink)

@@ -28,9 +28,9 @@ def test_totals_change_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(JobLog, "append", watched)
         store = Commits._store
 
-        def stored(self: Commits, batch: int, segments: list[object], time: int) -> None:
+        def stored(self: Commits, sink: int, batch: int, segments: list[object], time: int) -> None:
             look(self.totals)
-            store(self, batch, segments, time)  # type: ignore[arg-type]
+            store(self, sink, batch, segments, time)  # type: ignore[arg-type]
 
         monkeypatch.setattr(Commits, "_store", stored)
         stream.batch("t", [(3,)])

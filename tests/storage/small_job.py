@@ -61,7 +61,7 @@ class SmallJob:
             partitions=2,
             scans=(),
             operators=(operator,),
-            sink=SinkRecord("table", table, tuple((c.name, c.type) for c in RESULTS.columns)),
+            sinks=(SinkRecord("table", table, tuple((c.name, c.type) for c in RESULTS.columns)),),
         )
         write_record(self.warehouse.fs, self.paths, self.record)
         write_status(self.warehouse.fs, self.paths, Status("STOPPED", os.getpid(), "here", EPOCH, EPOCH + 5000))

@@ -47,7 +47,7 @@ RECORD = JobRecord(
     operators=(
         OperatorRecord("hot", "aggregate", ("k",), (TABLE,), "SELECT * FROM {partials}", (("k", "BIGINT"),), "windows"),
     ),
-    sink=SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),
+    sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
 )
 STATUS = Status(RUNNING, os.getpid(), socket.gethostname(), 1000, 2000)
 
