@@ -10,6 +10,8 @@ from sqlstream.errors import Span, missing
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
 VALUES = "values"
+# The option that says how long the rows of a table that is read may stay away before it no longer holds the watermark.
+IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from sqlstream.catalog import Column
+from sqlstream.catalog import IDLE_TIMEOUT, Column
 from sqlstream.compiler import PlannedJob
 from sqlstream.connectors.guarantees import guarantee
 from sqlstream.logical.explain import logical_text
@@ -63,7 +63,9 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines = [f'scan "{node.name}" of table {table.name} ({table.connector})']
             lines.append(f"  rows: {_columns(table.columns)} (append-only)")
             if node.watermark is not None:
-                lines.append(f"  time attribute: {node.time_column}, watermark {node.watermark}")
+                timeout = table.options.get(IDLE_TIMEOUT)
+                idle = f", idle after {timeout}" if timeout else ""
+                lines.append(f"  time attribute: {node.time_column}, watermark {node.watermark}{idle}")
             lines.append("  state: none")
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']

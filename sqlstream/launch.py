@@ -45,6 +45,7 @@ def worker_job(
         zone=options.text("table.local-time-zone"),
         retention_ms=options.milliseconds("sqlstream.state.retention"),
         fingerprint=planned.fingerprint,
+        idle_ms=options.milliseconds("table.exec.source.idle-timeout"),
         project=project,
     )
 
@@ -77,6 +78,7 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
                 view_sql=s.view_sql,
                 view_columns=s.view_columns,
                 bound=s.bound,
+                count_sql=s.count_sql,
             )
             for s in plan.stages
         ),

@@ -79,6 +79,12 @@ _ALL = (
         "finish: a bounded job closes its windows; wait: they stay open for the next run",
         _choice("finish", "wait"),
     ),
+    Option(
+        "table.exec.source.idle-timeout",
+        "0",
+        "a source without rows for so long does not hold the watermark; 0: it does for ever",
+        _duration,
+    ),
     Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
     Option(
         "sqlstream.state.retention", "1 h", "how long old versions can be queried (and at least 100 batches)", _duration

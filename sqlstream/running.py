@@ -8,22 +8,25 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from types import FrameType
 
-from rich.console import Console
+import duckdb
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from sqlstream.answering import Answer
 from sqlstream.compiler import Compiled, Explanation, PlannedJob, Question
 from sqlstream.errors import SqlStreamError
 from sqlstream.explaining import explained
-from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.runtime.commits import Totals
 from sqlstream.session import Job, Session
 from sqlstream.showing import write_table
+from sqlstream.waiting import Hint, Silence, dropped, watermark_text
 
 LOG_SECONDS = 1.0
 REFRESH_SECONDS = 0.1
@@ -43,6 +46,8 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debu
             unbounded.append(session.start(job, fresh=fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
+        for one in unbounded:
+            show.wait_for(one, partial(open_windows, session, one.name))
         _watch(unbounded, stopping, show, debug)
 
 
@@ -110,13 +115,21 @@ class Progress:
     def __init__(self, console: Console, live: Live | None):
         self.console, self.live = console, live
         self._shown: dict[str, tuple[int, int, float]] = {}
+        self._silences: dict[str, Silence] = {}
+
+    def wait_for(self, job: Job, count_windows: Callable[[], int]) -> None:
+        """Say why a job without an end is silent, when it is."""
+        self._silences[job.name] = Silence(count_windows)
 
     def update(self, jobs: Sequence[Job]) -> None:
         now = time.monotonic()
         if self.live is not None:
-            self.live.update(self._table(jobs, now))
+            self.live.update(self._display(jobs, now))
             return
         for job in jobs:
+            silence = self._silences.get(job.name)
+            if silence is not None and (hint := silence.news(job.progress, now, waits=job.is_waiting)):
+                self._hint(job, hint)
             totals = job.progress
             version, _, at = self._shown.get(job.name, (-1, 0, 0.0))
             if totals.version > version and now - at >= LOG_SECONDS:
@@ -137,6 +150,11 @@ class Progress:
             if late := sum(values["late_rows"] for values in totals.operators().values()):
                 text += f", {late:,} late rows dropped"
             self.console.print(text, highlight=False, soft_wrap=True)
+            if not totals.rows_out and (hint := dropped(totals, Totals())):
+                self._hint(job, hint)
+
+    def _hint(self, job: Job, hint: Hint) -> None:
+        self.console.print(f"hint: {job.name}: {hint.text}", highlight=False, soft_wrap=True, markup=False)
 
     def _rate(self, job: Job, now: float) -> float:
         _, rows, at = self._shown.get(job.name, (-1, 0, 0.0))
@@ -154,6 +172,14 @@ class Progress:
             f"{job.name}: batch {totals.version}, {totals.rows_in:,} rows in so far{speed}, {totals.rows_out:,} out, "
             f"watermark {watermark_text(totals.watermark)}{state}"
         )
+
+    def _display(self, jobs: Sequence[Job], now: float) -> RenderableType:
+        hints = []
+        for job in jobs:
+            silence = self._silences.get(job.name)
+            if silence is not None and (hint := silence.look(job.progress, now, waits=job.is_waiting)):
+                hints.append(Text(f"hint: {job.name}: {hint.text}"))
+        return Group(self._table(jobs, now), *hints)
 
     def _table(self, jobs: Sequence[Job], now: float) -> Table:
         table = Table(box=None, pad_edge=False)
@@ -202,13 +228,14 @@ class _Above(io.TextIOBase):
         return len(text)
 
 
-def watermark_text(watermark: int | None) -> str:
-    """Return a watermark (microseconds) as people read it."""
-    if watermark is None:
-        return "none yet"
-    if watermark >= END_OF_INPUT:
-        return "end of input"
-    return datetime.fromtimestamp(watermark / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def open_windows(session: Session, job: str) -> int:
+    """Return how many windows wait in a job, 0 where that cannot be told just now."""
+    name = job.replace("'", "''")
+    try:
+        [(count,)] = session.query(f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = '{name}'").fetchall()
+    except (SqlStreamError, duckdb.Error):
+        return 0
+    return int(count or 0)
 
 
 def size(count: int) -> str:

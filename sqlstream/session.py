@@ -61,6 +61,11 @@ class Job:
         return Totals() if self._run is None else self._run.totals
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the job has read all there is, and waits for more."""
+        return self._run is not None and bool(self._run.is_waiting)
+
+    @property
     def error(self) -> SqlStreamError | None:
         return None if self._run is None else self._run.error
 

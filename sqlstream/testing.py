@@ -39,6 +39,7 @@ from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.immediate import values_splits
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_millis, to_spark_micros
@@ -102,7 +103,7 @@ class Stream:
         job = worker_job(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
-        self.runs[planned.name.lower()] = run = LocalRun(job)
+        self.runs[planned.name.lower()] = run = LocalRun(job, self.now)
         if splits := values_splits(job):
             run.batch(splits, {}, self.now)
         self.pull()
@@ -125,9 +126,10 @@ class Stream:
         self.pull()
 
     def pull(self) -> None:
-        """Give the jobs that read tables of the warehouse what other jobs have written there."""
+        """Give the jobs that read tables of the warehouse what other jobs have written there, and let idle sources follow."""
         for run in self.runs.values():
             run.follow(self.now)
+            run.tick_idle(self.now)
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
@@ -146,16 +148,17 @@ class Stream:
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
 
     def advance(self, milliseconds: int) -> None:
-        """Move the processing time; windows over it close when their end has come."""
+        """Move the processing time: windows over it close when their end has come, and sources fall idle."""
         self.now += milliseconds
         for run in self.runs.values():
             run.ring(self.now)
+        self.pull()
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
         for name, run in self.runs.items():
             release(run.job)
-            self.runs[name] = LocalRun(run.job)
+            self.runs[name] = LocalRun(run.job, self.now)
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return what a job (or the only one) has emitted so far, in no particular order."""
@@ -241,7 +244,7 @@ class FedTables:
         table = self._compiler.catalog.relation(name)
         if isinstance(table, Table) and table.connector is None and name.lower() not in self._written:
             self._declared[name.lower()] = table
-            self._compiler.catalog.add(replace(table, options=self._options(table)))
+            self._compiler.catalog.add(replace(table, options={**table.options, **self._options(table)}))
 
     def _declare_again(self, name: str) -> None:
         """Make a table what its declaration says."""
@@ -252,10 +255,10 @@ class FedTables:
 class LocalRun:
     """One job: what Spark would keep between batches, and one batch after another."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job, now: int = 0):
         self.job = job
         self.printed: list[tuple[Any, ...]] = []
-        self.commits = Commits(job, self._print)
+        self.commits = Commits(job, self._print, began=now)
         self.paths = self.commits.paths
         self.batch_number = self.commits.totals.version + 1
         self.sequence = self.commits.totals.sequence
@@ -330,6 +333,11 @@ class LocalRun:
         if self.watermark > before:
             self._run("", now)
 
+    def tick_idle(self, now: int) -> None:
+        """Move the watermarks of idle sources as far as those of the others allow."""
+        if ticks := idle_ticks(self.commits.clocks(), now):
+            self.batch({}, ticks, now)
+
     def ring(self, now: int) -> None:
         """Run a micro-batch without rows if windows over processing time are to close."""
         clocks = [i for i, scan in enumerate(self.job.plan.scans) if scan.by_clock]
@@ -359,9 +367,7 @@ class LocalRun:
         self.batch_number += 1
 
     def _minimum(self) -> int:
-        scans = self.job.plan.scans
-        watched = [i for i, s in enumerate(scans) if s.watermark is not None and self.job.plan.stages]
-        return min((self.marks.get(i, 0) for i in watched), default=0)
+        return min((self.marks.get(i, 0) for i in self.job.plan.watched), default=0)
 
     def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame | Output]:
         by_bucket: dict[int, list[Frame]] = defaultdict(list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.connectors import nexmark
 from sqlstream.connectors.datagen import Generator
 from sqlstream.connectors.file_sink import check_path
@@ -27,6 +28,7 @@ _SOCKET: _Checks = {"connector": str, "hostname": str, "port": parse_count, "for
 def validate(table: Table) -> None:
     """Raise BindError or UnsupportedError unless the table's options fit its connector."""
     _validate_columns(table)
+    table = _waited_for(table)
     match table.connector:
         case None:
             if typed := nearest("connector", list(table.options)):
@@ -67,6 +69,14 @@ def validate(table: Table) -> None:
                 table.span,
                 hint=missing("connector", other or "", CONNECTORS),
             )
+
+
+def _waited_for(table: Table) -> Table:
+    """Check the option that all tables have which can be read; return the table without it."""
+    if IDLE_TIMEOUT not in table.options or table.connector not in (None, *SOURCES):
+        return table
+    _check(table, {IDLE_TIMEOUT: parse_duration}, {IDLE_TIMEOUT: table.options[IDLE_TIMEOUT]})
+    return replace(table, options={k: v for k, v in table.options.items() if k != IDLE_TIMEOUT})
 
 
 def _validate_columns(table: Table) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from sqlstream.catalog import VALUES
+from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical.nodes import (
     Expand,
     Filter,
@@ -49,7 +49,8 @@ def describe(node: Node) -> str:
             return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table
-            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()))
+            # How long a source may be silent can change while a job lives.
+            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if k != IDLE_TIMEOUT)
             mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
             mark = f" by clock {node.clock}" if node.clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]

@@ -135,6 +135,9 @@ class Sessions:
         known = f"({_sessions(relations[PARTIALS], keys)})"
         return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
 
+    def count(self, rows: str, keys: Sequence[str]) -> str:
+        return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({_begun(rows, keys)})"
+
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
         return earliest
 
@@ -145,15 +148,22 @@ def _bounds(keys: Sequence[str]) -> str:
 
 def _sessions(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the sessions that pieces make up: keys and bounds."""
-    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
-    order, named = f"{by}ORDER BY {START}, {END}", _bounds(keys)
-    before = f"max({END}) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    begins = f"CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins"
     # Equal pieces may be in another order here than above, so they are added up together: by RANGE, not ROWS.
-    numbered = f"sum(_begins) OVER ({order}) AS _number"
-    rows = f"SELECT {named}, {numbered} FROM (SELECT {named}, {begins} FROM {pieces})"
+    numbered = f"sum(_begins) OVER ({_in_order(keys)}) AS _number"
+    rows = f"SELECT {_bounds(keys)}, {numbered} FROM ({_begun(pieces, keys)})"
     bounds = f"min({START}) AS {START}, max({END}) AS {END}"
     return f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}"
+
+
+def _begun(pieces: str, keys: Sequence[str]) -> str:
+    """Return the SELECT of the keys and bounds of pieces, with 1 for each with which a session begins, else 0."""
+    before = f"max({END}) OVER ({_in_order(keys)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    return f"SELECT {_bounds(keys)}, CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins FROM {pieces}"
+
+
+def _in_order(keys: Sequence[str]) -> str:
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    return f"{by}ORDER BY {START}, {END}"
 
 
 def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:

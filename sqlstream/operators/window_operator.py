@@ -75,6 +75,10 @@ class WindowOperator(ABC):
         """Return the SELECT of the current result over the state tables, given as FROM-able SQL by name."""
         return self.result(self.windows.open(relations, self.key_names))
 
+    def count(self, partials: str) -> str:
+        """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""
+        return self.windows.count(partials, self.key_names)
+
     def step(
         self,
         con: duckdb.DuckDBPyConnection,

@@ -72,7 +72,7 @@ class Windowing(Protocol):
     `columns` are stored behind the keys, with the SQL that makes them from input rows; a fragment groups by `group_by` over
     `source`. `bounds` are the columns that tell windows apart once `due` or `open` has put rows into windows; `start` is the
     SQL of a window's start over them. The hash of `meeting` picks the bucket of rows without a key. Rows whose stored time is
-    beyond `reach` are not needed to close windows (None: all may be).
+    beyond `reach` are not needed to close windows (None: all may be). `count` selects how many open windows rows are in.
     """
 
     @property
@@ -118,6 +118,8 @@ class Windowing(Protocol):
     ) -> Admitted: ...
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations: ...
+
+    def count(self, rows: str, keys: Sequence[str]) -> str: ...
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None: ...
 
@@ -189,6 +191,9 @@ class Given:
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
         return relations
+
+    def count(self, rows: str, keys: Sequence[str]) -> str:
+        return f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})"
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
         return earliest
@@ -281,6 +286,10 @@ class Sliced:
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
         after = self.grid.first_end_sql(f"({WATERMARK} + 1)")
         return {table: self._windows(rows, after, None) for table, rows in relations.items()}
+
+    def count(self, rows: str, keys: Sequence[str]) -> str:
+        slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
+        return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys)[PARTIALS]}"
 
     def _windows(self, rows: str, from_end: int | str | None, to_end: str | None) -> str:
         """Return rows of slices as rows of the windows whose ends lie in a range."""

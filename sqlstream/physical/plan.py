@@ -55,7 +55,10 @@ class ScanStage:
 
 @dataclass(frozen=True, slots=True)
 class StatefulStage:
-    """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those."""
+    """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
+
+    `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    """
 
     name: str
     operator: Operator
@@ -64,6 +67,7 @@ class StatefulStage:
     key_columns: tuple[str, ...]
     view_sql: str
     view_columns: tuple[tuple[str, str], ...]
+    count_sql: str
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None
@@ -89,6 +93,11 @@ class PhysicalPlan:
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
     sinks: tuple[SinkPlan, ...]
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """The scans whose watermarks make that of the job; it has one if it keeps state."""
+        return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None and self.stages)
 
     def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
         """Yield the scans and stages whose rows go to a stage (None: to a sink), with the fragments that take them there."""

@@ -24,6 +24,7 @@ from sqlstream.logical.nodes import (
     schema,
 )
 from sqlstream.operators.step import Port
+from sqlstream.operators.windowing import PARTIALS
 from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.physical.windows import (
     at_their_time,
@@ -239,6 +240,7 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
+            count_sql=operator.count("{" + PARTIALS + "}"),
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=nodes.time_attribute(node),

@@ -20,10 +20,11 @@ from sqlstream.catalog import Column
 from sqlstream.connectors.python import write_batch
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.execute import newest
+from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
 from sqlstream.runtime.stages import ROWS, Output, decoded
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.joblog import JobLog, LogEntry, holders
 from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.manifests import TableDeclaration, newest_manifest
 from sqlstream.storage.segments import Segment, quote_text
@@ -42,12 +43,12 @@ class Totals:
     rows_in: int = 0
     rows_out: int = 0
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    buckets: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    buckets: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     # The last descriptor that was read, and whether it was the last of all.
     sequence: int = -1
     ended: bool = False
 
-    def add(self, message: dict[str, Any], time: int) -> None:
+    def add(self, message: dict[str, Any], now: int) -> None:
         """Add what a task measured: a scan's rows and times, or the state of an operator's bucket."""
         if "operator" in message:
             name, bucket = message.pop("operator"), str(message.pop("bucket"))
@@ -60,45 +61,57 @@ class Totals:
         for key in ("max_event_time", "watermark"):
             source[key] = newest(source[key], message[key])
         if message["rows"]:
-            source["last_row_at"] = time
+            source["last_row_at"] = now
         source["sequence"] = max(source["sequence"], message["sequence"])
         source["last"] = source["last"] or message["last"]
         self.sequence = max(self.sequence, message["sequence"])
         self.ended = self.ended or message["last"]
 
-    def find_minimum(self, watched: set[str]) -> None:
-        """Mark the sources that hold the watermark: with several, the one that is furthest behind."""
-        marks = {name: source["watermark"] for name, source in self.sources.items() if name in watched}
-        lowest = None if None in marks.values() else min(marks.values(), default=None)
+    def find_minimum(self, now: int) -> None:
+        """Mark the sources that hold the watermark, and since when."""
+        marks = {name: s["watermark"] for name, s in self.sources.items() if s["idle_timeout"] is not None}
+        found = holders(marks, {name for name, s in self.sources.items() if s["idle_since"] is not None})
         for name, source in self.sources.items():
-            source["holds_minimum"] = name in marks and marks[name] == lowest
+            source["holds_minimum"] = name in found
+            source["holding_since"] = (source.get("holding_since") or now) if name in found else None
 
     @property
     def wake_at(self) -> int | None:
         """The event time at which the next window closes."""
-        times = [values.get("wake_at") for buckets in self.buckets.values() for values in buckets.values()]
-        return min((t for t in times if t is not None), default=None)
+        return _earliest(values.get("wake_at") for buckets in self.buckets.values() for values in buckets.values())
 
     def operators(self) -> dict[str, dict[str, Any]]:
-        """Sum the operators' numbers over their buckets."""
+        """Sum the operators' numbers over their buckets; of the times at which windows end, the first."""
         sums: dict[str, dict[str, Any]] = {}
         for name, buckets in self.buckets.items():
             keys = {key for values in buckets.values() for key in values} - {"wake_at"}
             sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
+            sums[name]["wake_at"] = _earliest(values.get("wake_at") for values in buckets.values())
             sums[name]["buckets"] = buckets
         return sums
 
 
-class Commits:
-    """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart."""
+def _earliest(times: Iterable[int | None]) -> int | None:
+    return min((t for t in times if t is not None), default=None)
 
-    def __init__(self, job: Job, emit: Emit | None = None):
+
+class Commits:
+    """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
+
+    `began` is when the job started or went on, in milliseconds.
+    """
+
+    def __init__(self, job: Job, emit: Emit | None = None, *, began: int = 0):
         self.job = job
         self.emit = emit
+        self.began = began
+        self.timeouts = idle_timeouts(job.plan, job.idle_ms)
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
         self.totals = self._restore()
+        for i, timeout in self.timeouts.items():
+            self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
         for sink, plan in enumerate(job.plan.sinks):
             if plan.kind == "filesystem":
                 job.file_sink(sink).recover(self.warehouse.fs, job.output(sink))
@@ -117,16 +130,23 @@ class Commits:
                 self._manifests[sink] = manifest.to_json()
         totals.version, totals.watermark = version, entry.watermark
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
-        totals.sources |= {name: dict(values) for name, values in entry.sources.items()}
+        totals.sources |= {name: {**_nothing_seen(), **values} for name, values in entry.sources.items()}
         totals.buckets = {name: dict(values["buckets"]) for name, values in entry.operators.items()}
         totals.sequence = max((s["sequence"] for s in totals.sources.values()), default=-1)
         totals.ended = any(s["last"] for s in totals.sources.values())
         return totals
 
-    def commit(self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int) -> None:
-        """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with."""
+    def clocks(self) -> dict[int, ScanClock]:
+        """Return how far the scans are that have a part in the watermark, and since when they are silent."""
+        return scan_clocks(self.job.plan, self.timeouts, self.totals.sources, self.began)
+
+    def commit(
+        self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int, now: int | None = None
+    ) -> None:
+        """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with; `now` is when it is done."""
         if batch <= self.totals.version:
             return
+        now = time if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = deepcopy(self.totals)
         sinks = range(len(self.job.plan.sinks))
@@ -143,7 +163,7 @@ class Commits:
                 case "discarded":
                     totals.rows_out += json.loads(output.body)
                 case "metrics":
-                    totals.add(json.loads(output.body), time)
+                    totals.add(json.loads(output.body), now)
         for sink, files in published.items():
             if files:
                 self.job.file_sink(sink).publish(self.warehouse.fs, self.job.output(sink), batch, files)
@@ -151,7 +171,7 @@ class Commits:
             self._store(sink, batch, added, time)
         totals.version, totals.watermark = batch, watermark
         totals.rows_out += sum(s.rows for added in segments.values() for s in added)
-        totals.find_minimum({s.name for s in self.job.plan.scans if s.watermark is not None})
+        self._find_idle(totals, now)
         self.log.append(
             LogEntry(
                 version=batch,
@@ -164,6 +184,12 @@ class Commits:
             )
         )
         self.totals = totals
+
+    def _find_idle(self, totals: Totals, now: int) -> None:
+        plan = self.job.plan
+        for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
+            totals.sources[plan.scans[i].name]["idle_since"] = clock.idle_since(now)
+        totals.find_minimum(now)
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: int) -> None:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
@@ -207,6 +233,9 @@ def _nothing_seen() -> dict[str, Any]:
         "max_event_time": None,
         "watermark": None,
         "holds_minimum": False,
+        "holding_since": None,
+        # Only where rows of the source move the watermark.
+        "idle_timeout": None,
         "idle_since": None,
         "last_row_at": None,
         "sequence": -1,

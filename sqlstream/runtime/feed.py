@@ -89,6 +89,9 @@ class Feed:
         # Where Spark looks for descriptors.
         self.directory = f"{directory}/next"
         self._reminders: dict[int, int] = {}
+        # The last descriptor with splits of each scan, and how far ticks have moved it.
+        self._given: dict[int, int] = {}
+        self.ticked: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
         # The time (ms) of the last batch: the clock does not go back.
@@ -143,6 +146,7 @@ class Feed:
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             _add(positions, work)
+            self._given |= {w.scan: sequence for w in work if w.split is not None}
             self.sequence = max(self.sequence, sequence)
         return positions
 
@@ -152,10 +156,16 @@ class Feed:
     def _path(self, sequence: int) -> str:
         return f"{self.directory}/{sequence:010d}.json"
 
-    def compose(self, wake_at: int | None = None) -> Descriptor | None:
+    def under_way(self, done: int) -> set[int]:
+        """Return the scans with input that waits, or that was given to batches after the descriptor `done`."""
+        now = time.monotonic()
+        return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
+
+    def compose(self, wake_at: int | None = None, idle: Mapping[int, int] | None = None) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
-        Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some.
+        Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some. `idle` are
+        ticks of idle scans, and worth a batch.
         """
         if self.ended:
             return None
@@ -166,10 +176,10 @@ class Feed:
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
-        if not splits and not ending and not last and not rings:
+        if not splits and not ending and not last and not rings and not idle:
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **dict.fromkeys(self._by_clock, clock * 1000)}
+        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
         if last and not splits and not ticks:
@@ -195,6 +205,8 @@ class Feed:
         """Hand a batch to Spark."""
         self._put(descriptor.sequence, to_lines(descriptor, self._slots))
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
+        self.ticked |= descriptor.ticks
+        self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
 
     def _put(self, sequence: int, text: str) -> None:
         with self._fs.create(self._path(sequence)) as file:

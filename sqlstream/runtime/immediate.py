@@ -77,6 +77,10 @@ class ImmediateRun:
     def request_stop(self) -> None:
         """It has ended already."""
 
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
     def take_warnings(self) -> list[str]:
         return []
 

@@ -151,6 +151,7 @@ class Advance:
             "state_bytes": state.bytes,
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
             "late_rows": state.counters.get("late_rows", 0),
+            "missed_windows": state.counters.get("missed_windows", 0),
             "wake_at": state.wake_at,
         }
 

@@ -26,7 +26,8 @@ CHUNK = 64 << 20
 class Job:
     """A job as its workers know it: the plan, where its state is, and how much memory a worker may use.
 
-    `labels` are the buckets' labels in frames; `retention_ms` is how long old versions stay readable.
+    `labels` are the buckets' labels in frames; `retention_ms` is how long old versions stay readable; `idle_ms` is how long a
+    source may be silent before it no longer holds the watermark, unless its table says (0: for ever).
     """
 
     name: str
@@ -40,6 +41,7 @@ class Job:
     fingerprint: str
     # Where relative paths start.
     project: str = ""
+    idle_ms: int = 0
 
     def open_bucket(self, stage: int, bucket: int, manifest: str | None) -> Bucket:
         """Open a stage's state for one bucket, as its manifest describes it."""

@@ -9,14 +9,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Emit, Totals
+from sqlstream.runtime.execute import newest
 from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis
 from sqlstream.runtime.worker import Job
@@ -50,13 +52,13 @@ class JobRun(threading.Thread):
     def __init__(self, spark: SparkSession, job: Job, settings: Settings, emit: Emit | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.spark, self.job, self.settings = spark, job, settings
-        self.commits = Commits(job, emit)
+        self.started_at = _now()
+        self.commits = Commits(job, emit, began=self.started_at)
         self.paths = self.commits.paths
         self.fs = self.commits.warehouse.fs
         self.state = "RUNNING"
         self.error: SqlStreamError | None = None
         self.cause: BaseException | None = None
-        self.started_at = int(time.time() * 1000)
         # Tells that enough rows have come out: a SELECT with a LIMIT.
         self.is_satisfied: Callable[[], bool] = lambda: False
         self._stop_requested = threading.Event()
@@ -79,6 +81,11 @@ class JobRun(threading.Thread):
         while self._warnings:
             taken.append(self._warnings.popleft())
         return taken
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has read all there is, and waits for more."""
+        return self._query is not None and self.feed.sequence <= self.totals.sequence
 
     @property
     def totals(self) -> Totals:
@@ -132,9 +139,8 @@ class JobRun(threading.Thread):
         rows = frame.collect()
         offsets = json.loads(self.fs.read_text(f"{self.paths.checkpoint}/offsets/{batch}").splitlines()[1])
         watermark = from_spark_millis(offsets["batchWatermarkMs"])
-        self.commits.commit(
-            batch, [Output(r.kind, r.body, r.sink) for r in rows], watermark, offsets["batchTimestampMs"]
-        )
+        outputs = [Output(r.kind, r.body, r.sink) for r in rows]
+        self.commits.commit(batch, outputs, watermark, offsets["batchTimestampMs"], _now())
 
     def _drive(self) -> str:
         query = self._query
@@ -160,13 +166,25 @@ class JobRun(threading.Thread):
         now = time.monotonic()
         if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < self.settings.interval:
             return
-        descriptor = self.feed.compose(self.totals.wake_at)
+        descriptor = self.feed.compose(self.totals.wake_at, self._idle_ticks())
         for path in self.feed.changed() - self._warned:
             self._warned.add(path)
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
         if descriptor is not None:
             self.feed.write(descriptor)
             self._fed_at = now
+
+    def _idle_ticks(self) -> dict[int, int]:
+        if not any(self.commits.timeouts.values()):
+            return {}
+        now = _now()
+        under_way = self.feed.under_way(self.totals.sequence)
+        clocks = {}
+        for i, clock in self.commits.clocks().items():
+            # A tick that is on its way need not be sent again.
+            mark = newest(clock.mark, self.feed.ticked.get(i))
+            clocks[i] = replace(clock, mark=mark, active_at=now if i in under_way else clock.active_at)
+        return idle_ticks(clocks, now)
 
     def _at_end(self, query: StreamingQuery) -> bool:
         """Tell whether all input was read, and every window that it closes has been emitted."""
@@ -201,7 +219,7 @@ class JobRun(threading.Thread):
         if time.monotonic() - self._swept < SWEEP_SECONDS or totals.version < 0:
             return
         self._swept = time.monotonic()
-        now = int(time.time() * 1000)
+        now = _now()
         newest = totals.version - 1
         oldest = self.commits.log.oldest_retained(newest, now, self.job.retention_ms)
         sweep(self.fs, self.paths, oldest, newest, now)
@@ -228,7 +246,7 @@ class JobRun(threading.Thread):
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=self.started_at,
-            updated_at=int(time.time() * 1000),
+            updated_at=_now(),
             error=self.error.render() if self.error else None,
         )
         try:
@@ -236,6 +254,10 @@ class JobRun(threading.Thread):
         except SqlStreamError as e:
             # A full disk: the first error is the one to tell.
             self.state, self.error = "FAILED", self.error or e
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def _first_line(error: BaseException) -> str:

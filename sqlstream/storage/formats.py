@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 import duckdb
 
-from sqlstream.catalog import VALUES, Column, Table
+from sqlstream.catalog import IDLE_TIMEOUT, VALUES, Column, Table
 from sqlstream.errors import BindError, DataError, missing
 from sqlstream.storage.files import Split
 from sqlstream.storage.json_lines import json_source
@@ -366,6 +366,7 @@ _OPTIONS: dict[str, _Parse] = {
     "source.monitor-interval": parse_duration,
     "source.max-files-per-batch": parse_count,
     "source.max-bytes-per-batch": parse_bytes,
+    IDLE_TIMEOUT: parse_duration,
 }
 _FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
     "parquet": {},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,6 +38,28 @@ class LogEntry:
     @classmethod
     def from_json(cls, text: str) -> LogEntry:
         return cls(**json.loads(text))
+
+
+def fell_idle(active_at: int, timeout: int, now: int) -> int | None:
+    """Return when a source fell idle: `timeout` after its last row, None as long as that has not passed. All in milliseconds.
+
+    A timeout of 0 never passes.
+    """
+    since = active_at + timeout
+    return since if timeout and now >= since else None
+
+
+def holders(marks: Mapping[str, int | None], idle: Collection[str]) -> set[str]:
+    """Return the sources that hold the watermark, given how far each is: those furthest behind of all that are not idle.
+
+    When all are idle, none is left out.
+
+    >>> holders({"a": 5, "b": 9, "c": 9}, {"a"}) == {"b", "c"}, holders({"a": 5, "b": None}, set())
+    (True, {'b'})
+    """
+    active = {name: mark for name, mark in marks.items() if name not in idle} or marks
+    lowest = None if None in active.values() else min((m for m in active.values() if m is not None), default=None)
+    return {name for name, mark in active.items() if mark == lowest}
 
 
 class JobLog:

@@ -43,7 +43,7 @@ class OperatorRecord:
     """A stateful operator: its state tables, and the view of them that people query.
 
     `view_sql` is a SELECT with `{table}` in place of each state table; `view_columns` are the names and types that it
-    yields.
+    yields. `count_sql` selects how many windows are open in the same way.
     """
 
     name: str
@@ -53,6 +53,7 @@ class OperatorRecord:
     view_sql: str
     view_columns: Columns
     bound: str
+    count_sql: str = ""
 
 
 @dataclass(frozen=True, slots=True)

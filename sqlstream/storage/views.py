@@ -19,10 +19,15 @@ NEVER = -(2**62)
 
 def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None) -> str:
     """Return the SELECT of an operator's state at a version; before the first version it is empty."""
+    return state_sql(warehouse, job, operator, snapshot, operator.view_sql)
+
+
+def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:
+    """Return SQL with `{table}` in place of each of an operator's state tables as SQL over what a version sees of them."""
     paths = warehouse.job(job).operator(operator.name)
     visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
     watermark = snapshot.watermark if snapshot else None
-    sql = operator.view_sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
+    sql = sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
     for table in operator.tables:
         rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
         sql = sql.replace(f"{{{table.name}}}", f"({rows})")

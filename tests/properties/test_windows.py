@@ -147,6 +147,9 @@ def play(stream: Stream, model: Model, history: list[Step]) -> None:
         texts = [(*row[:3], _text(row[3])) for row in rows]
         stream.batch("a", texts)
         model.batch(rows)
+
+
+def finish(stream: Stream, model: Model) -> None:
     stream.finish()
     model.close(2**62)
 
@@ -189,9 +192,15 @@ def test_aggregates_count_each_row_in_every_window_that_is_open_when_it_comes(
     columns = f"{'k BIGINT, ' if keyed else ''}a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
     with limits(small=small), stream_of(select.format(kind.sql()), columns, delay, parallelism) as stream:
         play(stream, model, history)
+        # A session is its key's own.
+        windows = f"{key if kind.name == 'SESSION' else ''}window_start, window_end"
+        shown = stream.query(f"SELECT DISTINCT {windows} FROM state.out.window_aggregate_1")
+        assert stream.query("SELECT open_windows FROM sqlstream.operators") == [(len(shown),)]
+        finish(stream, model)
         assert bag(stream.rows("out")) == answer(model.pairs, select.format("w"))
-        [(late, rows)] = stream.query("SELECT late_rows, state_rows FROM sqlstream.operators")
-        assert (late, rows) == (model.late, 0)
+        numbers = "late_rows, missed_windows, state_rows, open_windows, next_end"
+        found = stream.query(f"SELECT {numbers} FROM sqlstream.operators")
+        assert found == [(model.late, model.missed, 0, 0, None)]
 
 
 RANKED = """SELECT k, x, ts, window_start, window_end,
@@ -213,4 +222,5 @@ def test_ranks_are_those_among_all_rows_of_a_window(
         stream_of(select.format(key=key, ties="", windows=kind.sql()), columns, delay, parallelism) as stream,
     ):
         play(stream, model, history)
+        finish(stream, model)
         assert bag(stream.rows("out")) == answer(model.pairs, select.format(key=key, ties=ties, windows="w"))

@@ -189,6 +189,34 @@ def test_reminders_wait_for_the_next_batch_when_none_is_repeated(project: Path) 
     assert again._reminders == {}
 
 
+def test_ticks_of_idle_scans_are_worth_a_batch_and_ride_along_with_others(project: Path) -> None:
+    put(project / "a", "1")
+    feed = open_feed(project, scans(BOTH), finish=False)
+    first = feed.compose(idle={1: 5})
+    assert first is not None
+    assert (names(first), first.ticks) == ({0: ["1"]}, {1: 5})
+    feed.write(first)
+    assert feed.compose(idle={}) is None
+    second = feed.compose(idle={1: 7})
+    assert second is not None
+    assert (names(second), second.ticks, second.last) == ({}, {1: 7}, False)
+    feed.write(second)
+    assert feed.ticked == {1: 7}
+
+
+def test_input_that_waits_or_is_given_is_under_way(project: Path) -> None:
+    put(project / "a", "1", "2", "3")
+    stages = scans(BOTH)
+    feed = open_feed(project, stages, finish=False)
+    assert feed.under_way(-1) == {0}
+    run(feed)
+    assert feed.under_way(0) == {0}, "a file waits"
+    run(feed)
+    for known in (feed, open_feed(project, stages, finish=False)):
+        assert known.under_way(0) == {0}, "its batch is not done"
+        assert known.under_way(1) == set()
+
+
 def test_old_descriptors_are_folded_into_one_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "KEPT", 4)
     stages = scans("SELECT k FROM c")

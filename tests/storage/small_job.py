@@ -46,8 +46,9 @@ class SmallJob:
         self.con = duckdb.connect(config={"threads": 1})
         view_columns = (("k", "VARCHAR"), ("window_end", "TIMESTAMP"), ("n", "BIGINT"))
         view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM {partials} GROUP BY ALL"
+        count = "SELECT count(DISTINCT window_end) FROM {partials}"
         operator = OperatorRecord(
-            "departures", "window aggregate", ("k",), (PARTIALS,), view, view_columns, "watermark"
+            "departures", "window aggregate", ("k",), (PARTIALS,), view, view_columns, "watermark", count
         )
         self.record = JobRecord(
             job=name,
@@ -101,12 +102,25 @@ class SmallJob:
                     "max_event_time": mark,
                     "watermark": mark,
                     "holds_minimum": True,
+                    "holding_since": EPOCH,
+                    "idle_timeout": 60_000,
                     "idle_since": None,
+                    "last_row_at": EPOCH + version * 1000,
                     "null_rows": 1,
                     "rows": 5,
                 }
             },
-            {"departures": {"state_rows": 3, "state_bytes": 99, "segments": 2, "late_rows": 1, "buckets": {}}},
+            {
+                "departures": {
+                    "state_rows": 3,
+                    "state_bytes": 99,
+                    "segments": 2,
+                    "late_rows": 1,
+                    "missed_windows": 4,
+                    "wake_at": 20 * SECOND,
+                    "buckets": {},
+                }
+            },
         )
         JobLog(self.warehouse.fs, self.paths.log).append(entry)
 

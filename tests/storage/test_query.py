@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from sqlstream.errors import QueryError
 from sqlstream.storage.filesystem import LocalFilesystem, Warehouse
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.jobs import Status, write_status
+from sqlstream.storage.locks import JobLock, SessionLock
 from sqlstream.storage.query import list_relations, open_query, translate
 from sqlstream.storage.retention import sweep
 
@@ -243,19 +245,32 @@ def test_a_job_without_a_version_has_empty_relations(tmp_path: Path) -> None:
 
 def test_system_tables(job: SmallJob) -> None:
     at, mark = datetime(2026, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 10)
+    next_end = datetime(1970, 1, 1, 0, 0, 20)
     assert ask(job, "FROM sqlstream.jobs") == [
         ("hourly", "STOPPED", 2, mark, 5, 2, at, at + timedelta(seconds=5), os.getpid(), None, job.record.sql)
     ]
     assert ask(job, "FROM sqlstream.operators") == [
-        ("hourly", "departures", "window aggregate", ["k"], 3, 99, 2, 1, "watermark")
+        ("hourly", "departures", "window aggregate", ["k"], 3, 99, 2, 1, "watermark", 4, 2, next_end)
     ]
     assert ask(job, "FROM sqlstream.snapshots ORDER BY version")[::2] == [
         ("hourly", 0, at, None),
         ("hourly", 2, at + timedelta(seconds=2), mark),
     ]
-    assert ask(job, "FROM sqlstream.watermarks") == [("hourly", "bid", mark, mark, True, None, 1)]
+    assert ask(job, "FROM sqlstream.watermarks") == [("hourly", "bid", mark, mark, True, None, 1, at)]
     write_status(job.warehouse.fs, job.paths, Status("RUNNING", 1, "here", EPOCH, EPOCH))
     assert ask(job, "SELECT status FROM sqlstream.jobs") == [("LOST",)]
+
+
+def test_a_source_of_a_running_job_is_idle_by_now(job: SmallJob) -> None:
+    asked = "SELECT idle_since, holds_minimum FROM sqlstream.watermarks"
+    assert ask(job, asked) == [(None, True)], "as of the last batch"
+    with SessionLock.open(job.warehouse) as session:
+        JobLock.acquire(job.warehouse.fs, job.paths, session)
+        for started, idle in ((EPOCH, 62_000), (EPOCH + 5000, 65_000)):
+            status = Status("RUNNING", os.getpid(), socket.gethostname(), started, started)
+            write_status(job.warehouse.fs, job.paths, status)
+            since = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=idle)
+            assert ask(job, asked) == [(since, True)]
 
 
 def test_the_end_of_input_is_infinity(job: SmallJob) -> None:
