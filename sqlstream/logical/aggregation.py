@@ -64,6 +64,8 @@ class Aggregation:
         grouped = self._grouped_binder(keys, names)
         self.taken |= {n.lower() for n in (*names.values(), *bounds)}
         selected = [(name, node, grouped.rewrite_item(self._named(name, node))) for name, node in self.projections]
+        # Aggregates of the clauses below are not columns of the result: no output name is theirs.
+        self.output = ranks.output = None
         having, qualify = (
             (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
             for key in ("having", "qualify")

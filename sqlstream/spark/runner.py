@@ -23,6 +23,7 @@ from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import find_carried
+from sqlstream.spark.failures import failure_of
 from sqlstream.spark.labels import spread_labels
 from sqlstream.spark.pipeline import build
 from sqlstream.storage.jobs import Status, write_status
@@ -147,7 +148,7 @@ class JobRun(threading.Thread):
         assert query is not None
         while True:
             if not query.isActive:
-                failure = query.exception()
+                failure = failure_of(query)
                 if failure is not None:
                     raise failure
                 return "STOPPED"

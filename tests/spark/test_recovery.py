@@ -93,9 +93,11 @@ def test_a_killed_python_worker_is_replaced(project: Path) -> None:
     wait_until(lambda: version(project) >= 2)
     killed = 0
     for child in psutil.Process(run.pid).children(recursive=True):
-        if "java" not in child.name() and killed < 3:
-            child.kill()
-            killed += 1
+        with contextlib.suppress(psutil.NoSuchProcess):  # It may end while it is looked at.
+            # The JVM also starts programs for a moment: who kills those breaks the JVM itself.
+            if "python" in child.name() and killed < 3:
+                child.kill()
+                killed += 1
     output, _ = run.communicate(timeout=180)
     assert killed > 0
     assert run.returncode == 0, output

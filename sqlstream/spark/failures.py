@@ -1,0 +1,51 @@
+"""Why a Spark query ended: the exception inside of Spark's, as a line for people, and its stack for the log file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.spark import chatter
+from sqlstream.spark.carried_errors import find_carried
+
+FRAMES = 15
+
+
+def failure_of(query: StreamingQuery) -> SqlStreamError | None:
+    """Return the error that ended a query, or None when it was stopped.
+
+    PySpark's own exception has the text of the outermost Java exception only, which may say no more than that there was one.
+    """
+    option = query._jsq.exception()
+    if not option.isDefined():
+        return None
+    thrown: Any = option.get()
+    causes = []
+    while thrown is not None:
+        # Each cause has the outer frames again; the first say where it was thrown.
+        frames = [f"\tat {frame.toString()}" for frame in list(thrown.getStackTrace())[:FRAMES]]
+        chatter.note("\n".join([thrown.toString(), *frames]))
+        causes.append((thrown.getClass().getSimpleName(), thrown.getMessage() or ""))
+        thrown = thrown.getCause()
+    for _, message in causes:
+        if (error := find_carried(message)) is not None:
+            return error
+    return JobError(describe(causes))
+
+
+def describe(causes: list[tuple[str, str]]) -> str:
+    """Return a line on the innermost of some exceptions, each a class and a message, that has a message.
+
+    >>> describe([("StreamingQueryException", "=== .."), ("SparkException", "Task failed"), ("EOFException", "")])
+    'Task failed (EOFException)'
+    >>> describe([("IOException", "No space left on device")])
+    'No space left on device'
+    """
+    innermost = causes[-1][0]
+    for name, message in reversed(causes):
+        lines = [line for line in message.strip().splitlines() if line and not line.startswith("===")]
+        if lines:
+            return lines[0][:300] + ("" if name == innermost else f" ({innermost})")
+    return innermost
