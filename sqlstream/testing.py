@@ -349,11 +349,11 @@ class LocalRun:
         tasks: dict[tuple[int, int], list[Any]] = defaultdict(list)
         for work in from_lines(lines):
             tasks[work.scan, work.slot].append(work)
+        watermark = from_spark_millis(self.watermark)
         for (scan, _), task in tasks.items():
-            for mark, output in stages.run_scan(self.job, scan, task, self.batch_number):
+            for mark, output in stages.run_scan(self.job, scan, task, self.batch_number, watermark):
                 self.marks[scan] = max(self.marks.get(scan, 0), to_spark_micros(mark) // 1000)
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
-        watermark = from_spark_millis(self.watermark)
         clock = Clock(self.batch_number, watermark, now)
         for number in range(len(self.job.plan.stages)):
             frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]

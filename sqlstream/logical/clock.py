@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from sqlglot import exp
 
 NOW = "CAST(getvariable('_now') AS TIMESTAMP WITH TIME ZONE)"
+# The job's watermark before the batch, NULL while there is none; event times are on the scale of TIMESTAMP.
+WATERMARK = "getvariable('_watermark')"
+_VARIABLE = re.compile(r"getvariable\('(_now|_watermark)'\)", re.IGNORECASE)
+# No time of a row; the watermark at the end of the input.
+_END = 2**63 - 1
 # What the functions that tell the time mean, by name.
 CLOCKS = {
     **dict.fromkeys(("now", "proctime", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
@@ -21,3 +29,29 @@ CLOCK_NODES: dict[type[exp.Expr], str] = {
     exp.Localtimestamp: "localtimestamp",
     exp.Localtime: "localtime",
 }
+
+
+def variables(time: int, watermark: int | None) -> Mapping[str, str]:
+    """Return the values of the variables as SQL: a processing time in milliseconds, a watermark in microseconds."""
+    if watermark is None:
+        reached = "CAST(NULL AS TIMESTAMP)"
+    elif watermark == _END:
+        reached = "CAST('infinity' AS TIMESTAMP)"
+    else:
+        reached = f"make_timestamp({watermark})"
+    return {"_now": f"make_timestamptz({time * 1000})", "_watermark": reached}
+
+
+def fixed(sql: str, time: int, watermark: int | None) -> str:
+    """Return SQL with values in the place of the variables.
+
+    >>> fixed("f(GETVARIABLE('_now'))", 5, None)
+    'f(make_timestamptz(5000))'
+    """
+    values = variables(time, watermark)
+    return _VARIABLE.sub(lambda found: values[found[1].lower()], sql)
+
+
+def asks_watermark(sql: str) -> bool:
+    """Tell whether SQL depends on the watermark."""
+    return any(found.lower() == "_watermark" for found in _VARIABLE.findall(sql))

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from sqlstream.logical.clock import NOW
+from sqlstream.logical.clock import NOW, WATERMARK
 from sqlstream.logical.java_patterns import UntranslatablePattern, strftime_pattern
 from sqlstream.sql.dialect import to_duckdb
 
@@ -111,6 +111,13 @@ def _to_timestamp_ltz(call: Call) -> str:
         return forms[second.name]
     parsed = f"try_strptime(_0, {call.pattern(1)})"
     return f"timezone(_2, {parsed})" if len(call.arguments) == 3 else f"CAST({parsed} AS TIMESTAMP WITH TIME ZONE)"
+
+
+def _current_watermark(call: Call) -> str:
+    kind = call.type_of(0)
+    if kind not in ("TIMESTAMP", _INSTANT):
+        raise WrongArgument(0, "CURRENT_WATERMARK takes the column that has the watermark", None)
+    return f"CAST({WATERMARK} AS {kind})"
 
 
 def _timestamp_add(call: Call) -> str:
@@ -236,6 +243,7 @@ _STR_TO_MAP = (
 # By the number of arguments; _ANY for any number. What is not listed for a function that DuckDB has is DuckDB's.
 REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     # Times
+    "current_watermark": {1: _current_watermark},
     "ceil": {2: _ceil},
     "ceiling": {2: _ceil},
     "convert_tz": {3: f"strftime(timezone(_2, timezone(_1, TRY_CAST(_0 AS TIMESTAMP))), {_TEXT})"},
@@ -358,7 +366,6 @@ DIFFERENT: Mapping[str, str] = {
 
 # What does not run, and what to write instead.
 INSTEAD: Mapping[str, str | None] = {
-    "current_watermark": "Query sqlstream.watermarks; late rows are dropped and counted by the windows themselves.",
     "source_watermark": "Write the watermark as an expression: ts - INTERVAL '5' SECOND.",
     "regexp_instr": "Write instr(text, regexp_extract(text, pattern)).",
     "sha224": "Write sha256(text).",

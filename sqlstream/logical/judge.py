@@ -10,6 +10,7 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing, nearest, sql_types
+from sqlstream.logical.clock import variables
 from sqlstream.logical.flink_functions import REWRITTEN
 from sqlstream.logical.nodes import Schema, quote
 from sqlstream.sql.dialect import to_duckdb
@@ -41,7 +42,8 @@ class Judge:
 
     def __init__(self, con: duckdb.DuckDBPyConnection, functions: Iterable[str] = ()):
         self.con = con
-        con.execute("SET VARIABLE _now = make_timestamptz(0)")
+        for name, value in variables(0, None).items():
+            con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()
         self.functions = built_in.union(functions)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlstream.catalog import Table
+from sqlstream.logical.clock import asks_watermark
 from sqlstream.operators.step import Operator, Port
 
 
@@ -96,8 +97,17 @@ class PhysicalPlan:
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """The scans whose watermarks make that of the job; it has one if it keeps state."""
-        return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None and self.stages)
+        """The scans whose watermarks make that of the job; it has one if it keeps state, or asks for it."""
+        if not self.stages and not self.scans_ask_watermark:
+            return ()
+        return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
+
+    @property
+    def scans_ask_watermark(self) -> bool:
+        """Whether what is done to the rows of a scan depends on the watermark before the batch."""
+        fragments = [f for scan in self.scans for f in scan.fragments]
+        texts = [s.columns for s in self.scans] + [sql for f in fragments for sql in (f.rows, *dict(f.parts).values())]
+        return any(map(asks_watermark, texts))
 
     def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
         """Yield the scans and stages whose rows go to a stage (None: to a sink), with the fragments that take them there."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlstream.catalog import VALUES, Table
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import DataError
+from sqlstream.logical.clock import variables
 from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
 from sqlstream.storage.duckdb_errors import plain
@@ -45,9 +46,13 @@ def newest(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else max(a, b)
 
 
-def set_clock(con: duckdb.DuckDBPyConnection, time: int) -> None:
-    """Fix what NOW() means until the next call: the batch's processing time, in milliseconds."""
-    con.execute(f"SET VARIABLE _now = make_timestamptz({time * 1000})")
+def set_clock(con: duckdb.DuckDBPyConnection, time: int, watermark: int | None) -> None:
+    """Fix what NOW() and CURRENT_WATERMARK mean until the next call.
+
+    `time` is the batch's processing time in milliseconds, `watermark` the one before the batch in microseconds.
+    """
+    for name, value in variables(time, watermark).items():
+        con.execute(f"SET VARIABLE {name} = {value}")
 
 
 def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool) -> tuple[str, ScanStats]:

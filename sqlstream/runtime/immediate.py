@@ -58,7 +58,7 @@ class ImmediateRun:
         descriptor = Descriptor(batch, now, values_splits(self.job), {}, last=True)
         outputs = []
         for work in from_lines(to_lines(descriptor, self.job.labels)):
-            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch)]
+            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
         commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
         # From here on the rows are there for readers.
         fs.write_text_atomic(f"{paths.commits}/{batch}", "")

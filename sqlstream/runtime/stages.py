@@ -60,15 +60,20 @@ class Output:
         return cls(**frame.message())
 
 
-def run_scan(job: Job, scan: int, work: Sequence[Work], batch: int) -> Iterator[tuple[int | None, Frame | Output]]:
-    """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached."""
+def run_scan(
+    job: Job, scan: int, work: Sequence[Work], batch: int, before: int | None
+) -> Iterator[tuple[int | None, Frame | Output]]:
+    """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
+
+    `before` is the job's watermark before the batch, for those who ask for it.
+    """
     stage = job.plan.scans[scan]
     time = work[0].time
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     splits = [w.split for w in work if w.split is not None]
     stats, malformed = ScanStats(), 0
     with connection(job, register) as con:
-        execute.set_clock(con, time)
+        execute.set_clock(con, time, before)
         if splits:
 
             def plan_of(some: Sequence[Split]) -> ReadPlan:
@@ -118,7 +123,7 @@ class Advance:
         inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
         clock = self.clock
         with connection(self.job, register) as con, user_errors(self.stage.name):
-            execute.set_clock(con, clock.time)
+            execute.set_clock(con, clock.time, clock.watermark)
             waiting: list[pa.RecordBatch] = []
             size = 0
             for changes in self.stage.operator.step(con, self.state, inputs, clock):
@@ -137,7 +142,7 @@ class Advance:
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
         with connection(self.job, register) as con:
-            execute.set_clock(con, self.clock.time)
+            execute.set_clock(con, self.clock.time, self.clock.watermark)
             con.register("_changes", pa.Table.from_batches(batches))
             rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
             for fragment in self.stage.fragments:

@@ -8,10 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sqlstream.runtime.worker import Job
-from sqlstream.spark.worker import FRAME_SCHEMA, OUTPUT_SCHEMA, SCAN_SCHEMA, Processor, ScanTask
+from sqlstream.spark.worker import EVENT_TIME, FRAME_SCHEMA, OUTPUT_SCHEMA, Processor, ScanTask
 
 DESCRIPTOR_SCHEMA = "slot INT, scan INT, body STRING"
-_FRAME = ("bucket", "port", "time", "payload")
 
 
 def build(spark: SparkSession, job: Job, descriptors: str, partitions: int) -> DataFrame:
@@ -26,16 +25,14 @@ def build(spark: SparkSession, job: Job, descriptors: str, partitions: int) -> D
         .repartition(partitions, "slot")
     )
     scans = []
-    for number, scan in enumerate(job.plan.scans):
+    for number in range(len(job.plan.scans)):
         work = source.filter(F.col("scan") == number)
-        if not job.plan.stages:
-            scans.append(work.mapInArrow(ScanTask(job, number), OUTPUT_SCHEMA))
-            continue
-        frames = work.mapInArrow(ScanTask(job, number), SCAN_SCHEMA)
-        if scan.watermark is not None:
-            frames = frames.withWatermark("event_time", "0 seconds")
+        task = ScanTask(job, number)
+        frames = work.mapInArrow(task, task.schema)
+        if number in job.plan.watched:
+            frames = frames.withWatermark(EVENT_TIME, "0 seconds")
         # The watermark column must not reach the operator: Spark would drop frames by it.
-        scans.append(frames.select(*_FRAME))
+        scans.append(frames.drop(EVENT_TIME))
     # Each level is read by the next one alone: Spark would compute again what two of them read.
     rows = reduce(DataFrame.union, scans)
     for level in range(len(job.plan.levels)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -20,11 +19,12 @@ from sqlstream.runtime.execute import newest
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.stages import Output
-from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis
+from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.labels import spread_labels
+from sqlstream.spark.offsets import logged_offsets
 from sqlstream.spark.pipeline import build
 from sqlstream.storage.jobs import Status, write_status
 from sqlstream.storage.retention import sweep, sweep_directory
@@ -138,10 +138,9 @@ class JobRun(threading.Thread):
     def _commit(self, frame: DataFrame, batch: int) -> None:
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
-        offsets = json.loads(self.fs.read_text(f"{self.paths.checkpoint}/offsets/{batch}").splitlines()[1])
-        watermark = from_spark_millis(offsets["batchWatermarkMs"])
+        offsets = logged_offsets(self.fs, self.paths, batch)
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
-        self.commits.commit(batch, outputs, watermark, offsets["batchTimestampMs"], _now())
+        self.commits.commit(batch, outputs, offsets.watermark, offsets.time, _now())
 
     def _drive(self) -> str:
         query = self._query

@@ -21,13 +21,17 @@ from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import carry
+from sqlstream.spark.offsets import logged_offsets
+from sqlstream.storage.filesystem import Warehouse
 
 FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
-SCAN_SCHEMA = FRAME_SCHEMA + ", event_time TIMESTAMP"
 OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"
+# What a scan yields has the column that Spark makes the watermark of.
+EVENT_TIME = "event_time"
+_TIMED = f", {EVENT_TIME} TIMESTAMP"
 _ARROW_FRAME = pa.schema([("bucket", pa.int32()), ("port", pa.int32()), ("time", pa.int64()), ("payload", pa.binary())])
-_ARROW_SCAN = _ARROW_FRAME.append(pa.field("event_time", pa.timestamp("us", tz="UTC")))
 _ARROW_OUTPUT = pa.schema([("kind", pa.string()), ("body", pa.string()), ("sink", pa.int32())])
+_ARROW_TIME = pa.field(EVENT_TIME, pa.timestamp("us", tz="UTC"))
 
 
 def batch_id() -> int:
@@ -40,26 +44,34 @@ def batch_id() -> int:
 
 
 class ScanTask:
-    """Reads the splits of a scan (mapInArrow): frames with the watermark column, or what the sink stored."""
+    """Reads the splits of a scan (mapInArrow): frames, or what the sink stored, each with the watermark so far."""
 
     def __init__(self, job: Job, scan: int):
         self.job, self.scan = job, scan
+        self.schema = (FRAME_SCHEMA if job.plan.stages else OUTPUT_SCHEMA) + _TIMED
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = [(r["slot"], r["scan"], r["body"]) for b in batches for r in b.to_pylist()]
         if not rows:
             return
-        stateful = bool(self.job.plan.stages)
+        plan, batch = self.job.plan, batch_id()
+        before = self._watermark_before(batch) if plan.scans_ask_watermark else None
         try:
-            for watermark, output in stages.run_scan(self.job, self.scan, from_rows(rows), batch_id()):
-                if stateful:
+            for watermark, output in stages.run_scan(self.job, self.scan, from_rows(rows), batch, before):
+                if plan.stages:
                     frame = output if isinstance(output, Frame) else output.framed(self.job.labels[0], 0)
-                    time = pa.array([to_spark_micros(watermark)], _ARROW_SCAN.field(4).type)
-                    yield pa.RecordBatch.from_arrays([*_frame_columns(frame), time], schema=_ARROW_SCAN)
-                elif isinstance(output, Output):
-                    yield _output_batch(output)
+                    found = _frame_batch(frame)
+                else:
+                    assert isinstance(output, Output)
+                    found = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
+                yield found.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)], _ARROW_TIME.type))
         except SqlStreamError as e:
             raise carry(e) from None
+
+    def _watermark_before(self, batch: int) -> int | None:
+        """Return the watermark of a batch from Spark's own log: it is written before the batch starts, and never again."""
+        warehouse = Warehouse(self.job.warehouse)
+        return logged_offsets(warehouse.fs, warehouse.job(self.job.name), batch).watermark
 
 
 class Processor(StatefulProcessor):
@@ -135,10 +147,7 @@ class Processor(StatefulProcessor):
         return pd.DataFrame(found)
 
 
-def _frame_columns(frame: Frame) -> list[pa.Array]:
+def _frame_batch(frame: Frame) -> pa.RecordBatch:
     values = (frame.bucket, frame.port, frame.time, frame.payload)
-    return [pa.array([v], f.type) for v, f in zip(values, _ARROW_FRAME, strict=True)]
-
-
-def _output_batch(output: Output) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
+    arrays = [pa.array([v], f.type) for v, f in zip(values, _ARROW_FRAME, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_FRAME)

@@ -27,11 +27,12 @@ class VersionGone(Exception):
 class Snapshot:
     """A committed version of a job, and the watermark (microseconds) up to which that version has forgotten.
 
-    `newest` is the newest committed version: its manifests tell the older versions too.
+    `time` is the batch's own, in milliseconds. `newest` is the newest committed version: its manifests tell the older ones too.
     """
 
     version: int
     watermark: int | None
+    time: int
     newest: int
 
 
@@ -84,7 +85,9 @@ class JobHistory:
         return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
 
     def _snapshot(self, entry: LogEntry | None) -> Snapshot | None:
-        return Snapshot(entry.version, entry.watermark, self._committed[-1]) if entry else None
+        if entry is None:
+            return None
+        return Snapshot(entry.version, entry.watermark, entry.committed_at, self._committed[-1])
 
 
 @dataclass(frozen=True, slots=True)

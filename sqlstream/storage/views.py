@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sqlstream.catalog import Column
+from sqlstream.logical import clock
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.jobs import JobRecord, OperatorRecord
 from sqlstream.storage.manifests import TableDeclaration
@@ -28,6 +29,8 @@ def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot
     visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
     watermark = snapshot.watermark if snapshot else None
     sql = sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
+    if snapshot is not None:
+        sql = clock.fixed(sql, snapshot.time, watermark)
     for table in operator.tables:
         rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
         sql = sql.replace(f"{{{table.name}}}", f"({rows})")
