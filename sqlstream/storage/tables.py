@@ -35,17 +35,18 @@ from sqlstream.storage.segments import (
 
 PENDING_BYTES = 32 << 20
 
-# Size tiers: below 64 KiB, 512 KiB, 4 MiB, 32 MiB. Eight segments of a tier become one; from 32 MiB on they stay.
+# Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
+# would cost a batch more than it would save a query.
 FAN = 8
-TIERS = 4
+TIERS = 3
 SMALLEST_TIER = 64 << 10
-LARGEST_MERGED = SMALLEST_TIER * FAN * FAN * FAN
+LARGEST_MERGED = SMALLEST_TIER * FAN ** (TIERS - 1)
 
 
 def segment_bound(bytes: int) -> int:
     """Return how many segments a table of a bucket can have after a commit, given their total size.
 
-    A commit leaves at most seven segments in each of four tiers, and any others hold 32 MiB or more.
+    A commit leaves at most seven segments in each of three tiers, and any others hold 4 MiB or more.
     """
     return TIERS * (FAN - 1) + bytes // LARGEST_MERGED
 
