@@ -282,7 +282,7 @@ class Session:
         for number, sink in enumerate(job.plan.sinks):
             if sink.kind == "print":
                 title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
-                printers[number] = RowPrinter(self.output, sink.columns, title=title, limit=sink.limit)
+                printers[number] = RowPrinter(self.output, sink, title=title)
         return printers
 
     @staticmethod
