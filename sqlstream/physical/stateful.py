@@ -7,6 +7,7 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.logical import nodes
+from sqlstream.logical.bounds import growth
 from sqlstream.logical.nodes import Node, changes, quote, schema
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
@@ -55,14 +56,12 @@ def state_bound(node: nodes.Stateful) -> str:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
-        case nodes.Aggregate() if not node.keys:
-            return "a row" if not changes(node.input) else "the number of rows of its input"
-        case nodes.Aggregate():
-            return "the number of keys" if not changes(node.input) else "the number of rows of its input"
-        case nodes.Rank() if node.limit is not None and not changes(node.input):
-            return f"{node.limit} rows a key"
-        case nodes.Rank() | nodes.SetOperation():
-            return "the number of rows of its input"
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if (grows := growth(node)) is not None:
+            return f"nothing: {grows}"
+        case nodes.Rank():
+            return f"its limit: {node.limit} rows"
+        case nodes.Aggregate() | nodes.SetOperation():
+            return "the number of groups" if not changes(node.input) else "the number of rows of the result below"
         case _:
             assert_never(node)
 
