@@ -8,17 +8,16 @@ from functools import cached_property
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.step import Clock, Port
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
-from sqlstream.storage.tables import Bucket
+from sqlstream.storage.tables import WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed, zset
 
 BATCH_ROWS = 100_000
-# How many rows the state stands for, copies included.
-ROWS_COUNTER = "rows"
 
 
 class Changes(ABC):
@@ -107,6 +106,7 @@ class Changes(ABC):
             changed = difference(columns, f"_new_{part}", f"_old_{part}")
             rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({changed})")).to_arrow_table()
             state.append(part, rows, clock.batch)
+            state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
         [new, old] = [f"({self.result({p: f'_{age}_{p}' for p in self.stored})})" for age in ("new", "old")]
         weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
         changes = difference(self.columns_out, *weighted)

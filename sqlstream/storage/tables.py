@@ -34,6 +34,8 @@ from sqlstream.storage.segments import (
 )
 
 PENDING_BYTES = 32 << 20
+# The counter of the rows that the Z-sets of an operator amount to.
+WEIGHTS = "weights"
 
 # Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
 # would cost a batch more than it would save a query.
@@ -109,7 +111,9 @@ class Bucket:
 
     @property
     def live_rows(self) -> int:
-        """The rows of all tables that are not forgotten and not waiting to be written."""
+        """The rows of all tables that are not forgotten and not waiting to be written; of Z-sets, what they amount to."""
+        if WEIGHTS in self.counters:
+            return self.counters[WEIGHTS]
         return sum(s.live for segments in self._segments.values() for s in segments)
 
     @property
