@@ -17,11 +17,12 @@ from sqlstream.catalog import VALUES, Catalog, Function, Table, View
 from sqlstream.connectors.inference import with_columns
 from sqlstream.connectors.options import check_sink, check_source, is_bounded, validate
 from sqlstream.connectors.python import implemented
-from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, Source, Span, UnboundedState, UnsupportedError, missing
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
 from sqlstream.logical.binder import Binder
+from sqlstream.logical.bounds import unbounded
 from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
 from sqlstream.logical.explain import logical_text
 from sqlstream.logical.judge import Judge
@@ -61,6 +62,13 @@ class PlannedJob:
     physical: PhysicalPlan
     options: Options
     functions: tuple[Function, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[UnboundedState, ...]:
+        """What to tell whoever starts it: what state grows without a bound."""
+        if self.options.text("sqlstream.unbounded-state").lower() == "allow":
+            return ()
+        return tuple(unbounded(self.optimized, is_bounded))
 
     @property
     def sql(self) -> str:
@@ -309,7 +317,7 @@ class Compiler:
             assert isinstance(better, Sink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
-        return PlannedJob(
+        planned = PlannedJob(
             name=name,
             statement=statement,
             logical=logical,
@@ -319,6 +327,10 @@ class Compiler:
             options=self.options.copy(),
             functions=tuple(self.catalog.functions.values()),
         )
+        if self.options.text("sqlstream.unbounded-state").lower() == "error":
+            for warning in planned.warnings:
+                raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
+        return planned
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
         first = logical[0].table.name

@@ -138,6 +138,12 @@ class UnsupportedError(SqlStreamError):
     kind = "unsupported"
 
 
+class UnboundedState(SqlStreamError):
+    """A query that runs, but keeps more and more as long as its input goes on: a warning, unless the user wants an error."""
+
+    kind = "warning"
+
+
 class UsageError(SqlStreamError):
     """The arguments, options or environment are wrong."""
 

@@ -9,6 +9,7 @@ from sqlstream.catalog import IDLE_TIMEOUT, Column
 from sqlstream.compiler import PlannedJob
 from sqlstream.connectors.guarantees import guarantee
 from sqlstream.logical.explain import logical_text
+from sqlstream.operators.changes import Changes
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, StatefulStage
 from sqlstream.sql.nodes import StatementSet
 
@@ -69,7 +70,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines.append("  state: none")
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']
-            lines.append(f"  rows: {_columns(operator.outputs)} (append-only)")
+            kind = "changing" if isinstance(operator, Changes) else "append-only"
+            lines.append(f"  rows: {_columns(operator.outputs)} ({kind})")
             if node.time_column is not None:
                 lines.append(f"  time attribute: {node.time_column}, in order up to the watermark")
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]

@@ -82,5 +82,8 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
             )
             for s in plan.stages
         ),
-        sinks=tuple(SinkRecord(kind=s.kind, table=s.table.name, columns=s.columns) for s in plan.sinks),
+        sinks=tuple(
+            SinkRecord(s.kind, s.table.name, s.columns, s.changing, s.table.primary_key if s.changing else ())
+            for s in plan.sinks
+        ),
     )

@@ -89,6 +89,12 @@ _ALL = (
     Option(
         "sqlstream.state.retention", "1 h", "how long old versions can be queried (and at least 100 batches)", _duration
     ),
+    Option(
+        "sqlstream.unbounded-state",
+        "warn",
+        "of a query without an end whose state grows without a bound: warn, error, or allow",
+        _choice("warn", "error", "allow"),
+    ),
     Option("sqlstream.memory", "1 GB", "DuckDB's memory in each worker process; beyond it, it spills to disk", _memory),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}

@@ -7,8 +7,11 @@ from typing import Any, Protocol
 
 import duckdb
 
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.changelog import OPERATION, changelog
+from sqlstream.storage.segments import quote_name
+
 MAX_WIDTH = 40
-INSERTED = "+I"
 
 
 class Writable(Protocol):
@@ -22,10 +25,9 @@ class Writable(Protocol):
 class RowPrinter:
     """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows."""
 
-    def __init__(
-        self, stream: Writable, columns: Sequence[tuple[str, str]], *, title: str = "", limit: int | None = None
-    ):
-        self.stream, self.columns, self.title, self.limit = stream, columns, title, limit
+    def __init__(self, stream: Writable, sink: SinkPlan, *, title: str = ""):
+        self.stream, self.sink, self.title, self.limit = stream, sink, title, sink.limit
+        self.columns = sink.columns
         self.count = 0
         self._widths: list[int] | None = None
 
@@ -35,13 +37,11 @@ class RowPrinter:
 
     def print_files(self, files: Sequence[str]) -> None:
         """Print the rows of the Parquet files of one batch."""
-        names = ", ".join(
-            f'CAST(CAST("{n}" AS {t}) AS VARCHAR)' for n, t in ((n.replace('"', '""'), t) for n, t in self.columns)
-        )
+        names = ", ".join(f"CAST({quote_name(name)} AS VARCHAR)" for name in (OPERATION, *dict(self.columns)))
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
             for file in files:
-                result = con.execute(f"SELECT {names} FROM read_parquet(?)", [file])
+                result = con.execute(f"SELECT {names} FROM ({changelog(self.sink, file)})")
                 while rows := result.fetchmany(1000):
                     self._print(rows)
 
@@ -52,9 +52,9 @@ class RowPrinter:
         if not shown:
             return
         if self._widths is None:
-            self._header(shown)
+            self._header([row[1:] for row in shown])
         for row in shown:
-            self._line([INSERTED, *row])
+            self._line(row)
         self.count += len(shown)
         self.stream.flush()
 

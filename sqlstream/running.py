@@ -43,6 +43,8 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debu
             if not isinstance(job, PlannedJob):
                 _answer(session, job)
                 continue
+            for warning in job.warnings:
+                show.console.print(warning.render(), highlight=False, soft_wrap=True, markup=False)
             unbounded.append(session.start(job, fresh=fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)

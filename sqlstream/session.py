@@ -7,6 +7,7 @@ import io
 import itertools
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -150,6 +151,8 @@ class Session:
             if not isinstance(one, PlannedJob):
                 result = self.answer(one)
                 continue
+            for warning in one.warnings:
+                warnings.warn(warning.render(), stacklevel=2)
             result = job = self.start(one, fresh=fresh)
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
@@ -282,7 +285,7 @@ class Session:
         for number, sink in enumerate(job.plan.sinks):
             if sink.kind == "print":
                 title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
-                printers[number] = RowPrinter(self.output, sink.columns, title=title, limit=sink.limit)
+                printers[number] = RowPrinter(self.output, sink, title=title)
         return printers
 
     @staticmethod

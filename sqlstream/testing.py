@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import BindError, Source, UsageError, missing
@@ -36,6 +36,7 @@ from sqlstream.options import Options
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.frames import Frame
@@ -161,7 +162,10 @@ class Stream:
             self.runs[name] = LocalRun(run.job, self.now)
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
-        """Return what a job (or the only one) has emitted so far, in no particular order."""
+        """Return what a job (or the only one) has emitted so far, in no particular order.
+
+        What a job prints whose result changes begins with what each change does: +I, -U, +U or -D.
+        """
         name = (job or next(iter(self.runs))).lower()
         run = self.runs.get(name)
         if run is None:
@@ -385,9 +389,10 @@ class LocalRun:
                 self.timers[stage, bucket] = advance.wake_at
 
     def _print(self, sink: int, files: Sequence[str]) -> None:
-        columns = stages.decoded(Column(name, type) for name, type in self.job.plan.sinks[sink].columns)
+        plan = self.job.plan.sinks[sink]
         for file in files:
-            self.printed += _connection().execute(f"SELECT {columns} FROM read_parquet(?)", [file]).fetchall()
+            found = _connection().execute(changelog(plan, file)).fetchall()
+            self.printed += found if plan.changing else [row[1:] for row in found]
 
 
 def _followed(table: Table) -> Table:

@@ -58,6 +58,7 @@ class TableDiscovery:
             if record is None or committed is None:
                 continue
             self._check_same(job, record)
+            self._check_added(record)
             newest[f"{job}@{record.created_at}"] = committed
         if self.bounded:
             newest = self._bounded(newest)
@@ -91,6 +92,14 @@ class TableDiscovery:
                     " after its rows had been read",
                     hint="Start this job anew, too, with --fresh.",
                 )
+
+    def _check_added(self, record: JobRecord) -> None:
+        sink = record.sink(self._table.name)
+        if sink is not None and sink.changing:
+            raise UsageError(
+                f'table "{self._table.name}" holds a result that changes, of job "{record.job}"; a job cannot read it',
+                hint="Read what that job reads, with its query in FROM.",
+            )
 
     @property
     def waiting(self) -> int:

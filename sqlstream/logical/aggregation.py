@@ -12,6 +12,7 @@ from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes
 from sqlstream.logical.grouping import grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
 from sqlstream.logical.nodes import (
+    Aggregate,
     AggregateItem,
     Expand,
     Expression,
@@ -20,6 +21,7 @@ from sqlstream.logical.nodes import (
     Item,
     Node,
     Project,
+    Rank,
     Schema,
     WindowAggregate,
     WindowColumns,
@@ -36,7 +38,6 @@ from sqlstream.sql.dialect import to_duckdb
 Projections = list[tuple[str, exp.Expr]]
 # The column that says which grouping set a row is for.
 SET = "_grouping_set"
-_NEED_WINDOW = "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)."
 
 
 class Aggregation:
@@ -58,7 +59,7 @@ class Aggregation:
         keys, names = self._keys(group)
         self.plain = names
         window = self._window(names, group or select)
-        bounds = {c for c in (window.start, window.end, window.time) if c is not None}
+        bounds = {c for c in (window.start, window.end, window.time) if c is not None} if window else set()
         ranks = self.ranks = Ranks(self.node)
         binder = self.binder
         grouped = self._grouped_binder(keys, names)
@@ -70,13 +71,15 @@ class Aggregation:
             (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
             for key in ("having", "qualify")
         )
-        aggregate = WindowAggregate(
-            input=self.node,
-            name="",
-            keys=tuple(k for k in keys if k.name not in bounds),
-            window=window,
-            aggregates=tuple(self.aggregates.values()),
-            span=binder.span(select),
+        own, calls, span = (
+            tuple(k for k in keys if k.name not in bounds),
+            tuple(self.aggregates.values()),
+            binder.span(select),
+        )
+        aggregate: Aggregate | WindowAggregate = (
+            WindowAggregate(self.node, "", own, window, calls, span=span)
+            if window
+            else Aggregate(self.node, "", own, calls, span=span)
         )
         plan: Node = aggregate
         if having is not None:
@@ -212,11 +215,11 @@ class Aggregation:
         columns = (below.start, below.end, below.time) if below is not None else ()
         return {quote(c): c for c in columns if c is not None}
 
-    def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns:
-        """Return the bounds of the windows that rows are grouped by; without a window, state would never be dropped."""
+    def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns | None:
+        """Return the bounds of the windows that rows are grouped by, if they are."""
         below = window_columns(self.node)
         if below is None or not any(c is not None and quote(c) in names for c in (below.start, below.end)):
-            raise UnsupportedError("GROUP BY without a window", self.binder.span(at), hint=_NEED_WINDOW)
+            return None
         if not tells_windows_apart(self.node, below, names):
             raise UnsupportedError(
                 "GROUP BY window_start of CUMULATE windows",
@@ -327,11 +330,11 @@ class Aggregation:
         return candidate
 
 
-def _with_shown(node: Node, aggregate: WindowAggregate, shown: tuple[Item, ...]) -> Node:
+def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple[Item, ...]) -> Node:
     """Give the aggregate below filters and ranks the select list that is above them."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
-    assert isinstance(node, Filter | WindowRank)
+    assert isinstance(node, Filter | WindowRank | Rank)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import Literal, TypeVar
 
 from sqlglot import exp
 
@@ -16,14 +17,17 @@ from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
+    Aggregate,
     Expression,
     Field,
     Filter,
     Item,
     Node,
     Project,
+    Rank,
     Scan,
     Session,
+    SetOperation,
     Union,
     WindowAggregate,
     WindowRank,
@@ -38,24 +42,28 @@ from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
 _CLAUSES = {
-    "distinct": ("SELECT DISTINCT", "Group by the columns in a window."),
     "windows": ("a WINDOW clause", None),
     "joins": ("a join", "Read one table per query block."),
     "laterals": ("LATERAL", None),
-    "order": ("ORDER BY in a stream", "Sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'."),
-    "offset": ("OFFSET in a stream", None),
+    "order": (
+        "ORDER BY without LIMIT",
+        "Add LIMIT for the first rows, or sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'.",
+    ),
+    "offset": ("OFFSET without ORDER BY", "Add ORDER BY and LIMIT."),
     "sample": ("a sample", None),
-    "limit": ("LIMIT inside a job", "Use LIMIT on a SELECT at the prompt, or when you read the result."),
+    "limit": ("LIMIT without ORDER BY", "Say which rows: add ORDER BY."),
     "fetch": ("FETCH in a stream", None),
     "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
     "pivots": ("PIVOT", None),
     "when": ("time travel in a streaming query", None),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
-_DISTINCT = re.compile(r"\bSELECT\s+(DISTINCT)\b", re.IGNORECASE)
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
 _BOUND |= {"qualify"}
+
+
+Q = TypeVar("Q", bound=exp.Expr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,8 @@ class Binder:
     def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
-        if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None:
+        ordered = query.args.get("order") is not None
+        if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
             query = query.copy()
             rows = self._limit(query.args["limit"], source)
             query.set("limit", None)
@@ -101,7 +110,15 @@ class Binder:
     def query(self, query: exp.Expr, env: Environment) -> Node:
         """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
         env = self._with_ctes(query, env)
+        if query.args.get("order") is not None and query.args.get("limit") is not None:
+            return self._first_rows(query, env)
         match query:
+            case exp.Select() if (distinct := query.args.get("distinct")) is not None:
+                if distinct.args.get("on") is not None:
+                    hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
+                    raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
+                span = span_of(query, env.source)
+                return distinct_rows(self._select(_without(query, "distinct"), env), span)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -114,9 +131,7 @@ class Binder:
             case exp.Union() if query.args.get("distinct") is False:
                 return self._union(query, env)
             case exp.SetOperation():
-                what = "UNION" if isinstance(query, exp.Union) else query.key.upper()
-                hint = "Write UNION ALL." if isinstance(query, exp.Union) else None
-                raise UnsupportedError(what, span_of(query, env.source), hint=hint)
+                return self._set_operation(query, env)
             case _:
                 raise UnsupportedError(f"{query.key.upper()} as a query", span_of(query, env.source))
 
@@ -139,8 +154,6 @@ class Binder:
                 whole = span_of(query, env.source)
                 placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
                 span = span_of(at, env.source, whole) if placed else whole
-                if key == "distinct" and (word := _DISTINCT.search(whole.text)):
-                    span = Span(env.source, whole.start + word.start(1), whole.start + word.end(1))
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
                 raise UnsupportedError(what, span, hint=hint)
 
@@ -322,31 +335,88 @@ class Binder:
         bound = WindowBinder(self.judge, env.source, relation.described).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
-    # -- UNION ALL
+    # -- the first rows
+
+    def _first_rows(self, query: exp.Expr, env: Environment) -> Node:
+        """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
+        node = self.query(_without(query, "order", "limit", "offset", "with_"), env)
+        source, fields = env.source, schema(node)
+        binder = ExpressionBinder(Scope("", fields, source, "the result"), self.catalog, self.judge)
+        order = []
+        for item in query.args["order"].expressions:
+            place = item.this
+            if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
+                if not 1 <= int(place.name) <= len(fields):
+                    raise BindError(f"ORDER BY position {place.name} is not in the select list", span_of(place, source))
+                item = item.copy()
+                item.set("this", column_reference(fields[int(place.name) - 1].name))
+            bound = binder.rewrite(item)
+            order.append(Expression(to_duckdb(bound), self.judge.type(fields, bound.this, source)))
+        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + self._limit(query.args["limit"], source)
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in fields})
+        span = span_of(query.args["order"], source)
+        ranked = Rank(node, "", number, "row_number", (), tuple(order), last, span)
+        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
+        return Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    # -- UNION, INTERSECT, EXCEPT
+
+    def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
+        self._refuse(_without(query, "distinct"), env)
+        span, distinct = span_of(query, env.source), query.args.get("distinct") is not False
+        name = query.key.upper()
+        sides = self._alike([self.query(side, env) for side in (query.this, query.expression)], name, span)
+        if isinstance(query, exp.Union):
+            return distinct_rows(Union(sides), span)
+        fields = schema(sides[0])
+        side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
+        marked = []
+        for number, node in enumerate(sides):
+            items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
+            marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
+        function: Literal["intersect", "except"] = "intersect" if isinstance(query, exp.Intersect) else "except"
+        return SetOperation(Union(tuple(marked)), "", function, side, distinct, span)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
-        self._refuse(query, env)
+        self._refuse(_without(query, "distinct"), env)
         inputs = [self.query(side, env) for side in _sides(query)]
+        return Union(self._alike(inputs, "UNION ALL", span_of(query, env.source)))
+
+    def _alike(self, inputs: list[Node], name: str, span: Span) -> tuple[Node, ...]:
+        """Return inputs whose columns have the same types, by position."""
         first = schema(inputs[0])
         for node in inputs[1:]:
             if len(schema(node)) != len(first):
-                raise BindError(
-                    f"the inputs of UNION ALL have {len(first)} and {len(schema(node))} columns",
-                    span_of(query, env.source),
-                )
+                raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", span)
         types = self.judge.union_types([schema(n) for n in inputs])
         if types is None:
-            raise BindError("the columns of UNION ALL have types that do not fit", span_of(query, env.source))
+            raise BindError(f"the columns of {name} have types that do not fit", span)
         for place, (field, type) in enumerate(zip(first, types, strict=True)):
             found = list(dict.fromkeys(schema(node)[place].type for node in inputs))
             if not all(assignable(t, type) for t in found):
                 raise BindError(
-                    f'column "{field.name}" of UNION ALL is {" and ".join(found)}',
-                    span_of(query, env.source),
+                    f'column "{field.name}" of {name} is {" and ".join(found)}',
+                    span,
                     hint="Convert it in one of the queries, with CAST.",
                 )
         wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
-        return Union(tuple(_cast_to(node, wanted) for node in inputs))
+        return tuple(_cast_to(node, wanted) for node in inputs)
+
+
+def distinct_rows(node: Node, span: Span) -> Node:
+    """Return every row of a plan once."""
+    return Aggregate(
+        node, "", tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node)), (), span=span
+    )
+
+
+def _without(query: Q, *clauses: str) -> Q:
+    """Return a query without some of its clauses."""
+    rest = query.copy()
+    for clause in clauses:
+        rest.set(clause, None)
+    return rest
 
 
 def _sides(query: exp.Expr) -> list[exp.Expr]:
@@ -376,7 +446,9 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() | WindowRank() | Session() if name and not node.name:
+        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() if (
+            name and not node.name
+        ):
             return replace(node, name=name)
         case Filter() | Project():
             return replace(node, input=named(node.input, name))

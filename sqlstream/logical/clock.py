@@ -52,6 +52,11 @@ def fixed(sql: str, time: int, watermark: int | None) -> str:
     return _VARIABLE.sub(lambda found: values[found[1].lower()], sql)
 
 
+def uses_clock(sql: str) -> bool:
+    """Tell whether SQL depends on the batch's time or watermark."""
+    return _VARIABLE.search(sql) is not None
+
+
 def asks_watermark(sql: str) -> bool:
     """Tell whether SQL depends on the watermark."""
     return any(found.lower() == "_watermark" for found in _VARIABLE.findall(sql))

@@ -186,12 +186,6 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
         case View():
             raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
         case Table() as table:
-            if table.primary_key:
-                raise UnsupportedError(
-                    f'writing to table "{table.name}" with a PRIMARY KEY',
-                    name.span,
-                    hint="Leave out PRIMARY KEY; rows are appended, each result once.",
-                )
             return table
 
 

@@ -6,12 +6,15 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical.nodes import (
+    Aggregate,
     Expand,
     Filter,
     Node,
     Project,
+    Rank,
     Scan,
     Session,
+    SetOperation,
     Sink,
     Union,
     WindowAggregate,
@@ -66,21 +69,31 @@ def describe(node: Node) -> str:
             every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {_duration(node.slide)}"
             return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}{zone}"
         case Session():
-            name = f' "{node.name}"' if node.name else ""
-            return f"Session{name} {node.time_column} by {', '.join(node.keys) or 'no key'} gap {_duration(node.gap)}"
+            keys = ", ".join(node.keys) or "no key"
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {_duration(node.gap)}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():
-            name = f' "{node.name}"' if node.name else ""
             keys = ", ".join(k.sql for k in node.keys) or "no key"
             limit = f" limit {node.limit}" if node.limit is not None else ""
             order = ", ".join(o.sql for o in node.order)
-            return f"WindowRank{name} {node.function} by {keys} per {node.window.end} order {order}{limit} AS {node.column}"
+            ranked = f"{node.function} by {keys} per {node.window.end} order {order}{limit} AS {node.column}"
+            return f"WindowRank{_quoted(node.name)} {ranked}"
         case WindowAggregate():
             keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
             calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
-            name = f' "{node.name}"' if node.name else ""
-            return f"WindowAggregate{name} by {keys} per {node.window.end}: {calls}"
+            return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}: {calls}"
+        case Aggregate():
+            keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
+            calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
+            return f"Aggregate{_quoted(node.name)} by {keys}: {calls}"
+        case Rank():
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            order = ", ".join(o.sql for o in node.order)
+            return f"Rank{_quoted(node.name)} {node.function} by {keys} order {order}{limit} AS {node.column}"
+        case SetOperation():
+            return f"{node.function.capitalize()}{'' if node.distinct else ' all'}{_quoted(node.name)} by {node.side}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case Sink():
@@ -89,6 +102,10 @@ def describe(node: Node) -> str:
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
         case _:
             assert_never(node)
+
+
+def _quoted(name: str) -> str:
+    return f' "{name}"' if name else ""
 
 
 def _duration(micros: int) -> str:

@@ -203,6 +203,56 @@ class WindowAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Aggregates all rows of a key so far.
+
+    Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left. Keeps
+    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it.
+    """
+
+    input: Node
+    name: str
+    keys: tuple[Item, ...]
+    aggregates: tuple[AggregateItem, ...]
+    shown: tuple[Item, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Emits each row with its rank among all rows so far of equal keys, and changes the ranks that further rows move.
+
+    With a `limit` only rows up to that rank; of rows that are only added, those beyond it are not kept. The SQL of an `order`
+    says the direction, too. Rows that are equal in it are numbered in the order of all their columns.
+    """
+
+    input: Node
+    name: str
+    column: str
+    function: str
+    keys: tuple[Expression, ...]
+    order: tuple[Expression, ...]
+    limit: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
+
+    The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
+    once, else as often as the counts on both sides say. Keeps both sides.
+    """
+
+    input: Node
+    name: str
+    function: Literal["intersect", "except"]
+    side: str
+    distinct: bool
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Union:
     """Emits the rows of every input (UNION ALL). Columns go by position; the names are those of the first input."""
 
@@ -224,8 +274,12 @@ class Sink:
 
 T = TypeVar("T")
 
-Stateful = Session | WindowAggregate | WindowRank
-Node = Scan | Filter | Project | Windows | Expand | Session | WindowAggregate | WindowRank | Union | Sink
+# They emit what is final, once: rows that a window has collected.
+Windowed = Session | WindowAggregate | WindowRank
+# They emit what is so now, and change it.
+Changing = Aggregate | Rank | SetOperation
+Stateful = Windowed | Changing
+Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 
@@ -244,7 +298,9 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Session() | WindowAggregate() | WindowRank() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Sink():
+            return (node.input,)
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
             return (node.input,)
         case Union():
             return node.inputs
@@ -274,8 +330,15 @@ def schema(node: Node) -> Schema:
             return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in BOUNDS))
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
-        case WindowRank():
+        case WindowRank() | Rank():
             return (*schema(node.input), Field(node.column, "BIGINT"))
+        case SetOperation():
+            return tuple(f for f in schema(node.input) if f.name != node.side)
+        case Aggregate():
+            return (
+                *(Field(k.name, k.expression.type) for k in node.keys),
+                *(Field(a.name, a.type) for a in node.aggregates),
+            )
         case WindowAggregate():
             window = node.window
             bounds = [Field(n, "TIMESTAMP") for n in (window.start, window.end, window.time) if n is not None]
@@ -300,6 +363,8 @@ def time_attribute(node: Node) -> str | None:
             return "window_time"
         case WindowAggregate():
             return node.window.time
+        case Aggregate() | Rank() | SetOperation():
+            return None
         case Union():
             return _common(node, time_attribute)
         case _:
@@ -320,7 +385,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
             found = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
             return tuple(names[place] for place in sorted(set.intersection(*found)))
-        case Session() | WindowAggregate() | WindowRank() | Sink():
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
             return ()
         case _:
             assert_never(node)
@@ -340,7 +405,7 @@ def by_clock(node: Node, column: str) -> Node:
         case Union():
             place = _position(node, column)
             return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
-        case Session() | WindowAggregate() | WindowRank() | Sink():
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
             raise TypeError("a stateful node passes no processing time on")
         case _:
             assert_never(node)
@@ -353,7 +418,7 @@ def _position(node: Node, column: str) -> int:
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
-        case Scan():
+        case Scan() | Aggregate() | Rank() | SetOperation():
             return None
         case Filter() | Expand() | WindowRank() | Sink():
             return window_columns(node.input)
@@ -376,7 +441,7 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Session():
+        case Scan() | Session() | Aggregate() | Rank() | SetOperation():
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
@@ -395,7 +460,7 @@ def on_time(node: Node) -> bool:
     True above an operator over windows, which emits a window in the batch in which the watermark reaches its end.
     """
     match node:
-        case Scan():
+        case Scan() | Aggregate() | Rank() | SetOperation():
             return False
         case Session() | WindowAggregate() | WindowRank():
             return True
@@ -405,6 +470,48 @@ def on_time(node: Node) -> bool:
             return all(on_time(n) for n in node.inputs)
         case _:
             assert_never(node)
+
+
+def changes(node: Node) -> bool:
+    """Tell whether a node takes back rows that it emitted: then its rows have weights."""
+    return any(isinstance(n, Changing) for n in walk(node))
+
+
+def keys(node: Node) -> frozenset[str]:
+    """Return columns whose values no two rows of a node's result share at a time; none where nothing is known."""
+    match node:
+        case Aggregate():
+            return frozenset(k.name for k in node.keys)
+        case Rank():
+            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            whole = len(partition) == len(node.keys)
+            by_rank = node.function == "row_number" and whole
+            return partition if by_rank and node.limit == 1 else partition | {node.column} if by_rank else frozenset()
+        case SetOperation():
+            return frozenset(f.name for f in schema(node)) if node.distinct else frozenset()
+        case Filter() | Sink():
+            return keys(node.input)
+        case Project():
+            below = keys(node.input)
+            kept = {quote(name): _renamed(node.items, name) for name in below}
+            return frozenset(n for n in kept.values() if n is not None) if None not in kept.values() else frozenset()
+        case _:
+            return frozenset()
+
+
+def called(node: Stateful) -> str:
+    """Return what people call a stateful node."""
+    match node:
+        case Aggregate() if node.aggregates:
+            return "GROUP BY without a window"
+        case Aggregate():
+            return "DISTINCT"
+        case Rank():
+            return f"{node.function.upper()} over rows of no window"
+        case SetOperation():
+            return node.function.upper()
+        case _:
+            return type(node).__name__
 
 
 def _renamed(items: tuple[Item, ...], column: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Binding of ROW_NUMBER, RANK and DENSE_RANK over the rows of a window."""
+"""Binding of ROW_NUMBER, RANK and DENSE_RANK, over the rows of a window or over all rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from sqlglot import exp
 
 from sqlstream.errors import Source, Span, UnsupportedError
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Expression, Field, Node, WindowRank, quote, schema, window_columns
+from sqlstream.logical.nodes import Expression, Field, Node, Rank, WindowRank, quote, schema, window_columns
 from sqlstream.logical.window_tables import tells_windows_apart
 from sqlstream.sql.dialect import to_duckdb
 
 FUNCTIONS = ("row_number", "rank", "dense_rank")
-_HINT = (
-    "ROW_NUMBER, RANK and DENSE_RANK run with PARTITION BY window_start, window_end; "
-    "aggregates run with GROUP BY window_start, window_end."
-)
+_HINT = "ROW_NUMBER, RANK and DENSE_RANK run, without a frame; aggregates run with GROUP BY."
 Rewrite = Callable[[exp.Expr], exp.Expr]
 
 
@@ -26,12 +23,13 @@ class _Call:
     function: str
     keys: tuple[exp.Expr, ...]
     order: tuple[exp.Expr, ...]
+    windowed: bool
     span: Span
 
     @property
-    def sql(self) -> tuple[str, ...]:
+    def sql(self) -> tuple[object, ...]:
         """What two calls must agree on to be one."""
-        return self.function, *map(to_duckdb, self.keys), "", *map(to_duckdb, self.order)
+        return self.function, self.windowed, *map(to_duckdb, self.keys), "", *map(to_duckdb, self.order)
 
 
 class Ranks:
@@ -62,10 +60,9 @@ class Ranks:
         partition = [rewrite(p) for p in call.args.get("partition_by") or ()]
         bounds = {quote(c) for c in (window.start, window.end, window.time) if c is not None} if window else set()
         named = {sql for p in partition if (sql := to_duckdb(p)) in bounds}
-        if window is None or not tells_windows_apart(self.node, window, named):
-            raise UnsupportedError(f"{function.upper()} over rows of no window", span, hint=_HINT)
-        keys = tuple(p for p in partition if to_duckdb(p) not in bounds)
-        found = _Call(function, keys, tuple(rewrite(o) for o in order.expressions), span)
+        windowed = window is not None and tells_windows_apart(self.node, window, named)
+        keys = tuple(p for p in partition if not windowed or to_duckdb(p) not in bounds)
+        found = _Call(function, keys, tuple(rewrite(o) for o in order.expressions), windowed, span)
         for column, known in self._calls.items():
             if known.sql == found.sql:
                 return column
@@ -79,15 +76,16 @@ class Ranks:
         """Return the rows of a node, over whose columns the calls were rewritten, with their ranks."""
         fields = schema(node)
         for column, call in self._calls.items():
-            window = window_columns(node)
-            assert window is not None
+            window = window_columns(node) if call.windowed else None
 
             def typed(parts: tuple[exp.Expr, ...]) -> tuple[Expression, ...]:
                 values = [p.this if isinstance(p, exp.Ordered) else p for p in parts]
                 types = judge.types(fields, values, source)
                 return tuple(Expression(to_duckdb(p), t) for p, t in zip(parts, types, strict=True))
 
-            node = WindowRank(
-                node, "", column, call.function, typed(call.keys), window, typed(call.order), None, call.span
-            )
+            keys, order = typed(call.keys), typed(call.order)
+            if window is None:
+                node = Rank(node, "", column, call.function, keys, order, None, call.span)
+            else:
+                node = WindowRank(node, "", column, call.function, keys, window, order, None, call.span)
         return node

@@ -14,13 +14,16 @@ from typing import assert_never
 from sqlglot import exp, parse_one
 
 from sqlstream.logical.nodes import (
+    Aggregate,
     Expand,
     Expression,
     Filter,
     Node,
     Project,
+    Rank,
     Scan,
     Session,
+    SetOperation,
     Sink,
     Union,
     WindowAggregate,
@@ -88,7 +91,7 @@ def _limited(node: Node, column: str, limit: int) -> Node:
         case Filter():
             found = _limited(node.input, column, limit)
             return node if found is node.input else replace(node, input=found)
-        case WindowRank() if quote(node.column) == column and (node.limit is None or node.limit > limit):
+        case WindowRank() | Rank() if quote(node.column) == column and (node.limit is None or node.limit > limit):
             return replace(node, limit=limit)
         case _:
             return node
@@ -149,7 +152,10 @@ def _everywhere(rule: Rule, node: Node) -> Node:
     match node:
         case Scan():
             below: Node = node
-        case Filter() | Project() | Windows() | Expand() | Session() | WindowAggregate() | WindowRank() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Sink():
+            child = _everywhere(rule, node.input)
+            below = node if child is node.input else replace(node, input=child)
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Union():

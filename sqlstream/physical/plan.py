@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Column, Table
 from sqlstream.logical.clock import asks_watermark
 from sqlstream.operators.step import Operator, Port
+from sqlstream.storage.zsets import WEIGHT_COLUMN
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,22 @@ class StatefulStage:
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What becomes of the rows: the table they go to, and the names and types that it stores."""
+    """What becomes of the rows: the table they go to, and the names and types that it stores.
+
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known.
+    """
 
     table: Table
     columns: tuple[tuple[str, str], ...]
     limit: int | None = None
+    changing: bool = False
+    keys: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns of the rows on their way to the sink."""
+        columns = tuple(Column(name, type) for name, type in self.columns)
+        return (*columns, WEIGHT_COLUMN) if self.changing else columns
 
     @property
     def kind(self) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from sqlstream.catalog import Table, Watermark
-from sqlstream.errors import UnsupportedError
+from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.logical import nodes
 from sqlstream.logical.nodes import (
     Expand,
@@ -20,34 +19,44 @@ from sqlstream.logical.nodes import (
     Stateful,
     Union,
     Windows,
+    changes,
     quote,
     schema,
 )
 from sqlstream.operators.step import Port
+from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import PARTIALS
 from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
-from sqlstream.physical.windows import (
-    at_their_time,
-    in_windows,
-    made_above,
-    operator_of,
-    state_bound,
-    state_view,
-)
+from sqlstream.physical.refusals import refuse
+from sqlstream.physical.stateful import operator_of, state_bound, state_view
+from sqlstream.physical.windows import at_their_time, in_windows, made_above
+from sqlstream.storage.zsets import WEIGHT, summed
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`."""
+    """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
+
+    With `weighted`, its rows have weights, in a column after those of the schema.
+    """
 
     leaf: Scan | Stateful
     sql: str
+    weighted: bool
 
     def select(self, items: str, where: str = "") -> Branch:
-        return Branch(self.leaf, f"SELECT {items} FROM ({self.sql}){where}")
+        """Return the path with a projection above it; weights stay."""
+        weight = f", {WEIGHT}" if self.weighted and items != "*" else ""
+        return replace(self, sql=f"SELECT {items}{weight} FROM ({self.sql}){where}")
 
     def over(self, select: Callable[[str], str]) -> Branch:
-        return Branch(self.leaf, select(self.sql))
+        return replace(self, sql=select(self.sql))
+
+    def with_weight(self) -> Branch:
+        """Return the path with weights, also where every row is added once."""
+        if self.weighted:
+            return self
+        return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
 def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
@@ -57,19 +66,26 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     where state depends on it.
     """
     planner = _Planner()
-    refuse_replay_differences(sinks)
-    refuse_two_clocks(sinks)
+    refuse(sinks)
     found: dict[str, SinkPlan] = {}
     for sink in sinks:
+        name = sink.table.name.lower()
+        changing = {s.table.name.lower() for s in sinks if changes(s.input)}
         columns = tuple((c.name, c.type) for c in sink.columns)
-        found.setdefault(sink.table.name.lower(), SinkPlan(sink.table, columns, sink.limit))
-        number = list(found).index(sink.table.name.lower())
-        names = zip(schema(sink.input), sink.columns, strict=True)
-        positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in names)
+        found.setdefault(name, SinkPlan(sink.table, columns, sink.limit, name in changing, keys_of(sink)))
+        number = list(found).index(name)
+        pairs = zip(schema(sink.input), sink.columns, strict=True)
+        positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
         for branch in branches(sink.input):
-            rows = branch.select(positions).sql
-            planner.add(branch, Fragment(rows, (("rows", f"SELECT {casts} FROM _rows"),), None, number))
+            stored = f"SELECT {casts} FROM _rows"
+            if name in changing:
+                # Changes that cancel each other once columns are left out, or values cast, are none.
+                branch = branch.with_weight()
+                stored = summed(
+                    [Column(c.name, c.type) for c in sink.columns], f"(SELECT {casts}, {WEIGHT} FROM _rows)"
+                )
+            planner.add(branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number))
     return PhysicalPlan(
         tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans),
         tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages),
@@ -86,49 +102,11 @@ def assigned(field: nodes.Field, table: Table) -> str:
     return f"CASE WHEN {quote(field.name)} IS NULL THEN error('{message}') ELSE {value} END"
 
 
-def refuse_replay_differences(sinks: Sequence[Sink]) -> None:
-    """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
-    found = [n for sink in sinks for n in nodes.walk(sink)]
-    if not any(isinstance(n, Stateful) for n in found):
-        return
-    for expression in (e for n in found for e in expressions(n)):
-        if expression.volatile:
-            raise UnsupportedError(
-                "a function whose result differs on replay cannot be used in a query that keeps state",
-                expression.span,
-                hint="A batch that is repeated after a crash must give the same rows; use a column of the input instead.",
-            )
-
-
-def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
-    """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
-    scans = [n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)]
-    if any(s.clock for s in scans):
-        for scan in scans:
-            if scan.clock is None and scan.table.watermark is not None:
-                raise UnsupportedError(
-                    "windows over processing time beside a table with a watermark in one job",
-                    scan.span,
-                    hint="Make two jobs of it, or use the event time, or the processing time, for all of them.",
-                )
-
-
-def expressions(node: Node) -> Iterator[nodes.Expression]:
-    """Yield the expressions of one node."""
-    match node:
-        case Scan() | Windows() | Expand() | Session() | Union() | Sink():
-            return
-        case Filter():
-            yield node.predicate
-        case Project():
-            yield from (i.expression for i in node.items)
-        case nodes.WindowAggregate():
-            yield from (k.expression for k in node.keys)
-            yield from (e for a in node.aggregates for e in a.expressions)
-        case nodes.WindowRank():
-            yield from (*node.keys, *node.order)
-        case _:
-            assert_never(node)
+def keys_of(sink: Sink) -> tuple[str, ...]:
+    """Return the columns of a sink that tell its rows apart, none where nothing is known of them."""
+    found = nodes.keys(sink.input)
+    pairs = zip(schema(sink.input), sink.columns, strict=True)
+    return tuple(target.name for own, target in pairs if own.name in found)
 
 
 def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
@@ -140,7 +118,9 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
         case Windows() | Session() if node is made_above:
             return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank():
-            return [Branch(node, "SELECT * FROM _input")]
+            return [Branch(node, "SELECT * FROM _input", weighted=False)]
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
+            return [Branch(node, "SELECT * FROM _input", weighted=True)]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in branches(node.input, made_above)]
         case Project():
@@ -154,7 +134,8 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
                 b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in branches(node.input, made_above)
             ]
         case Union():
-            return [branch for child in node.inputs for branch in _renamed(child, schema(node))]
+            found = [branch for child in node.inputs for branch in _renamed(child, schema(node))]
+            return [b.with_weight() for b in found] if changes(node) else found
         case Sink():
             raise TypeError("a sink is not part of a path")
         case _:
@@ -240,7 +221,7 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count("{" + PARTIALS + "}"),
+            count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=nodes.time_attribute(node),
@@ -267,9 +248,11 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
         case Session():
             return node.keys
-        case nodes.WindowAggregate():
+        case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)
-        case nodes.WindowRank():
+        case nodes.WindowRank() | nodes.Rank():
             return tuple(k.sql.strip('"') for k in node.keys)
+        case nodes.SetOperation():
+            return tuple(f.name for f in schema(node))
         case _:
             assert_never(node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.catalog import Column
@@ -70,7 +69,7 @@ def at_their_time(node: Windows | Session, rows: str) -> str:
     return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"
 
 
-def made_above(node: nodes.Stateful) -> Windows | Session | None:
+def made_above(node: Node) -> Windows | Session | None:
     """Return the node below an aggregate whose windows the aggregate itself can make, from the event times of single rows.
 
     Overlapping windows are made of slices, sessions of pieces. Nothing between may look at the bounds.
@@ -141,15 +140,15 @@ def _is_by_the_keys_of(node: nodes.WindowAggregate, session: Session) -> bool:
     return found == set(session.keys)
 
 
-def operator_of(node: nodes.Stateful) -> WindowOperator:
-    """Return the operator that computes a stateful node."""
+def window_operator(node: nodes.Windowed) -> WindowOperator:
+    """Return the operator that computes a node over windows."""
     match node:
         case nodes.WindowAggregate():
             return WindowAggregate(
-                keys=_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys]),
+                keys=named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys]),
                 windows=_windowing(node),
                 bounds=(node.window.start, node.window.end, node.window.time),
-                calls=tuple((item.name, _call(item)) for item in node.aggregates),
+                calls=calls_of(node.aggregates),
             )
         case Session():
             fields = {f.name: f for f in schema(node.input)}
@@ -164,7 +163,7 @@ def operator_of(node: nodes.Stateful) -> WindowOperator:
             order = tuple(o.sql for o in node.order)
             return WindowRows(
                 name="window_rank",
-                keys=_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]),
+                keys=named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]),
                 windows=_windowing(node),
                 columns=tuple(Column(f.name, f.type) for f in schema(node.input)),
                 ranking=Ranking(node.column, node.function, order, node.limit),
@@ -173,7 +172,7 @@ def operator_of(node: nodes.Stateful) -> WindowOperator:
             assert_never(node)
 
 
-def _keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
+def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
 
@@ -189,6 +188,11 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
     if size is None and start is None:
         size = 0
     return Given(quote(end), size, quote(start) if start else None)
+
+
+def calls_of(items: tuple[nodes.AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
+    """Return aggregate calls as operators take them, by the names of their results."""
+    return tuple((item.name, _call(item)) for item in items)
 
 
 def _call(item: nodes.AggregateItem) -> AggregateCall:
@@ -219,28 +223,10 @@ def _sentence(phrase: str) -> str:
     return f"{phrase if is_aggregate(first) else phrase[:1].upper() + phrase[1:]}."
 
 
-def state_bound(node: nodes.Stateful) -> str:
-    """Return what bounds the state of a node, in words."""
+def window_bound(node: nodes.Windowed) -> str:
+    """Return what bounds the state of a node over windows, in words."""
     if isinstance(node, Session) or isinstance(made_above(node), Session):
         return "watermark: a session is forgotten when the watermark passes its end"
     size = window_size(node.input)
     span = f" of {size / 1_000_000:g} s" if size else ""
     return f"watermark: a window{span} is forgotten when the watermark passes its end"
-
-
-def state_view(node: nodes.Stateful, operator: WindowOperator) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the view over an operator's state, and its columns.
-
-    They are those of the node, with their current values, and for an aggregate what the select list makes of them.
-    """
-    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
-    columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
-    names = {name.lower() for name, _, _ in columns}
-    if isinstance(node, nodes.WindowAggregate):
-        # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
-        group = {quote(f.name) for f in schema(replace(node, aggregates=()))}
-        for item in node.shown:
-            if item.name.lower() not in names and item.expression.sql not in group:
-                columns.append((item.name, item.expression.type, item.expression.sql))
-    items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
-    return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

@@ -29,6 +29,7 @@ from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.manifests import TableDeclaration, newest_manifest
 from sqlstream.storage.segments import Segment, quote_text
 from sqlstream.storage.tables import Bucket
+from sqlstream.storage.zsets import zset
 
 # Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
 Emit = Callable[[int, Sequence[str]], None]
@@ -205,7 +206,8 @@ class Commits:
         manifest = self._manifests.get(sink)
         if not segments and manifest is not None:
             return
-        declaration = TableDeclaration(ROWS, tuple(Column(name, type) for name, type in plan.columns))
+        columns = tuple(Column(name, type) for name, type in plan.columns)
+        declaration = zset(ROWS, columns) if plan.changing else TableDeclaration(ROWS, columns)
         bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention_ms)
         bucket.adopt(ROWS, segments)
         with _connection().cursor() as con:

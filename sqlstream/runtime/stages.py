@@ -222,7 +222,7 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
 
 def stored(fragment: Fragment, job: Job) -> Fragment:
     """Return the fragment with its rows in the form in which the sink stores them."""
-    columns = [Column(name, type) for name, type in job.plan.sinks[fragment.sink].columns]
+    columns = job.plan.sinks[fragment.sink].stored
     parts = tuple((name, encoded(columns, f"({sql})")) for name, sql in fragment.parts)
     return replace(fragment, parts=parts)
 

@@ -58,11 +58,16 @@ class OperatorRecord:
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """Where the results go: the kind of sink, the table's name, and the columns written."""
+    """Where the results go: the kind of sink, the table's name, and the columns written.
+
+    With `changing` they are written with weights; of the rows of a `key` a table holds one.
+    """
 
     kind: str
     table: str
     columns: Columns
+    changing: bool = False
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,10 @@ class JobRecord:
         value["bucket_labels"] = tuple(value["bucket_labels"])
         value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
         value["operators"] = tuple(_operator(operator) for operator in value["operators"])
-        value["sinks"] = tuple(SinkRecord(**{**sink, "columns": _columns(sink["columns"])}) for sink in value["sinks"])
+        value["sinks"] = tuple(
+            SinkRecord(**{**sink, "columns": _columns(sink["columns"]), "key": tuple(sink["key"])})
+            for sink in value["sinks"]
+        )
         return cls(**value)
 
 

@@ -17,7 +17,7 @@ from sqlstream.errors import UsageError
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem
 from sqlstream.storage.segments import Segment
 
-FORMAT = 1
+FORMAT = 2
 HISTORY_LENGTH = 64
 
 
@@ -27,13 +27,15 @@ class TableDeclaration:
 
     Without a `time_column` rows stay for ever. A time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT
     of microseconds, and never NULL. `merge` is a SELECT over `{rows}` which combines rows of equal key and time and
-    yields the same columns; compaction may apply it to any of the rows that no retained version tells apart.
+    yields the same columns; compaction may apply it to any of the rows that no retained version tells apart. With
+    `replaces`, it is applied to all rows of a segment, and older versions keep reading what was merged.
     """
 
     name: str
     columns: tuple[Column, ...]
     time_column: str | None = None
     merge: str | None = None
+    replaces: bool = False
 
     @property
     def time_type(self) -> str:
@@ -41,12 +43,13 @@ class TableDeclaration:
 
     def to_dict(self) -> dict[str, Any]:
         columns = [[c.name, c.type] for c in self.columns]
-        return {"name": self.name, "columns": columns, "time_column": self.time_column, "merge": self.merge}
+        merge = {"merge": self.merge, "replaces": self.replaces}
+        return {"name": self.name, "columns": columns, "time_column": self.time_column, **merge}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> TableDeclaration:
         columns = tuple(Column(name, type) for name, type in value["columns"])
-        return cls(value["name"], columns, value["time_column"], value["merge"])
+        return cls(value["name"], columns, value["time_column"], value["merge"], value["replaces"])
 
 
 class Moment(NamedTuple):

@@ -39,7 +39,7 @@ class Segment:
 
     `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
     forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
-    and the file has no `_batch` column.
+    and the file has no `_batch` column. From the version `until` on other segments hold its rows.
     """
 
     name: str
@@ -52,15 +52,25 @@ class Segment:
     live: int = 0
     live_low: int | None = None
     compacted: bool = False
+    until: int | None = None
 
     def to_list(self) -> list[Any]:
         times = [self.low, self.high, self.live, self.live_low]
-        return [self.name, self.rows, self.bytes, self.first_batch, self.last_batch, *times, int(self.compacted)]
+        return [
+            self.name,
+            self.rows,
+            self.bytes,
+            self.first_batch,
+            self.last_batch,
+            *times,
+            int(self.compacted),
+            self.until,
+        ]
 
     @classmethod
     def from_list(cls, value: Sequence[Any]) -> Segment:
-        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted = value
-        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted))
+        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted, until = value
+        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted), until)
 
 
 def write_segment(

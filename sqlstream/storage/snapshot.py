@@ -134,7 +134,7 @@ def _visible(segments: Sequence[Segment], snapshot: Snapshot) -> Iterator[tuple[
     version, watermark = snapshot.version, snapshot.watermark
     for segment in segments:
         forgets = watermark is not None and segment.low is not None and segment.low <= watermark
-        if segment.first_batch > version:
+        if segment.first_batch > version or (segment.until is not None and segment.until <= version):
             continue
         if forgets and segment.high is not None and watermark is not None and segment.high <= watermark:
             continue

@@ -34,13 +34,15 @@ from sqlstream.storage.segments import (
 )
 
 PENDING_BYTES = 32 << 20
+# The counter of the rows that the Z-sets of an operator amount to.
+WEIGHTS = "weights"
 
 # Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
 # would cost a batch more than it would save a query.
 FAN = 8
 TIERS = 3
 SMALLEST_TIER = 64 << 10
-LARGEST_MERGED = SMALLEST_TIER * FAN ** (TIERS - 1)
+LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
 
 
 def segment_bound(bytes: int) -> int:
@@ -77,7 +79,11 @@ class Bucket:
         self._declarations = {t.name: t for t in tables}
         self._retention = (retention_ms, retention_batches)
         known = manifest.tables if manifest else {}
-        self._segments: dict[str, list[Segment]] = {t.name: list(known.get(t.name, ())) for t in tables}
+        self._segments: dict[str, list[Segment]] = {
+            t.name: [s for s in known.get(t.name, ()) if s.until is None] for t in tables
+        }
+        # What only older versions read.
+        self._replaced = {t.name: [s for s in known.get(t.name, ()) if s.until is not None] for t in tables}
         self._forgotten: dict[str, int | None] = {t.name: manifest.watermark if manifest else None for t in tables}
         self._pending: dict[str, list[pa.Table]] = {t.name: [] for t in tables}
         self._pending_bytes = 0
@@ -105,7 +111,9 @@ class Bucket:
 
     @property
     def live_rows(self) -> int:
-        """The rows of all tables that are not forgotten and not waiting to be written."""
+        """The rows of all tables that are not forgotten and not waiting to be written; of Z-sets, what they amount to."""
+        if WEIGHTS in self.counters:
+            return self.counters[WEIGHTS]
         return sum(s.live for segments in self._segments.values() for s in segments)
 
     @property
@@ -226,6 +234,8 @@ class Bucket:
                 self._segments[table] = [s for s in self._segments[table] if s.high is None or s.high > gone]
             if watermark is not None:
                 self.forget(con, table, watermark)
+            if bound:
+                self._replaced[table] = [s for s in self._replaced[table] if (s.until or 0) > bound.batch]
             self._compact(con, declaration, batch, bound)
             if watermark is not None and declaration.merge is not None:
                 self.forget(con, table, watermark)  # counts merged rows
@@ -234,7 +244,7 @@ class Bucket:
             batch=batch,
             time=time_ms,
             watermark=watermark,
-            tables={name: tuple(segments) for name, segments in self._segments.items()},
+            tables={name: (*segments, *self._replaced[name]) for name, segments in self._segments.items()},
             counters=dict(self.counters),
             history=thinned([m for m in history if bound is None or m.batch >= bound.batch]),
             wake_at=self.wake_at,
@@ -249,9 +259,13 @@ class Bucket:
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
     ) -> None:
         segments = self._segments[declaration.name]
-        while group := due(segments):
+        while group := due(segments, largest=None if declaration.replaces else LARGEST_MERGED):
             names = {s.name for s in group}
-            merged = self._merged(con, declaration, group, batch, bound)
+            if declaration.replaces:
+                merged = self._summed(con, declaration, group, batch)
+                self._replaced[declaration.name] += [replace(s, until=batch) for s in group if s.first_batch < batch]
+            else:
+                merged = self._merged(con, declaration, group, batch, bound)
             segments = [s for s in segments if s.name not in names] + ([merged] if merged else [])
         self._segments[declaration.name] = segments
 
@@ -278,6 +292,17 @@ class Bucket:
         lows = [s.live_low for s in group if s.live_low is not None]
         return replace(merged, live=sum(s.live for s in group), live_low=min(lows, default=None))
 
+    def _summed(
+        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
+    ) -> Segment | None:
+        """Return a segment of the batch with what the rows of some segments amount to."""
+        assert declaration.merge is not None
+        rows = f"({scan(self._fs, self._data, declaration.columns, group)})"
+        sql = encoded(declaration.columns, f"({declaration.merge.replace('{rows}', rows)})")
+        return write_segment(
+            self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
+        )
+
     def _compaction(
         self, declaration: TableDeclaration, group: list[Segment], span: tuple[int, int], bound: Moment | None
     ) -> str:
@@ -302,13 +327,16 @@ class Bucket:
         return f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}"
 
 
-def due(segments: Iterable[Segment]) -> list[Segment]:
-    """Return the segments to compact next: those of the lowest tier that is full, none when no tier is."""
-    tiers: list[list[Segment]] = [[] for _ in range(TIERS)]
+def due(segments: Iterable[Segment], largest: int | None = LARGEST_MERGED) -> list[Segment]:
+    """Return the segments to compact next: those of the lowest tier that is full, none when no tier is.
+
+    Segments from `largest` bytes on are left alone.
+    """
+    tiers: dict[int, list[Segment]] = {}
     for segment in segments:
-        if segment.bytes < LARGEST_MERGED:
-            tiers[_tier(segment.bytes)].append(segment)
-    return next((tier for tier in tiers if len(tier) >= FAN), [])
+        if largest is None or segment.bytes < largest:
+            tiers.setdefault(_tier(segment.bytes), []).append(segment)
+    return next((tier for _, tier in sorted(tiers.items()) if len(tier) >= FAN), [])
 
 
 def _tier(bytes: int) -> int:

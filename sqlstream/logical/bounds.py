@@ -1,0 +1,81 @@
+"""Which stateful nodes keep more and more as long as their input goes on, and what would bound them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from sqlstream.catalog import Table
+from sqlstream.errors import UnboundedState
+from sqlstream.logical.nodes import (
+    Aggregate,
+    Changing,
+    Expand,
+    Filter,
+    Node,
+    Project,
+    Rank,
+    Scan,
+    SetOperation,
+    Union,
+    called,
+    changes,
+    walk,
+)
+
+_WINDOW = (
+    "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR), which are forgotten."
+)
+_ALLOW = "To run it all the same without this warning: SET 'sqlstream.unbounded-state' = 'allow'."
+# Types with so few values that a row for each is no matter.
+_FEW = ("BOOLEAN",)
+
+
+def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[UnboundedState]:
+    """Yield a warning for every stateful node of some plans whose state grows without a bound.
+
+    `ends` tells whether reading a table comes to an end by itself.
+    """
+    found: list[Node] = []
+    for node in (n for plan in plans for n in walk(plan)):
+        # Two sinks may have the same below them.
+        if not isinstance(node, Changing) or node in found or (reason := growth(node)) is None:
+            continue
+        found.append(node)
+        if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
+            message = f"the state of {called(node)} grows without a bound: {reason}"
+            yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_ALLOW}")
+
+
+def growth(node: Changing) -> str | None:
+    """Return what a node keeps more and more of, None where there is a bound.
+
+    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one.
+    """
+    if all(changes(n) for n in _inputs(node.input)):
+        return None
+    match node:
+        case Aggregate():
+            keyed = any(k.expression.type not in _FEW for k in node.keys)
+            if changes(node.input):
+                return "it keeps every row of its input"
+            if any(a.distinct or a.order_by for a in node.aggregates):
+                return "it keeps every value that it has seen"
+            return "it keeps a row for every key" if keyed else None
+        case Rank():
+            if node.limit is None or changes(node.input):
+                return "it keeps every row of its input"
+            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if node.keys else None
+        case SetOperation():
+            return "it keeps every row of both sides"
+
+
+def _inputs(node: Node) -> Iterator[Node]:
+    """Yield the inputs of a union, through filters and projections, else the node itself."""
+    match node:
+        case Union():
+            for child in node.inputs:
+                yield from _inputs(child)
+        case Filter() | Project() | Expand():
+            yield from _inputs(node.input)
+        case _:
+            yield node

@@ -1,0 +1,86 @@
+"""Aggregates per key, for ever: a batch changes the results of the keys that its rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.operators.aggregates import AggregateCall
+from sqlstream.operators.changes import Changes
+from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.windowing import PARTIALS
+from sqlstream.storage.zsets import WEIGHT, names, repeated, summed
+
+# The one group of an aggregate without keys.
+_ALL = (Column("_all", "BOOLEAN"), "true")
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """One window that never closes, with all rows in it."""
+
+    columns: tuple[tuple[Column, str], ...] = ()
+    value_columns: tuple[tuple[Column, str], ...] = ()
+    group_by: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+    start: str = "NULL"
+    mergeable: bool = True
+
+    def source(self, keys: Sequence[str]) -> str:
+        return "_rows"
+
+
+def grouped(keys: tuple[tuple[Column, str], ...], calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
+    return Grouped(keys or (_ALL,), Always(), (None, None, None), calls)
+
+
+@dataclass(frozen=True)
+class GroupAggregate(Changes):
+    """Aggregates of rows that are only added: keeps partial results, and the values of what cannot be merged.
+
+    Output columns are the keys and one per call.
+    """
+
+    keys: tuple[tuple[Column, str], ...]
+    calls: tuple[tuple[str, AggregateCall], ...]
+
+    @property
+    def kind(self) -> str:
+        return "aggregate"
+
+    @cached_property
+    def _grouped(self) -> Grouped:
+        return grouped(self.keys, self.calls)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        return self._grouped.parts
+
+    @cached_property
+    def deltas(self) -> Mapping[str, tuple[Column, ...]]:
+        return {t.name: t.columns for t in self._grouped.tables}
+
+    @property
+    def stored(self) -> Mapping[str, tuple[Column, ...]]:
+        return self.deltas
+
+    @cached_property
+    def columns_out(self) -> tuple[Column, ...]:
+        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
+
+    def advance(self, part: str, old: str, delta: str) -> str:
+        columns, rows = self.deltas[part], self._grouped
+        listed = names(columns)
+        if part == PARTIALS:
+            both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
+            return f"SELECT {rows.names}, {', '.join(rows.merged())}, 1 AS {WEIGHT} FROM {both} GROUP BY {rows.names}"
+        both = f"(SELECT {listed}, {WEIGHT} FROM {old} UNION ALL SELECT {listed}, 1 FROM {delta})"
+        if rows.value_tables[part].distinct:
+            return f"SELECT DISTINCT {listed}, 1 AS {WEIGHT} FROM {both}"
+        return summed(columns, both)
+
+    def result(self, relations: Mapping[str, str]) -> str:
+        plain = {part: f"({repeated(self.deltas[part], rows)})" for part, rows in relations.items()}
+        return f"SELECT {names(self.columns_out)} FROM ({self._grouped.result(plain)})"

@@ -1,0 +1,161 @@
+"""Operators that keep rows, since rows that they were given may be taken away: ranks, set operations, aggregates of changes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.operators.aggregates import AggregateCall
+from sqlstream.operators.changes import Changes
+from sqlstream.operators.group_aggregate import grouped
+from sqlstream.operators.window_rows import Ranking
+from sqlstream.storage.segments import encoded, quote_name
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
+
+ROWS = "rows"
+
+
+class RowChanges(Changes):
+    """An operator that keeps the rows of each key. `changing` says that rows arrive with weights; else each is added."""
+
+    columns: tuple[Column, ...]
+    changing: bool
+
+    @abstractmethod
+    def of_rows(self, rows: str) -> str:
+        """Return the SELECT of the result over FROM-able SQL of rows: the stored keys, and columns under their own names."""
+
+    @cached_property
+    def _rows(self) -> tuple[tuple[Column, str], ...]:
+        """The stored columns of the rows, under names of our own, with the SQL that makes them from input rows."""
+        return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
+
+    @cached_property
+    def stored(self) -> Mapping[str, tuple[Column, ...]]:
+        return {ROWS: (*self.key_columns, *(c for c, _ in self._rows))}
+
+    @cached_property
+    def deltas(self) -> Mapping[str, tuple[Column, ...]]:
+        return {ROWS: (*self.stored[ROWS], WEIGHT_COLUMN)}
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        keys = [f"{sql} AS {c.name}" for c, (_, sql) in zip(self.key_columns, self.keys, strict=True)]
+        weight = WEIGHT if self.changing else f"1 AS {WEIGHT}"
+        items = ", ".join([*keys, *(f"{sql} AS {c.name}" for c, sql in self._rows), weight])
+        made = f"({summed(self.stored[ROWS], f'(SELECT {items} FROM _rows)')})"
+        return {ROWS: encoded(self.deltas[ROWS], made)}
+
+    def advance(self, part: str, old: str, delta: str) -> str:
+        listed = f"{names(self.stored[part])}, {WEIGHT}"
+        return summed(self.stored[part], f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
+
+    def result(self, relations: Mapping[str, str]) -> str:
+        return self.of_rows(f"({self.named(repeated(self.stored[ROWS], relations[ROWS]))})")
+
+    def named(self, rows: str) -> str:
+        """Return the SELECT of stored rows with their columns under their own names."""
+        items = [*self.key_names, *(f"{c.name} AS {sql}" for c, sql in self._rows)]
+        return f"SELECT {', '.join(items)} FROM ({rows})"
+
+
+@dataclass(frozen=True)
+class ChangingAggregate(RowChanges):
+    """Aggregates of rows that come and go: those of a key are aggregated anew when it changes."""
+
+    keys: tuple[tuple[Column, str], ...]
+    columns: tuple[Column, ...]
+    calls: tuple[tuple[str, AggregateCall], ...]
+    changing: bool = True
+
+    @property
+    def kind(self) -> str:
+        return "aggregate"
+
+    @cached_property
+    def columns_out(self) -> tuple[Column, ...]:
+        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
+
+    def of_rows(self, rows: str) -> str:
+        aggregate = grouped(self.keys, self.calls)
+        relations = {part: f"(WITH _rows AS (FROM {rows}) {sql})" for part, sql in aggregate.computed.items()}
+        return f"SELECT {names(self.columns_out)} FROM ({aggregate.result(relations)})"
+
+
+@dataclass(frozen=True)
+class Rank(RowChanges):
+    """Ranks of rows among those of equal keys. Of rows that are only added, those beyond the limit are not kept."""
+
+    keys: tuple[tuple[Column, str], ...]
+    columns: tuple[Column, ...]
+    ranking: Ranking
+    changing: bool
+
+    @property
+    def kind(self) -> str:
+        return "rank"
+
+    @cached_property
+    def columns_out(self) -> tuple[Column, ...]:
+        return (*self.columns, Column(self.ranking.name, "BIGINT"))
+
+    def _ranked(self, rows: str) -> str:
+        rank = quote_name(self.ranking.name)
+        partition = ", ".join(self.key_names) or "true"
+        ranked = f"SELECT *, {self.ranking.call(partition, self.columns)} AS {rank} FROM {rows}"
+        return (
+            ranked if self.ranking.limit is None else f"SELECT * FROM ({ranked}) WHERE {rank} <= {self.ranking.limit}"
+        )
+
+    def advance(self, part: str, old: str, delta: str) -> str:
+        rows = super().advance(part, old, delta)
+        if self.changing or self.ranking.limit is None:
+            return rows
+        stored = self.stored[part]
+        ranked = self._ranked(f"({self.named(repeated(stored, f'({rows})'))})")
+        items = [*self.key_names, *(f"{sql} AS {c.name}" for c, sql in self._rows)]
+        return summed(stored, f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({ranked}))")
+
+    def of_rows(self, rows: str) -> str:
+        return f"SELECT {names(self.columns_out)} FROM ({self._ranked(rows)})"
+
+
+@dataclass(frozen=True)
+class SetOperation(RowChanges):
+    """INTERSECT and EXCEPT: how often a row is on either side says how often it is in the result.
+
+    The keys are all columns of the result; the one column is 0 for rows of the left side and 1 for those of the right.
+    """
+
+    keys: tuple[tuple[Column, str], ...]
+    columns: tuple[Column, ...]
+    function: str
+    distinct: bool
+    changing: bool
+
+    @property
+    def kind(self) -> str:
+        return self.function
+
+    @cached_property
+    def columns_out(self) -> tuple[Column, ...]:
+        return tuple(c for c, _ in self.keys)
+
+    def of_rows(self, rows: str) -> str:
+        left, right = (f"count(*) FILTER ({names(self.columns)} = {n})" for n in (0, 1))
+        if self.function == "intersect":
+            times = f"least({left}, {right})"
+        elif self.distinct:
+            times = f"CASE WHEN {right} = 0 THEN {left} ELSE 0 END"
+        else:
+            times = f"{left} - {right}"
+        if self.distinct:
+            times = f"least({times}, 1)"
+        by = ", ".join(self.key_names)
+        counted = f"SELECT {by}, {times} AS _times FROM {rows} GROUP BY {by}"
+        items = ", ".join(f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True))
+        copies = f"SELECT *, unnest(range(greatest(_times, 0))) FROM ({counted})"
+        return f"SELECT {items} FROM ({copies})"

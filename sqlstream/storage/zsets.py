@@ -1,0 +1,52 @@
+"""Z-sets: rows with a weight, how often a row was added less how often it was taken away. They are what changes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlstream.catalog import Column
+from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.segments import quote_name
+
+# No name that a user would give to a column.
+WEIGHT = "__weight"
+WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
+
+
+def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:
+    """Return the declaration of a table that holds a Z-set of rows of some columns."""
+    return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, "{rows}"), replaces=True)
+
+
+def names(columns: Iterable[Column]) -> str:
+    return ", ".join(quote_name(c.name) for c in columns)
+
+
+def summed(columns: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of each row once, with the sum of its weights; `rows` goes behind FROM."""
+    total = f"CAST(sum({WEIGHT}) AS BIGINT)"
+    return (
+        f"SELECT {names(columns)}, {total} AS {WEIGHT} FROM {rows} GROUP BY {names(columns)} HAVING sum({WEIGHT}) <> 0"
+    )
+
+
+def difference(columns: Sequence[Column], new: str, old: str) -> str:
+    """Return the SELECT of the changes that make one Z-set of another; both go behind FROM."""
+    listed = names(columns)
+    both = f"SELECT {listed}, {WEIGHT} FROM {new} UNION ALL SELECT {listed}, -{WEIGHT} FROM {old}"
+    return summed(columns, f"({both})")
+
+
+def repeated(columns: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of a Z-set's rows, each as often as its weight says; `rows`, whose weights are sums, goes behind FROM.
+
+    A row that was taken away more often than it was added is not there.
+    """
+    listed = names(columns)
+    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS __copy FROM {rows} WHERE {WEIGHT} > 1"
+    return f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})"
+
+
+def current(columns: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
+    return f"WITH __sum AS ({summed(columns, rows)}) {repeated(columns, '__sum')}"

@@ -1,0 +1,152 @@
+"""Queries whose result changes, of any depth: what was emitted adds up to DuckDB's answer over all rows, after every batch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model import bag, batch_tables, connection, emitted, limits
+from strategies import RESTART, Batch, Restart, Row, Step
+
+from sqlstream.testing import Stream
+
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+NULLS = ("", " NULLS FIRST", " NULLS LAST")
+
+# So few values that rows meet: in groups, in order, and as copies of each other.
+KEYS, VALUES, TEXTS = (st.sampled_from([None, *some]) for some in ((1, 2), (-1, 0, 1, 2, 3), ("a", "b")))
+# Every query has the columns k BIGINT, x BIGINT and s VARCHAR, so that each can stand in any other.
+# In the last one, rows of b take rows of a away.
+DELETING = "(SELECT k, x, s FROM a EXCEPT ALL SELECT k, x, s FROM b)"
+TABLES = st.sampled_from(["SELECT k, x, s FROM a", "SELECT k, x, s FROM b", DELETING])
+CONDITIONS = st.sampled_from(["x > 0", "k IS NOT NULL", "s <> 'a'", "k = 1 OR x IS NULL"])
+# Over the columns of a group; those that merge, those that keep values.
+MEASURES = st.sampled_from(
+    [
+        *(
+            "CAST(SUM(x) AS BIGINT)",
+            "COUNT(*)",
+            "COUNT(x)",
+            "MIN(x)",
+            "MAX(x)",
+            "CAST(SUM(x) FILTER (WHERE s = 'a') AS BIGINT)",
+        ),
+        *("COUNT(DISTINCT x)", "CAST(SUM(DISTINCT x) AS BIGINT)", "quantile_disc(x, 0.5)", "len(list(x))"),
+    ]
+)
+LABELS = st.sampled_from(
+    [
+        "MAX(s)",
+        "MIN(s)",
+        "string_agg(s, ',' ORDER BY s)",
+        "string_agg(DISTINCT s, '-' ORDER BY s)",
+        "CAST(list(x ORDER BY x) AS VARCHAR)",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Which rows of a partition to keep."""
+
+    function: str
+    partition: str
+    order: str
+    condition: str
+    shown: str
+
+    def over(self, query: str) -> str:
+        # Rows that are equal in the order are numbered in that of all columns, by sqlstream; DuckDB is told to.
+        order = f"{self.order}, k, x, s" if self.function == "ROW_NUMBER" else self.order
+        call = f"{self.function}() OVER ({self.partition} ORDER BY {order})"
+        return f"SELECT {self.shown} FROM (SELECT *, {call} AS r FROM ({query})) WHERE {self.condition}"
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> str:
+    columns = draw(st.lists(st.sampled_from(["k", "x", "s"]), min_size=1, max_size=2, unique=True))
+    return ", ".join(f"{c}{draw(st.sampled_from(['', ' DESC']))}{draw(st.sampled_from(NULLS))}" for c in columns)
+
+
+ranks = st.builds(
+    Ranked,
+    st.sampled_from(["ROW_NUMBER", "RANK", "DENSE_RANK"]),
+    st.sampled_from(["", "PARTITION BY k", "PARTITION BY s"]),
+    orders(),
+    st.sampled_from(["r = 1", "r <= 2", "r < 2", "r BETWEEN 2 AND 3", "r <= 3 AND x > 0", "r > 1"]),
+    st.sampled_from(["k, x, s", "k, r AS x, s"]),
+)
+
+
+def _deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pair = st.tuples(queries, queries)
+    sets = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
+    return st.one_of(
+        st.builds("SELECT * FROM ({}) WHERE {}".format, queries, CONDITIONS),
+        st.builds("SELECT x AS k, k AS x, s FROM ({})".format, queries),
+        st.builds("SELECT k, x, NULL::VARCHAR AS s FROM ({})".format, queries),
+        st.builds("SELECT k, {} AS x, {} AS s FROM ({}) GROUP BY k".format, MEASURES, LABELS, queries),
+        st.builds("SELECT k, {} AS x, s FROM ({}) GROUP BY k, s HAVING COUNT(*) > 1".format, MEASURES, queries),
+        st.builds("SELECT k, {} AS x, s FROM ({}) GROUP BY GROUPING SETS ((k, s), (k))".format, MEASURES, queries),
+        st.builds(
+            "SELECT 0::BIGINT AS k, {} AS x, {} AS s FROM ({}) HAVING COUNT(*) > 0".format, MEASURES, LABELS, queries
+        ),
+        st.builds("SELECT DISTINCT * FROM ({})".format, queries),
+        st.builds("SELECT DISTINCT k, 1::BIGINT AS x, s FROM ({})".format, queries),
+        st.builds(lambda sides, name: f"({sides[0]}) {name} ({sides[1]})", pair, st.sampled_from(sets)),
+        st.builds(lambda query, rank: rank.over(query), queries, ranks),
+        st.builds(
+            "SELECT * FROM ({}) ORDER BY {}, k, x, s LIMIT {} OFFSET {}".format,
+            queries,
+            orders(),
+            st.integers(1, 4),
+            st.integers(0, 2),
+        ),
+    )
+
+
+def queries(depth: int) -> st.SearchStrategy[str]:
+    """Return queries of up to so many operators over each other."""
+    found = TABLES
+    for _ in range(depth):
+        found = _deeper(st.one_of(TABLES, found))
+    return found
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Step]:
+    rows = st.lists(st.tuples(KEYS, VALUES, TEXTS, st.none()), max_size=8).map(tuple)
+    steps = list[Step]()
+    for _ in range(draw(st.integers(2, 6))):
+        given_rows = draw(st.fixed_dictionaries({"a": rows, "b": rows}))
+        steps.append(Batch(tuple(given_rows.items())))
+        if draw(st.integers(0, 3)) == 0:
+            steps.append(RESTART)
+    return steps
+
+
+def stream_of(query: str, parallelism: int) -> Stream:
+    tables = "".join(f"CREATE TABLE {t} (k BIGINT, x BIGINT, s STRING);" for t in "ab")
+    script = f"{tables} CREATE TABLE out (k BIGINT, x BIGINT, s STRING); INSERT INTO out {query}"
+    return Stream(script, parallelism=parallelism)
+
+
+@settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(queries(3), histories(), st.integers(1, 3), st.booleans())
+def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], parallelism: int, small: bool) -> None:
+    so_far: dict[str, list[Row]] = {"a": [], "b": []}
+    with limits(small=small), stream_of(query, parallelism) as stream:
+        read = {t for t in "ab" if f"FROM {t}" in query}
+        for step in history:
+            if isinstance(step, Restart):
+                stream.restart()
+                continue
+            for table in read:
+                so_far[table] += step.of(table)
+            stream.batches({table: [row[:3] for row in step.of(table)] for table in read})
+            with batch_tables(so_far):
+                expected = bag(connection().execute(query).fetchall())
+            assert emitted(stream) == expected
