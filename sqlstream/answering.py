@@ -10,7 +10,8 @@ from typing import TypeVar, assert_never
 from sqlstream.catalog import Catalog, Column, Table, View
 from sqlstream.errors import BindError
 from sqlstream.logical.binder import Binder
-from sqlstream.logical.nodes import quote, schema, time_attribute
+from sqlstream.logical.nodes import quote
+from sqlstream.logical.properties import schema, time_attribute
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
 R = TypeVar("R", Table, View)

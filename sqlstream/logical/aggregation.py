@@ -27,9 +27,8 @@ from sqlstream.logical.nodes import (
     WindowColumns,
     WindowRank,
     quote,
-    schema,
-    window_columns,
 )
+from sqlstream.logical.properties import schema, window_columns
 from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, unique
 from sqlstream.logical.window_tables import tells_windows_apart

@@ -32,8 +32,8 @@ from sqlstream.logical.nodes import (
     WindowAggregate,
     WindowRank,
     quote,
-    schema,
 )
+from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks
 from sqlstream.logical.scope import Scope, column_reference, unique
 from sqlstream.logical.values import values_table

@@ -17,10 +17,9 @@ from sqlstream.logical.nodes import (
     Scan,
     SetOperation,
     Union,
-    called,
-    changes,
     walk,
 )
+from sqlstream.logical.properties import called, changes
 
 _WINDOW = (
     "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR), which are forgotten."

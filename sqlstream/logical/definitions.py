@@ -11,19 +11,8 @@ from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.judge import Judge, no_type, plain
-from sqlstream.logical.nodes import (
-    TIMES,
-    Expression,
-    Field,
-    Filter,
-    Item,
-    Node,
-    Project,
-    Sink,
-    Union,
-    quote,
-    schema,
-)
+from sqlstream.logical.nodes import TIMES, Expression, Field, Filter, Item, Node, Project, Sink, Union, quote
+from sqlstream.logical.properties import schema
 from sqlstream.logical.scope import Scope
 from sqlstream.logical.table_like import inherited, source_table
 from sqlstream.logical.values import literal_columns

@@ -21,9 +21,8 @@ from sqlstream.logical.nodes import (
     WindowRank,
     Windows,
     children,
-    schema,
-    time_attribute,
 )
+from sqlstream.logical.properties import schema, time_attribute
 
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 

@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from sqlstream.errors import Source, Span, UnsupportedError
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Expression, Field, Node, Rank, WindowRank, quote, schema, window_columns
+from sqlstream.logical.nodes import Expression, Field, Node, Rank, WindowRank, quote
+from sqlstream.logical.properties import schema, window_columns
 from sqlstream.logical.window_tables import tells_windows_apart
 from sqlstream.sql.dialect import to_duckdb
 

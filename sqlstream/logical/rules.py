@@ -30,8 +30,8 @@ from sqlstream.logical.nodes import (
     WindowRank,
     Windows,
     quote,
-    schema,
 )
+from sqlstream.logical.properties import schema
 
 Rule = Callable[[Node], Node]
 

@@ -9,21 +9,8 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import (
-    BOUNDS,
-    TIMES,
-    Node,
-    Scan,
-    Session,
-    Union,
-    WindowColumns,
-    Windows,
-    by_clock,
-    processing_times,
-    quote,
-    schema,
-    time_attribute,
-)
+from sqlstream.logical.nodes import BOUNDS, TIMES, Node, Scan, Session, Union, WindowColumns, Windows, quote
+from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
 

@@ -6,44 +6,20 @@ ORDER BY inside, mode, ...) keep their values in a table of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall, Partial, Strategy, Values, partials, strategy, values
+from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windowing import END, PARTIALS, ROWS
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import encoded, quote_name
 
 
-class Grouping(Protocol):
-    """What tells groups of equal keys apart: see Windowing, of which this is a part."""
-
-    @property
-    def columns(self) -> tuple[tuple[Column, str], ...]: ...
-
-    @property
-    def value_columns(self) -> tuple[tuple[Column, str], ...]: ...
-
-    @property
-    def group_by(self) -> tuple[str, ...]: ...
-
-    @property
-    def bounds(self) -> tuple[str, ...]: ...
-
-    @property
-    def start(self) -> str: ...
-
-    @property
-    def mergeable(self) -> bool: ...
-
-    def source(self, keys: Sequence[str]) -> str: ...
-
-
 @dataclass(frozen=True)
-class Grouped:
+class Grouped(Groups):
     """Group columns, the windows that rows are in, if any, and the aggregate calls.
 
     Output columns are the keys, the window bounds under the names in `bounds` (start, end, time), and one per call.
@@ -53,22 +29,6 @@ class Grouped:
     windows: Grouping
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
-
-    @cached_property
-    def key_names(self) -> tuple[str, ...]:
-        """The stored keys, under names of our own: a user's name could be one of ours."""
-        return tuple(f"k{i}" for i in range(len(self.keys)))
-
-    @cached_property
-    def group(self) -> tuple[Column, ...]:
-        """The stored columns that tell groups apart."""
-        keys = (Column(name, column.type) for name, (column, _) in zip(self.key_names, self.keys, strict=True))
-        return (*keys, *(column for column, _ in self.windows.columns))
-
-    @cached_property
-    def names(self) -> str:
-        """The columns that tell the groups of a result apart."""
-        return ", ".join([*self.key_names, *self.windows.bounds])
 
     @cached_property
     def partial_calls(self) -> tuple[tuple[str, Partial], ...]:

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.operators.groups import Groups
 from sqlstream.operators.step import Clock, Port
 from sqlstream.operators.windowing import PARTIALS, Span, Windowing, weights
 from sqlstream.storage.manifests import TableDeclaration
@@ -21,14 +22,13 @@ BATCH_ROWS = 100_000
 NEVER = -(2**62)
 
 
-class WindowOperator(ABC):
+class WindowOperator(Groups, ABC):
     """An operator that emits a result per key and window when the watermark passes the window's end, then forgets it.
 
     `keys` are columns with the SQL that makes them from input rows. The first of `tables`, the partials, says by its rows which
     windows there are. `result` is the SELECT of the result over rows that are in windows.
     """
 
-    keys: tuple[tuple[Column, str], ...]
     windows: Windowing
 
     @property
@@ -51,25 +51,9 @@ class WindowOperator(ABC):
     def result(self, relations: Mapping[str, str]) -> str: ...
 
     @cached_property
-    def key_names(self) -> tuple[str, ...]:
-        """The stored keys, under names of our own: a user's name could be one of ours."""
-        return tuple(f"k{i}" for i in range(len(self.keys)))
-
-    @cached_property
-    def group(self) -> tuple[Column, ...]:
-        """The stored columns that tell groups apart."""
-        keys = (Column(name, column.type) for name, (column, _) in zip(self.key_names, self.keys, strict=True))
-        return (*keys, *(column for column, _ in self.windows.columns))
-
-    @cached_property
     def hash_columns(self) -> tuple[str, ...]:
         """The columns whose hash picks the bucket: without a key, all rows of a window must meet."""
         return self.key_names or self.windows.meeting
-
-    @cached_property
-    def names(self) -> str:
-        """The columns that tell the groups of a result apart."""
-        return ", ".join([*self.key_names, *self.windows.bounds])
 
     def current(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the current result over the state tables, given as FROM-able SQL by name."""

@@ -7,22 +7,9 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
-from sqlstream.logical import nodes
-from sqlstream.logical.nodes import (
-    Expand,
-    Filter,
-    Node,
-    Project,
-    Scan,
-    Session,
-    Sink,
-    Stateful,
-    Union,
-    Windows,
-    changes,
-    quote,
-    schema,
-)
+from sqlstream.logical import nodes, properties
+from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
+from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import PARTIALS
@@ -104,7 +91,7 @@ def assigned(field: nodes.Field, table: Table) -> str:
 
 def keys_of(sink: Sink) -> tuple[str, ...]:
     """Return the columns of a sink that tell its rows apart, none where nothing is known of them."""
-    found = nodes.keys(sink.input)
+    found = properties.keys(sink.input)
     pairs = zip(schema(sink.input), sink.columns, strict=True)
     return tuple(target.name for own, target in pairs if own.name in found)
 
@@ -224,7 +211,7 @@ class _Planner:
             count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
-            time_column=nodes.time_attribute(node),
+            time_column=properties.time_attribute(node),
         )
         self.stages.append((node, stage, []))
 

@@ -6,21 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical import nodes
+from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
-from sqlstream.logical.nodes import (
-    Expand,
-    Filter,
-    Node,
-    Project,
-    Scan,
-    Session,
-    Sink,
-    Stateful,
-    Union,
-    Windows,
-    changes,
-)
+from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
+from sqlstream.logical.properties import changes
 
 
 def refuse(sinks: Sequence[Sink]) -> None:
@@ -91,7 +80,7 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
             raise UnsupportedError(
                 f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
                 changing.span,
-                hint=f"{nodes.called(changing)} changes rows that it has emitted. "
+                hint=f"{properties.called(changing)} changes rows that it has emitted. "
                 "Write into a warehouse table (one without a connector), or aggregate in windows.",
             )
         if changing is None and table.primary_key:

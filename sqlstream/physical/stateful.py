@@ -8,7 +8,8 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.logical import nodes
 from sqlstream.logical.bounds import growth
-from sqlstream.logical.nodes import Node, changes, quote, schema
+from sqlstream.logical.nodes import Node, quote
+from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation

@@ -8,19 +8,8 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes
-from sqlstream.logical.nodes import (
-    BOUNDS,
-    Expand,
-    Expression,
-    Filter,
-    Node,
-    Project,
-    Session,
-    Windows,
-    quote,
-    schema,
-    window_size,
-)
+from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
+from sqlstream.logical.properties import schema, window_size
 from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.grid import Grid
 from sqlstream.operators.sessions import Sessions

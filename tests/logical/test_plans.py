@@ -7,18 +7,8 @@ import pytest
 from sqlstream.compiler import Compiler, PlannedJob
 from sqlstream.errors import Source
 from sqlstream.logical.explain import logical_text
-from sqlstream.logical.nodes import (
-    Filter,
-    Node,
-    Sink,
-    WindowColumns,
-    on_time,
-    schema,
-    time_attribute,
-    walk,
-    window_columns,
-    window_size,
-)
+from sqlstream.logical.nodes import Filter, Node, Sink, WindowColumns, walk
+from sqlstream.logical.properties import on_time, schema, time_attribute, window_columns, window_size
 from sqlstream.logical.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
 
 TABLES = """
