@@ -18,7 +18,7 @@ R = TypeVar("R", Table, View)
 
 # Also what `sqlstream jobs` shows.
 JOBS = (
-    "SELECT job, status, version, watermark, rows_in AS total_rows_in, rows_out AS total_rows_out, started_at, pid,"
+    "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid,"
     " split_part(error, chr(10), 1) AS error FROM sqlstream.jobs ORDER BY job"
 )
 

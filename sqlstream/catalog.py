@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,8 @@ class Catalog:
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
         self.functions: dict[str, Function] = {}
+        # Names of tables that jobs have written, whether they are declared here or not.
+        self.written: Callable[[], Iterable[str]] = tuple
 
     def relation(self, name: str) -> Table | View | None:
         """Return the table or view of this name."""
@@ -153,6 +155,8 @@ class Catalog:
         return [t.name for t in self.tables.values()] + [v.name for v in self.views.values()]
 
     def relation_hint(self, name: str) -> str:
+        if name.lower() in (written.lower() for written in self.written()):
+            return "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
         return missing("table", name, self.relation_names())
 
     def __iter__(self) -> Iterator[Table | View]:

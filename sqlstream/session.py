@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import itertools
+import os
 import sys
 import time
 import warnings
@@ -126,6 +127,7 @@ class Session:
         self.warehouse = Warehouse(self.project.warehouse)
         self.options = Options(conf)
         self.compiler = Compiler(self.options, project=self.project.root)
+        self.compiler.catalog.written = lambda: self.warehouse.tables()
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
@@ -162,6 +164,9 @@ class Session:
         """Return what SHOW, DESCRIBE or EXPLAIN asks for, as a relation."""
         match question:
             case WarehouseQuery(sql):
+                if self.warehouse.fs.local:
+                    # Before the first job there is nothing to show, which is an answer.
+                    os.makedirs(self.warehouse.root, exist_ok=True)
                 return self.query(sql)
             case Explanation(job, stage):
                 lines = explained(job, stage).splitlines()

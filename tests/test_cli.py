@@ -213,4 +213,24 @@ def test_a_dropped_job_leaves_nothing(project: Path) -> None:
 
 def test_jobs_are_counted_since_they_began(project: Path) -> None:
     assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
-    assert "total_rows_in" in run(project, "jobs").stdout
+    assert "rows_in" in run(project, "jobs").stdout
+
+
+def test_a_table_of_the_warehouse_must_be_declared_and_the_error_says_so(project: Path) -> None:
+    assert run(project, "run", "-e", "CREATE TABLE kept (k INT); INSERT INTO kept VALUES (1)").returncode == 0
+    shown = run(project, "run", "-e", "SELECT k FROM kept LIMIT 1")
+    assert shown.returncode == 2
+    assert "hint: It is a table of the warehouse: repeat its CREATE TABLE here" in shown.stderr
+
+
+def test_jobs_of_a_new_project_are_none(project: Path) -> None:
+    shown = run(project, "run", "-e", "SHOW JOBS")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "(0 rows)" in shown.stdout
+
+
+def test_state_that_grows_can_be_an_error(project: Path) -> None:
+    script = "CREATE TABLE t (k INT) WITH ('connector' = 'datagen'); SELECT k, COUNT(*) FROM t GROUP BY k"
+    shown = run(project, "run", "-e", script, "--set", "sqlstream.unbounded-state=error")
+    assert shown.returncode == 2
+    assert "the state of GROUP BY without a window grows without a bound: it keeps a row for every key" in shown.stderr

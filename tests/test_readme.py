@@ -26,7 +26,9 @@ def aggregates() -> str:
     """The aggregate functions, by what a group keeps for them."""
 
     def names(*kinds: Kind) -> str:
-        return ", ".join(f"`{name}`" for name, shape in sorted(FUNCTIONS.items()) if shape.kind in kinds)
+        return ", ".join(
+            f"`{name}`" for name, shape in sorted(FUNCTIONS.items()) if shape.kind in kinds and name not in INSTEAD
+        )
 
     lists = {Kind.QUANTILE, Kind.VALUES}
     merged = [kind for kind in Kind if kind not in lists]

@@ -25,6 +25,8 @@ def assignable(source: str, target: str) -> bool:
 
     >>> assignable("BIGINT", "INTEGER"), assignable("VARCHAR", "INTEGER"), assignable("INTEGER[]", "BIGINT[]")
     (True, False, True)
+    >>> assignable("TUPLE(INTEGER, VARCHAR)", "STRUCT(a BIGINT, b VARCHAR)"), assignable("TUPLE(INTEGER)", "STRUCT(a VARCHAR)")
+    (True, False)
     """
     if source in ('"NULL"', target):
         return True
@@ -38,6 +40,10 @@ def _fits(source: Any, target: Any) -> bool:
         return _fits(source.children[0][1], target.children[0][1])
     if source.id == target.id == "map":
         return all(_fits(s, t) for (_, s), (_, t) in zip(source.children, target.children, strict=True))
+    if source.id == "tuple" and target.id == "struct":
+        # ROW(..) names no fields: they go by position.
+        pairs = zip(source.children, target.children, strict=False)
+        return len(source.children) == len(target.children) and all(_fits(s, t) for (_, s), (_, t) in pairs)
     if source.id == target.id == "struct":
         fields = {name.lower(): child for name, child in source.children}
         # Fields go by name, as in DuckDB's own cast.

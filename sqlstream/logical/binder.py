@@ -41,10 +41,11 @@ from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
+_UNNEST = "Write UNNEST(list) AS x in the select list."
 _CLAUSES = {
     "windows": ("a WINDOW clause", None),
-    "joins": ("a join", "Read one table per query block."),
-    "laterals": ("LATERAL", None),
+    "joins": ("a join", "There are no joins yet: read one table per query block."),
+    "laterals": ("LATERAL", _UNNEST),
     "order": (
         "ORDER BY without LIMIT",
         "Add LIMIT for the first rows, or sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'.",
@@ -155,6 +156,8 @@ class Binder:
                 placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
                 span = span_of(at, env.source, whole) if placed else whole
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
+                if key == "joins" and isinstance(at, exp.Join) and isinstance(at.this, exp.Unnest | exp.Lateral):
+                    hint = _UNNEST
                 raise UnsupportedError(what, span, hint=hint)
 
     # -- SELECT

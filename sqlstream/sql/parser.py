@@ -281,13 +281,17 @@ class StreamingParser(FlinkCallParser):
             self._match_r_paren()
             return call
         # Flink's MAP['a', 1, 'b', 2]
+        start = self._prev.start
         self._need_token(TokenType.L_BRACKET, '"{"')
         items = self._parse_csv(self._parse_disjunction)
         if len(items) % 2:
             raise self._wanted("a value for the last key")
         self._need_token(TokenType.R_BRACKET, '"]"')
         pairs = [exp.PropertyEQ(this=k, expression=v) for k, v in zip(items[::2], items[1::2], strict=True)]
-        return self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
+        made = self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
+        # What follows, such as a subscript, is no part of it.
+        mark(made, start, self._prev.end)
+        return made
 
     @placed
     def _parse_interval(

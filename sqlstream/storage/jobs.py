@@ -195,11 +195,6 @@ def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
     return replace(status, state=LOST) if status is not None and status.state == RUNNING else status
 
 
-def committed_versions(fs: Filesystem, job: JobPaths) -> list[int]:
-    """Return the versions whose commit Spark still remembers, in order."""
-    return sorted(int(name) for name in fs.list(job.commits) if name.isdigit())
-
-
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
     """Return the newest version, None before the first commit."""
     return max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)

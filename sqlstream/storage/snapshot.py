@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.jobs import JobRecord, committed_versions, read_record
+from sqlstream.storage.jobs import JobRecord, last_committed, read_record
 from sqlstream.storage.manifests import Manifest, newest_manifest
 from sqlstream.storage.segments import Segment
 
@@ -50,8 +50,8 @@ class JobHistory:
         return read_record(self._fs, self._paths)
 
     @cached_property
-    def _committed(self) -> list[int]:
-        return committed_versions(self._fs, self._paths)
+    def _committed(self) -> int | None:
+        return last_committed(self._fs, self._paths)
 
     @cached_property
     def newest(self) -> Snapshot | None:
@@ -60,15 +60,15 @@ class JobHistory:
 
     @cached_property
     def newest_entry(self) -> LogEntry | None:
-        if not self._committed:
+        if self._committed is None:
             return None
-        newest = self._committed[-1]
-        return self._log.entry(newest) or next(reversed(self._log.entries(up_to=newest)), None)
+        return self._log.entry(self._committed) or next(reversed(self._log.entries(self._committed)), None)
 
     @cached_property
     def entries(self) -> list[LogEntry]:
         """The log of all versions that are kept, oldest first."""
-        return self._log.entries(self._committed[-1], self._committed[0]) if self._committed else []
+        # Spark remembers only the last hundred commits; what comes before a commit is committed, too.
+        return self._log.entries(self._committed) if self._committed is not None else []
 
     @property
     def oldest(self) -> int | None:
@@ -76,7 +76,7 @@ class JobHistory:
         return self.entries[0].version if self.entries else None
 
     def at_version(self, version: int) -> Snapshot | None:
-        if not self._committed or not self._committed[0] <= version <= self._committed[-1]:
+        if self._committed is None or version > self._committed:
             return None
         return self._snapshot(self._log.entry(version))
 
@@ -85,9 +85,9 @@ class JobHistory:
         return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
 
     def _snapshot(self, entry: LogEntry | None) -> Snapshot | None:
-        if entry is None:
+        if entry is None or self._committed is None:
             return None
-        return Snapshot(entry.version, entry.watermark, entry.committed_at, self._committed[-1])
+        return Snapshot(entry.version, entry.watermark, entry.committed_at, self._committed)
 
 
 @dataclass(frozen=True, slots=True)

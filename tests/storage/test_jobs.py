@@ -22,7 +22,6 @@ from sqlstream.storage.jobs import (
     ScanRecord,
     SinkRecord,
     Status,
-    committed_versions,
     effective_status,
     last_committed,
     read_record,
@@ -96,4 +95,3 @@ def test_versions_are_the_numbers_in_the_checkpoint(warehouse: Warehouse) -> Non
     for name in ("9", "10", ".11.crc", ".12.0123.tmp", "_metadata"):
         Path(job.commits, name).touch()
     assert last_committed(warehouse.fs, job) == 10
-    assert committed_versions(warehouse.fs, job) == [9, 10]

@@ -87,6 +87,14 @@ def test_older_versions_of_state_and_tables(job: SmallJob) -> None:
     assert ask(job, "FROM counts AT (VERSION => 1 + 1) ORDER BY ALL") == [("a", 2), ("b", 2)]
 
 
+def test_a_version_outlives_sparks_memory_of_its_commit(job: SmallJob) -> None:
+    # Spark keeps the last hundred.
+    for version in (0, 1):
+        os.unlink(f"{job.paths.commits}/{version}")
+    assert ask(job, f"{DEPARTURES} AT (VERSION => 0) ORDER BY ALL") == [("a", 10, 1), ("b", 10, 2)]
+    assert ask(job, "SELECT version FROM sqlstream.snapshots ORDER BY ALL") == [(0,), (1,), (2,)]
+
+
 @pytest.mark.parametrize(
     "clause",
     [

@@ -20,7 +20,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> SmallJob:
     for version in range(6):
         job.batch([("a", 1, version + 10)], [("a", version)], watermark=version)
     for version in range(2):
-        Path(f"{job.paths.commits}/{version}").unlink()
+        Path(f"{job.paths.log}/{version:010d}.json").unlink()
     return job
 
 
