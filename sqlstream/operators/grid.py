@@ -65,6 +65,10 @@ class Grid:
         before = f"{slice_end} - 1"
         return f"({before} - {remainder(f'{before} - {self.offset}', self._start_every)} + {self.size})"
 
+    def start(self, end: int) -> int:
+        """Return the start of the window with an end."""
+        return end - 1 - (end - 1 - self.offset) % self.size if self.cumulative else end - self.size
+
     def start_sql(self, end: str) -> str:
         """Return the SQL of the start of the window with an end."""
         if not self.cumulative:
