@@ -15,6 +15,7 @@ from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
+from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
     Aggregate,
@@ -61,7 +62,7 @@ _CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify"}
+_BOUND |= {"qualify", "hint"}
 
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -89,16 +90,23 @@ class Binder:
 
     def __init__(self, catalog: Catalog, judge: Judge):
         self.catalog, self.judge = catalog, judge
+        # Hints that no operator has followed yet.
+        self._unused: dict[Span, StateTtl] = {}
 
     def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
+        self._unused.clear()
         ordered = query.args.get("order") is not None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
             query = query.copy()
             rows = self._limit(query.args["limit"], source)
             query.set("limit", None)
-        return self.query(query, Environment(source, {})), rows
+        plan = self.query(query, Environment(source, {}))
+        for ttl in self._unused.values():
+            hint = "GROUP BY, DISTINCT, ranks and set operations do; windows forget by their watermark."
+            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+        return plan, rows
 
     def _limit(self, node: exp.Expr, source: Source) -> int:
         value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
@@ -119,7 +127,8 @@ class Binder:
                     hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
-                return distinct_rows(self._select(_without(query, "distinct"), env), span)
+                below = self._select(_without(query, "distinct"), env)
+                return self._remembering(query, distinct_rows(below, span), below, env)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -169,6 +178,22 @@ class Binder:
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
         relation = self._relation(select.args["from_"].this, env)
+        check_names(state_ttls(select, env.source), [relation.alias])
+        return self._remembering(select, self._block(select, relation, env), relation.node, env)
+
+    def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
+        """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
+        while isinstance(query, exp.SetOperation | exp.Subquery):
+            query = query.this
+        for ttl in state_ttls(query, env.source):
+            self._unused[ttl.span] = ttl
+            if keeps_state(node, base):
+                del self._unused[ttl.span]
+                node = with_ttl(node, base, ttl.milliseconds)
+        return node
+
+    def _block(self, select: exp.Select, relation: Relation, env: Environment) -> Node:
+        """Return the plan of a query block over what it selects from."""
         node = relation.node
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
@@ -359,9 +384,10 @@ class Binder:
         last = skipped + self._limit(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in fields})
         span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), tuple(order), last, span)
+        ranked = Rank(node, "", number, "row_number", (), tuple(order), last, span=span)
         kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
-        return Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        return self._remembering(query, first, node, env)
 
     # -- UNION, INTERSECT, EXCEPT
 
@@ -371,7 +397,8 @@ class Binder:
         name = query.key.upper()
         sides = self._alike([self.query(side, env) for side in (query.this, query.expression)], name, span)
         if isinstance(query, exp.Union):
-            return distinct_rows(Union(sides), span)
+            both = Union(sides)
+            return self._remembering(query, distinct_rows(both, span), both, env)
         fields = schema(sides[0])
         side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
         marked = []
@@ -379,7 +406,9 @@ class Binder:
             items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
             marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
         function: Literal["intersect", "except"] = "intersect" if isinstance(query, exp.Intersect) else "except"
-        return SetOperation(Union(tuple(marked)), "", function, side, distinct, span)
+        united = Union(tuple(marked))
+        found = SetOperation(united, "", function, side, distinct, span=span)
+        return self._remembering(query, found, united, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         self._refuse(_without(query, "distinct"), env)

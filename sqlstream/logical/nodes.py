@@ -207,7 +207,8 @@ class Aggregate:
     """Aggregates all rows of a key so far.
 
     Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left. Keeps
-    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it.
+    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it. A key without
+    a row for `ttl` milliseconds is forgotten (0: never; None: as long as the session says).
     """
 
     input: Node
@@ -215,6 +216,7 @@ class Aggregate:
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -223,7 +225,7 @@ class Rank:
     """Emits each row with its rank among all rows so far of equal keys, and changes the ranks that further rows move.
 
     With a `limit` only rows up to that rank; of rows that are only added, those beyond it are not kept. The SQL of an `order`
-    says the direction, too. Rows that are equal in it are numbered in the order of all their columns.
+    says the direction, too. Rows that are equal in it are numbered in the order of all their columns. `ttl`: as of Aggregate.
     """
 
     input: Node
@@ -233,6 +235,7 @@ class Rank:
     keys: tuple[Expression, ...]
     order: tuple[Expression, ...]
     limit: int | None = None
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -241,7 +244,7 @@ class SetOperation:
     """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
 
     The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
-    once, else as often as the counts on both sides say. Keeps both sides.
+    once, else as often as the counts on both sides say. Keeps both sides. `ttl`: as of Aggregate, a row being the key.
     """
 
     input: Node
@@ -249,6 +252,7 @@ class SetOperation:
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

@@ -86,7 +86,7 @@ class Ranks:
 
             keys, order = typed(call.keys), typed(call.order)
             if window is None:
-                node = Rank(node, "", column, call.function, keys, order, None, call.span)
+                node = Rank(node, "", column, call.function, keys, order, span=call.span)
             else:
                 node = WindowRank(node, "", column, call.function, keys, window, order, None, call.span)
         return node
