@@ -80,6 +80,12 @@ _ALL = (
         "a source without rows for so long does not hold the watermark; 0: it does for ever",
         _duration,
     ),
+    Option(
+        "table.exec.state.ttl",
+        "0",
+        "GROUP BY, DISTINCT, ranks and set operations forget a key without a row for so long; 0: they never do",
+        _duration,
+    ),
     Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
     Option(
         "sqlstream.state.retention", "1 h", "how long old versions can be queried (and at least 100 batches)", _duration

@@ -17,13 +17,15 @@ from sqlstream.logical.nodes import (
     Scan,
     SetOperation,
     Union,
+    quote,
     walk,
 )
-from sqlstream.logical.properties import called, changes
+from sqlstream.logical.properties import called, changes, schema
 
 _WINDOW = (
     "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR), which are forgotten."
 )
+_TTL = "Or let keys be forgotten: SELECT /*+ STATE_TTL('{table}' = '1 d') */ .., or SET 'table.exec.state.ttl' = '1 d'."
 _ALLOW = "To run it all the same without this warning: SET 'sqlstream.unbounded-state' = 'allow'."
 # Types with so few values that a row for each is no matter.
 _FEW = ("BOOLEAN",)
@@ -42,19 +44,26 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
         found.append(node)
         if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
             message = f"the state of {called(node)} grows without a bound: {reason}"
-            yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_ALLOW}")
+            yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_TTL.format(table=_alias(node))} {_ALLOW}")
+
+
+def _alias(node: Node) -> str:
+    """Return the name of a table that a node reads, as a hint would name it."""
+    return next((n.alias for n in walk(node) if isinstance(n, Scan)), "t")
 
 
 def growth(node: Changing) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
-    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one.
+    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. What that one
+    has forgotten is not taken back, though.
     """
-    if all(changes(n) for n in _inputs(node.input)):
+    if node.ttl or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
         return None
     match node:
         case Aggregate():
-            keyed = any(k.expression.type not in _FEW for k in node.keys)
+            sets = {quote(n.column) for n in walk(node.input) if isinstance(n, Expand)}
+            keyed = any(k.expression.type not in _FEW and k.expression.sql not in sets for k in node.keys)
             if changes(node.input):
                 return "it keeps every row of its input"
             if any(a.distinct or a.order_by for a in node.aggregates):
@@ -63,9 +72,15 @@ def growth(node: Changing) -> str | None:
         case Rank():
             if node.limit is None or changes(node.input):
                 return "it keeps every row of its input"
-            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if node.keys else None
+            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if any(k.type not in _FEW for k in node.keys) else None
         case SetOperation():
+            if all(f.type in _FEW for f in schema(node)):
+                return None
             return "it keeps every row of both sides"
+
+
+def _forgets(node: Node) -> bool:
+    return any(isinstance(n, Changing) and n.ttl for n in walk(node))
 
 
 def _inputs(node: Node) -> Iterator[Node]:

@@ -63,13 +63,13 @@ def describe(node: Node) -> str:
         case Project():
             return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
         case Windows():
-            offset = f" offset {_duration(node.offset)}" if node.offset else ""
+            offset = f" offset {duration(node.offset)}" if node.offset else ""
             zone = f" in {node.zone}" if node.zone else ""
-            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {_duration(node.slide)}"
-            return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}{zone}"
+            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {duration(node.slide)}"
+            return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Session():
             keys = ", ".join(node.keys) or "no key"
-            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {_duration(node.gap)}"
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {duration(node.gap)}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():
@@ -107,7 +107,8 @@ def _quoted(name: str) -> str:
     return f' "{name}"' if name else ""
 
 
-def _duration(micros: int) -> str:
+def duration(micros: int) -> str:
+    """Return a length of time in words, in the largest unit that divides it."""
     for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
         if micros % length == 0:
             return f"{micros // length} {unit}"

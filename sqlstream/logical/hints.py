@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, missing
-from sqlstream.logical.nodes import Changing, Node, Scan, Union, children
+from sqlstream.logical.nodes import Changing, Node, Scan, Sink, Union, children
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -57,6 +57,11 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     if isinstance(node, Changing) and node.ttl is None:
         return replace(node, input=below, ttl=ttl)
     return node if below is node.input else replace(node, input=below)
+
+
+def with_session_ttl(sink: Sink, ttl: int) -> Sink:
+    """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
+    return replace(sink, input=with_ttl(sink.input, sink, ttl))
 
 
 def keeps_state(node: Node, base: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
@@ -197,26 +197,38 @@ def changes(node: Node) -> bool:
     return any(isinstance(n, Changing) for n in walk(node))
 
 
-def keys(node: Node) -> frozenset[str]:
-    """Return columns whose values no two rows of a node's result share at a time; none where nothing is known."""
+def keys(node: Node) -> tuple[frozenset[str], ...]:
+    """Return sets of columns whose values no two rows of a node's result share at a time; none where nothing is known."""
     match node:
         case Aggregate():
-            return frozenset(k.name for k in node.keys)
+            return (frozenset(k.name for k in node.keys),) if node.keys else ()
+        case WindowAggregate():
+            own = frozenset(k.name for k in node.keys)
+            return tuple(own | {bound} for bound in _telling_bounds(node))
         case Rank():
             partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
-            whole = len(partition) == len(node.keys)
-            by_rank = node.function == "row_number" and whole
-            return partition if by_rank and node.limit == 1 else partition | {node.column} if by_rank else frozenset()
+            if node.function != "row_number" or len(partition) < len(node.keys):
+                return ()
+            return (partition,) if node.limit == 1 and partition else (partition | {node.column},)
         case SetOperation():
-            return frozenset(f.name for f in schema(node)) if node.distinct else frozenset()
+            return (frozenset(f.name for f in schema(node)),) if node.distinct else ()
         case Filter() | Sink():
             return keys(node.input)
         case Project():
-            below = keys(node.input)
-            kept = {quote(name): _renamed(node.items, name) for name in below}
-            return frozenset(n for n in kept.values() if n is not None) if None not in kept.values() else frozenset()
+            below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
+            return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
         case _:
-            return frozenset()
+            return ()
+
+
+def _telling_bounds(node: WindowAggregate) -> Iterator[str]:
+    """Yield the columns that each tell the windows of one key apart."""
+    of_one_size = window_size(node.input) is not None
+    sessions = any(isinstance(n, Session) for n in walk(node.input))
+    if node.window.end is not None:
+        yield node.window.end
+    if node.window.start is not None and (of_one_size or sessions):
+        yield node.window.start
 
 
 def called(node: Stateful) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from sqlstream.catalog import Column, Table
 from sqlstream.logical.clock import asks_watermark
 from sqlstream.operators.step import Operator, Port
-from sqlstream.storage.zsets import WEIGHT_COLUMN
+from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class StatefulStage:
 class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known.
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With `upserts` they are
+    among the table's PRIMARY KEY: the last change of a key says what its row is.
     """
 
     table: Table
@@ -87,12 +89,23 @@ class SinkPlan:
     limit: int | None = None
     changing: bool = False
     keys: tuple[str, ...] = ()
+    upserts: bool = False
 
     @property
     def stored(self) -> tuple[Column, ...]:
         """The columns of the rows on their way to the sink."""
         columns = tuple(Column(name, type) for name, type in self.columns)
-        return (*columns, WEIGHT_COLUMN) if self.changing else columns
+        if not self.changing:
+            return columns
+        return (*columns, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
+
+    @property
+    def declaration(self) -> TableDeclaration:
+        """How a table of the warehouse keeps the rows."""
+        name, columns = self.table.name, tuple(Column(name, type) for name, type in self.columns)
+        if self.upserts:
+            return upserts(name, columns, self.table.primary_key)
+        return zset(name, columns) if self.changing else TableDeclaration(name, columns)
 
     @property
     def kind(self) -> str:

@@ -58,8 +58,7 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if changes(s.input)}
-        columns = tuple((c.name, c.type) for c in sink.columns)
-        found.setdefault(name, SinkPlan(sink.table, columns, sink.limit, name in changing, keys_of(sink)))
+        found.setdefault(name, _sink(sink, sinks, name in changing))
         number = list(found).index(name)
         pairs = zip(schema(sink.input), sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
@@ -80,6 +79,14 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     )
 
 
+def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
+    columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
+    alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
+    upserts = changing and alone and bool(keys) and set(keys) <= set(sink.table.primary_key)
+    upserts = upserts and sink.table.connector is None
+    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else (), upserts)
+
+
 def assigned(field: nodes.Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
     value = f"CAST({quote(field.name)} AS {field.type})"
@@ -90,10 +97,11 @@ def assigned(field: nodes.Field, table: Table) -> str:
 
 
 def keys_of(sink: Sink) -> tuple[str, ...]:
-    """Return the columns of a sink that tell its rows apart, none where nothing is known of them."""
-    found = properties.keys(sink.input)
-    pairs = zip(schema(sink.input), sink.columns, strict=True)
-    return tuple(target.name for own, target in pairs if own.name in found)
+    """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
+    pairs = {own.name: target.name for own, target in zip(schema(sink.input), sink.columns, strict=True)}
+    found = [tuple(target for own, target in pairs.items() if own in names) for names in properties.keys(sink.input)]
+    primary = set(sink.table.primary_key)
+    return next((f for f in found if set(f) <= primary), next(iter(found), ()))
 
 
 def branches(node: Node, made_above: Node | None = None) -> list[Branch]:

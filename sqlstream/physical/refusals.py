@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.errors import UnsupportedError
@@ -83,13 +83,20 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
                 hint=f"{properties.called(changing)} changes rows that it has emitted. "
                 "Write into a warehouse table (one without a connector), or aggregate in windows.",
             )
-        if changing is None and table.primary_key:
+        unique = any(_stored_as(sink, key) <= set(table.primary_key) for key in properties.keys(sink.input))
+        if changing is None and table.primary_key and not unique:
             raise UnsupportedError(
                 f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in nodes.walk(sink) if isinstance(n, Scan)), None),
                 hint="Say which row of a key counts: "
                 "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1.",
             )
+
+
+def _stored_as(sink: Sink, names: Iterable[str]) -> set[str]:
+    """Return the columns of a sink that columns of its query are stored in."""
+    pairs = zip(properties.schema(sink.input), sink.columns, strict=True)
+    return {target.name for own, target in pairs if own.name in names}
 
 
 def expressions(node: Node) -> Iterator[nodes.Expression]:

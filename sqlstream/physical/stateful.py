@@ -8,6 +8,7 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.logical import nodes
 from sqlstream.logical.bounds import growth
+from sqlstream.logical.explain import duration
 from sqlstream.logical.nodes import Node, quote
 from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.changes import Changes
@@ -27,16 +28,16 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
             if changes(node.input):
-                return ChangingAggregate(keys, _used(node), calls)
-            return GroupAggregate(keys, calls)
+                return ChangingAggregate(keys, _used(node), calls, ttl=node.ttl or 0)
+            return GroupAggregate(keys, calls, node.ttl or 0)
         case nodes.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return Rank(keys, _columns(node.input), ranking, changes(node.input))
+            return Rank(keys, _columns(node.input), ranking, changes(node.input), node.ttl or 0)
         case nodes.SetOperation():
             keys = tuple((Column(f.name, f.type), quote(f.name)) for f in schema(node))
             side = (Column(node.side, "INTEGER"),)
-            return SetOperation(keys, side, node.function, node.distinct, changes(node.input))
+            return SetOperation(keys, side, node.function, node.distinct, changes(node.input), node.ttl or 0)
         case _:
             assert_never(node)
 
@@ -57,6 +58,8 @@ def state_bound(node: nodes.Stateful) -> str:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if node.ttl:
+            return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if (grows := growth(node)) is not None:
             return f"nothing: {grows}"
         case nodes.Rank():
@@ -81,5 +84,7 @@ def state_view(node: nodes.Stateful, operator: WindowOperator | Changes) -> tupl
         for item in node.shown:
             if item.name.lower() not in names and item.expression.sql not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
+    if isinstance(operator, Changes):
+        columns += [(time, "TIMESTAMP WITH TIME ZONE", time) for time in operator.times if time not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

@@ -35,6 +35,14 @@ GROWING = [
     "(SELECT DISTINCT item FROM few) INTERSECT ALL SELECT item FROM bid",
     "SELECT n, COUNT(*) FROM (SELECT item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
     "SELECT b.item, COUNT(*) FROM (SELECT upper(item) AS item FROM bid) AS b GROUP BY b.item",
+    # What is forgotten below is not taken back: it stays above.
+    "SELECT n, COUNT(*) FROM (SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
+    "SELECT /*+ STATE_TTL('bid' = '0') */ item, COUNT(*) FROM bid GROUP BY item",
+    "SELECT item, MAX(price) FROM bid GROUP BY item HAVING MAX(price) > 3",
+    f"SELECT window_start, item, COUNT(*) FROM {WINDOWS} GROUP BY window_start, item UNION SELECT ts, item, price FROM bid",
+    "SELECT paid, MAX(n) FROM (SELECT item, paid, COUNT(*) AS n FROM bid GROUP BY item, paid) GROUP BY paid",
+    "(SELECT item FROM few) EXCEPT SELECT item FROM bid",
+    "SELECT item, QUANTILE_CONT(price, 0.5) FROM bid GROUP BY item",
 ]
 BOUNDED = [
     "SELECT item, price FROM bid WHERE price > 3",
@@ -50,6 +58,18 @@ BOUNDED = [
     "SELECT item, SUM(n) FROM few GROUP BY item",
     "SELECT DISTINCT item FROM few",
     "SELECT item FROM few EXCEPT SELECT 'x' FROM few",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) FROM bid GROUP BY item",
+    "SELECT /*+ STATE_TTL('b' = '1 d') */ DISTINCT item FROM bid AS b",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item FROM bid UNION SELECT user FROM bid",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item, ROW_NUMBER() OVER (PARTITION BY item ORDER BY price) AS n FROM bid",
+    "SELECT /*+ STATE_TTL('x' = '1 d') */ n, COUNT(*) FROM (SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) AS n "
+    "FROM bid GROUP BY item) AS x GROUP BY n",
+    "SELECT item, price FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY paid ORDER BY price) AS n FROM bid) WHERE n < 4",
+    f"SELECT window_start, window_end, MAX(price) FROM {WINDOWS} GROUP BY window_start, window_end",
+    "SELECT paid, MIN(price) FILTER (WHERE item = 'x'), COUNT(*) FROM bid GROUP BY ROLLUP (paid)",
+    "SELECT DISTINCT paid FROM bid",
+    "SELECT paid FROM bid EXCEPT ALL SELECT paid FROM bid",
+    "SELECT paid FROM bid UNION SELECT paid FROM bid",
 ]
 
 
