@@ -72,7 +72,8 @@ def growth(node: Changing) -> str | None:
         case Rank():
             if node.limit is None or changes(node.input):
                 return "it keeps every row of its input"
-            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if any(k.type not in _FEW for k in node.keys) else None
+            keyed = any(k.type not in _FEW for k in node.keys)
+            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if keyed else None
         case SetOperation():
             if all(f.type in _FEW for f in schema(node)):
                 return None

@@ -13,6 +13,7 @@ from sqlstream.logical.nodes import Node, quote
 from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
+from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
@@ -27,6 +28,8 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
+            if changes(node.input) and all(is_linear(call) for _, call in calls):
+                return LinearAggregate(keys, calls, node.ttl or 0)
             if changes(node.input):
                 return ChangingAggregate(keys, _used(node), calls, ttl=node.ttl or 0)
             return GroupAggregate(keys, calls, node.ttl or 0)
@@ -64,8 +67,10 @@ def state_bound(node: nodes.Stateful) -> str:
             return f"nothing: {grows}"
         case nodes.Rank():
             return f"its limit: {node.limit} rows"
+        case nodes.Aggregate() if not changes(node.input) or all(is_linear(c) for _, c in calls_of(node.aggregates)):
+            return "the number of groups"
         case nodes.Aggregate() | nodes.SetOperation():
-            return "the number of groups" if not changes(node.input) else "the number of rows of the result below"
+            return "the number of rows of the result below"
         case _:
             assert_never(node)
 
