@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
+from sqlstream.logical import properties
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
@@ -22,7 +23,7 @@ from sqlstream.logical.nodes import (
     Windows,
     children,
 )
-from sqlstream.logical.properties import schema, time_attribute
+from sqlstream.logical.properties import changes, schema, time_attribute
 
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
@@ -38,10 +39,18 @@ def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
     if schemas and not isinstance(node, Sink):
         time = time_attribute(node)
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
-        lines.append(f"{pad}    -> {columns}")
+        lines.append(f"{pad}    -> {columns}{_changing(node)}")
     for child in children(node):
         lines += _lines(child, depth + 1, schemas)
     return lines
+
+
+def _changing(node: Node) -> str:
+    """Return what there is to say of rows that are taken back: by which columns one is told from another."""
+    if not changes(node):
+        return ""
+    found = next(iter(properties.keys(node)), None)
+    return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
 
 
 def describe(node: Node) -> str:

@@ -61,6 +61,7 @@ class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    `unique` are columns that tell its rows apart, where that is known.
     """
 
     name: str
@@ -74,6 +75,7 @@ class StatefulStage:
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None
+    unique: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

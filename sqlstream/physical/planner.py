@@ -220,6 +220,7 @@ class _Planner:
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=properties.time_attribute(node),
+            unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
         )
         self.stages.append((node, stage, []))
 
