@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeVar
@@ -23,18 +23,21 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Over,
     Project,
     Rank,
     Scan,
     Session,
     SetOperation,
+    Sort,
     Union,
     WindowAggregate,
     WindowRank,
     quote,
 )
+from sqlstream.logical.over import by_time, time_of, with_windows
 from sqlstream.logical.properties import schema
-from sqlstream.logical.ranking import Ranks
+from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, column_reference, unique
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_tables import WindowBinder
@@ -43,7 +46,6 @@ from sqlstream.sql.spans import span_of
 
 _UNNEST = "Write UNNEST(list) AS x in the select list."
 _CLAUSES = {
-    "windows": ("a WINDOW clause", None),
     "joins": ("a join", "There are no joins yet: read one table per query block."),
     "laterals": ("LATERAL", _UNNEST),
     "order": (
@@ -61,7 +63,7 @@ _CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify"}
+_BOUND |= {"qualify", "windows"}
 
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -94,6 +96,8 @@ class Binder:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
         ordered = query.args.get("order") is not None
+        if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
+            return self._sorted(query, Environment(source, {})), None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
             query = query.copy()
             rows = self._limit(query.args["limit"], source)
@@ -164,6 +168,7 @@ class Binder:
 
     def _select(self, select: exp.Select, env: Environment) -> Node:
         self._refuse(select, env)
+        select = with_windows(select)
         if select.args.get("from_") is None:
             raise UnsupportedError(
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
@@ -174,7 +179,7 @@ class Binder:
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
         if (where := select.args.get("where")) is not None:
             plain = ExpressionBinder(scope, self.catalog, self.judge)
-            node = Filter(node, self._predicate(plain, where.this, "WHERE"))
+            node = filtered(Filter(node, self._predicate(plain, where.this, "WHERE")))
         if find_group_window(select) is not None:
             node, select = GroupWindows(self.judge, scope, node).rewrite(select)
             scope = replace(scope, schema=schema(node))
@@ -201,7 +206,7 @@ class Binder:
             predicate = over.typed(condition, qualify.this)
             if predicate.type not in ("BOOLEAN", NULL_TYPE):
                 raise BindError(f"QUALIFY needs a condition, not a value of type {predicate.type}", predicate.span)
-            return Project(Filter(ranked, predicate), self._items(over, bound))
+            return Project(filtered(Filter(ranked, predicate)), self._items(over, bound))
         return Project(ranked, self._items(over, bound))
 
     def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
@@ -344,6 +349,30 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         node = self.query(_without(query, "order", "limit", "offset", "with_"), env)
         source, fields = env.source, schema(node)
+        order = self._typed_order(node, self._order(node, query, source), source)
+        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + self._limit(query.args["limit"], source)
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in fields})
+        span = span_of(query.args["order"], source)
+        ranked = Rank(node, "", number, "row_number", (), order, last, span)
+        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
+        return Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    def _sorted(self, query: exp.Expr, env: Environment) -> Node:
+        """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
+        source, span = env.source, span_of(query.args["order"], env.source)
+        node = self.query(_without(query, "order"), env)
+        order = self._order(node, query, source)
+        time = time_of(node, order)
+        if time is None:
+            what, hint = _CLAUSES["order"]
+            raise UnsupportedError(what, span, hint=hint)
+        node = by_time(node, time, self.judge, span)
+        return Sort(node, "", time, self._typed_order(node, order, source), span)
+
+    def _order(self, node: Node, query: exp.Expr, source: Source) -> list[exp.Expr]:
+        """Return the items of ORDER BY over the columns of the result, which they may name by their places."""
+        fields = schema(node)
         binder = ExpressionBinder(Scope("", fields, source, "the result"), self.catalog, self.judge)
         order = []
         for item in query.args["order"].expressions:
@@ -353,15 +382,12 @@ class Binder:
                     raise BindError(f"ORDER BY position {place.name} is not in the select list", span_of(place, source))
                 item = item.copy()
                 item.set("this", column_reference(fields[int(place.name) - 1].name))
-            bound = binder.rewrite(item)
-            order.append(Expression(to_duckdb(bound), self.judge.type(fields, bound.this, source)))
-        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + self._limit(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in fields})
-        span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), tuple(order), last, span)
-        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
-        return Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+            order.append(binder.rewrite(item))
+        return order
+
+    def _typed_order(self, node: Node, order: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
+        types = self.judge.types(schema(node), [item.this for item in order], source)
+        return tuple(Expression(to_duckdb(item), type) for item, type in zip(order, types, strict=True))
 
     # -- UNION, INTERSECT, EXCEPT
 
@@ -449,7 +475,7 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() if (
+        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() | Over() if (
             name and not node.name
         ):
             return replace(node, name=name)

@@ -11,14 +11,18 @@ from sqlstream.logical.nodes import (
     Changing,
     Expand,
     Filter,
+    InOrder,
     Node,
+    Over,
     Project,
     Rank,
     Scan,
     SetOperation,
+    Sort,
     Union,
     walk,
 )
+from sqlstream.logical.over import keeps_rows
 from sqlstream.logical.properties import called, changes
 
 _WINDOW = (
@@ -37,7 +41,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
     found: list[Node] = []
     for node in (n for plan in plans for n in walk(plan)):
         # Two sinks may have the same below them.
-        if not isinstance(node, Changing) or node in found or (reason := growth(node)) is None:
+        if not isinstance(node, Changing | InOrder) or node in found or (reason := growth(node)) is None:
             continue
         found.append(node)
         if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
@@ -45,7 +49,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_ALLOW}")
 
 
-def growth(node: Changing) -> str | None:
+def growth(node: Changing | InOrder) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
     A result that changes has no more rows than the node that makes it keeps: what grows is said of that one.
@@ -66,6 +70,26 @@ def growth(node: Changing) -> str | None:
             return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if node.keys else None
         case SetOperation():
             return "it keeps every row of both sides"
+        case Over():
+            return _kept_of_keys(node)
+        case Sort():
+            return None
+
+
+def _kept_of_keys(node: Over) -> str | None:
+    if any(keeps_rows(c) for c in node.calls):
+        return "it keeps every row of its input"
+    if all(k.type in _FEW for k in node.keys):
+        return None
+    if rows := rows_kept(node):
+        return f"it keeps {rows} row{'' if rows == 1 else 's'} for every key"
+    return "it keeps a row for every key" if any(c.frame.preceding is None for c in node.calls) else None
+
+
+def rows_kept(node: Over) -> int:
+    """Return how many of a key's last rows frames of ROWS, and calls that wait for later rows, need."""
+    frames = [c.frame for c in node.calls if c.frame.mode == "rows"]
+    return max(0, max((f.preceding or 0 for f in frames), default=0)) + node.following
 
 
 def _inputs(node: Node) -> Iterator[Node]:
