@@ -27,6 +27,7 @@ from sqlstream.logical.nodes import (
     Project,
     Rank,
     Scan,
+    Schema,
     Session,
     SetOperation,
     Sort,
@@ -347,12 +348,12 @@ class Binder:
 
     def _first_rows(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
-        node = self.query(_without(query, "order", "limit", "offset", "with_"), env)
-        source, fields = env.source, schema(node)
-        order = self._typed_order(node, self._order(node, query, source), source)
+        source = env.source
+        node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
+        order = self._typed_order(node, items, source)
         skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
         last = skipped + self._limit(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in fields})
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
         span = span_of(query.args["order"], source)
         ranked = Rank(node, "", number, "row_number", (), order, last, span)
         kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
@@ -361,24 +362,46 @@ class Binder:
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
-        node = self.query(_without(query, "order"), env)
-        order = self._order(node, query, source)
+        node, fields, order = self._ordered(query, env)
         time = time_of(node, order)
         if time is None:
             what, hint = _CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.judge, span)
-        return Sort(node, "", time, self._typed_order(node, order, source), span)
+        ordered = Sort(node, "", time, self._typed_order(node, order, source), span)
+        if fields == schema(node):
+            return ordered
+        return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
 
-    def _order(self, node: Node, query: exp.Expr, source: Source) -> list[exp.Expr]:
-        """Return the items of ORDER BY over the columns of the result, which they may name by their places."""
+    def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
+        """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
+
+        Columns that are not in the select list are added to the plan, behind the others.
+        """
+        node = self.query(_without(query, "order"), env)
+        fields, items = schema(node), query.args["order"].expressions
+        known = {f.name.lower() for f in fields}
+        columns = [c for item in items for c in item.find_all(exp.Column) if c.table or c.name.lower() not in known]
+        if columns and isinstance(query, exp.Select) and query.args.get("distinct") is None:
+            query = query.copy()
+            for number, column in enumerate(dict.fromkeys(columns), 1):
+                name = next(n for i in count(number) if (n := f"_order_{i}") not in known)
+                query.append("expressions", exp.alias_(column.copy(), name, quoted=True))
+                for item in query.args["order"].expressions:
+                    for same in [c for c in item.find_all(exp.Column) if c == column]:
+                        same.replace(column_reference(name))
+            node = self.query(_without(query, "order"), env)
+        return node, fields, self._order(node, query, len(fields), env.source)
+
+    def _order(self, node: Node, query: exp.Expr, shown: int, source: Source) -> list[exp.Expr]:
+        """Return the items of ORDER BY over the columns of the result, of which they may name those shown by their places."""
         fields = schema(node)
         binder = ExpressionBinder(Scope("", fields, source, "the result"), self.catalog, self.judge)
         order = []
         for item in query.args["order"].expressions:
             place = item.this
             if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
-                if not 1 <= int(place.name) <= len(fields):
+                if not 1 <= int(place.name) <= shown:
                     raise BindError(f"ORDER BY position {place.name} is not in the select list", span_of(place, source))
                 item = item.copy()
                 item.set("this", column_reference(fields[int(place.name) - 1].name))
