@@ -286,7 +286,7 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Jud
 
 def _not_in_order(node: Node, span: Span) -> UnsupportedError:
     if changes(node):
-        hint = "It takes rows that are only added: aggregate in windows first, or rank rows and filter by the rank."
+        hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
         return UnsupportedError("OVER over a result that changes", span, hint=hint)
     times = dict.fromkeys(t for t in (time_attribute(node), *processing_times(node)) if t is not None)
     hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."

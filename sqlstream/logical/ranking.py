@@ -147,6 +147,13 @@ class Ranks:
             by_rows = frame.mode == "rows" and frame.preceding is not None
             if (frame.following > 0 or (by_rows and partition.sql in wait)) == waiting:
                 found.setdefault(partition.sql, (partition, []))[1].append(item)
+        if waiting and len(found) > 1:
+            [_, (_, [item, *_])] = list(found.values())[:2]
+            raise UnsupportedError(
+                "calls that look at later rows of two partitions",
+                item.call.span,
+                hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING.",
+            )
         for partition, items in found.values():
             node = over(node, partition, items, judge, source)
         return node

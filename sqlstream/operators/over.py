@@ -170,10 +170,10 @@ class Over:
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
         [table, *_] = self.tables
         if not arrived:
-            return f"{_nothing(table.columns)}"
+            return _nothing(table.columns)
         con.register("_arrived", pa.concat_tables(arrived, promote_options="permissive"))
-        items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
-        return f"SELECT {items} REPLACE ({batch} AS {TURN}) FROM _arrived"
+        values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
+        return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
 
     def _passed(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> str | None:
         """Keep the rows that the watermark has passed since the last batch; return those that it had passed by then."""

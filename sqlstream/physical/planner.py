@@ -240,7 +240,7 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
         case nodes.Sort():
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
-            return tuple(k.sql.strip('"') for k in node.keys)
+            return tuple(k.sql.replace('"', "") for k in node.keys)
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:
