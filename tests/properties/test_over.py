@@ -1,4 +1,4 @@
-"""Calls with OVER, of any frame: what has left is DuckDB's answer over the rows that were not late, as far as the watermark is."""
+"""Calls with OVER, of any frame: what has left is DuckDB's answer over the rows that were not late, up to the watermark."""
 
 from __future__ import annotations
 
