@@ -376,20 +376,22 @@ class Binder:
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
 
-        Columns that are not in the select list are added to the plan, behind the others.
+        Items that name columns which are not in the select list are added to the plan, behind the others.
         """
         node = self.query(_without(query, "order"), env)
-        fields, items = schema(node), query.args["order"].expressions
+        fields = schema(node)
         known = {f.name.lower() for f in fields}
-        columns = [c for item in items for c in item.find_all(exp.Column) if c.table or c.name.lower() not in known]
-        if columns and isinstance(query, exp.Select) and query.args.get("distinct") is None:
-            query = query.copy()
-            for number, column in enumerate(dict.fromkeys(columns), 1):
+        query = query.copy()
+        hidden = [
+            item
+            for item in query.args["order"].expressions
+            if any(c.table or c.name.lower() not in known for c in item.find_all(exp.Column))
+        ]
+        if hidden and isinstance(query, exp.Select) and query.args.get("distinct") is None:
+            for number, item in enumerate(hidden, 1):
                 name = next(n for i in count(number) if (n := f"_order_{i}") not in known)
-                query.append("expressions", exp.alias_(column.copy(), name, quoted=True))
-                for item in query.args["order"].expressions:
-                    for same in [c for c in item.find_all(exp.Column) if c == column]:
-                        same.replace(column_reference(name))
+                query.append("expressions", exp.alias_(item.this.copy(), name, quoted=True))
+                item.set("this", column_reference(name))
             node = self.query(_without(query, "order"), env)
         return node, fields, self._order(node, query, len(fields), env.source)
 
