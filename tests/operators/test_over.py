@@ -73,6 +73,19 @@ def test_a_batch_of_a_table_is_in_order() -> None:
         assert [x for (x,) in stream.rows()] == sorted(range(50), reverse=True)
 
 
+def test_a_window_that_ends_between_two_milliseconds_is_not_late() -> None:
+    """It closes when the watermark, of whole milliseconds, reaches its end: behind its window_time."""
+    windows = "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '2' SECOND)"
+    query = f"SELECT k, COUNT(*) OVER (ORDER BY window_time) AS n FROM {windows}"
+    with Stream(f"{SOURCE} CREATE TABLE out (k BIGINT, n BIGINT); INSERT INTO out {query}", parallelism=1) as stream:
+        stream.batch("t", [(1, 0, "2026-01-01 10:00:01.0004"), (2, 0, "2026-01-01 10:00:00.5")])
+        stream.batch("t", [(3, 0, "2026-01-01 10:00:05.0002")])  # the watermark is at 10:00:03
+        assert stream.rows() == [(2, 1)]
+        stream.finish()
+        assert sorted(stream.rows()) == [(1, 2), (2, 1), (3, 3)]
+        assert stream.query("SELECT sum(late_rows) FROM sqlstream.operators") == [(0,)]
+
+
 def test_a_batch_reads_only_partitions_that_it_has_rows_of() -> None:
     """Partial results of other keys are not written again: what a batch adds to the state follows its keys."""
     query = (
