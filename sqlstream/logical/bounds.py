@@ -11,15 +11,19 @@ from sqlstream.logical.nodes import (
     Changing,
     Expand,
     Filter,
+    InOrder,
     Node,
+    Over,
     Project,
     Rank,
     Scan,
     SetOperation,
+    Sort,
     Union,
     quote,
     walk,
 )
+from sqlstream.logical.over import keeps_rows
 from sqlstream.logical.properties import called, changes, schema
 
 _WINDOW = (
@@ -39,7 +43,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
     found: list[Node] = []
     for node in (n for plan in plans for n in walk(plan)):
         # Two sinks may have the same below them.
-        if not isinstance(node, Changing) or node in found or (reason := growth(node)) is None:
+        if not isinstance(node, Changing | InOrder) or node in found or (reason := growth(node)) is None:
             continue
         found.append(node)
         if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
@@ -52,13 +56,13 @@ def _alias(node: Node) -> str:
     return next((n.alias for n in walk(node) if isinstance(n, Scan)), "t")
 
 
-def growth(node: Changing) -> str | None:
+def growth(node: Changing | InOrder) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
     A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. What that one
     has forgotten is not taken back, though.
     """
-    if node.ttl or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
+    if (isinstance(node, Changing) and node.ttl) or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
         return None
     match node:
         case Aggregate():
@@ -78,6 +82,26 @@ def growth(node: Changing) -> str | None:
             if all(f.type in _FEW for f in schema(node)):
                 return None
             return "it keeps every row of both sides"
+        case Over():
+            return _kept_of_keys(node)
+        case Sort():
+            return None
+
+
+def _kept_of_keys(node: Over) -> str | None:
+    if any(keeps_rows(c) for c in node.calls):
+        return "it keeps every row of its input"
+    if all(k.type in _FEW for k in node.keys):
+        return None
+    if rows := rows_kept(node):
+        return f"it keeps {rows} row{'' if rows == 1 else 's'} for every key"
+    return "it keeps a row for every key" if any(c.frame.preceding is None for c in node.calls) else None
+
+
+def rows_kept(node: Over) -> int:
+    """Return how many of a key's last rows frames of ROWS, and calls that wait for later rows, need."""
+    frames = [c.frame for c in node.calls if c.frame.mode == "rows"]
+    return max(0, max((f.preceding or 0 for f in frames), default=0)) + node.following
 
 
 def _forgets(node: Node) -> bool:

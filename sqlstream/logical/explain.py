@@ -11,12 +11,14 @@ from sqlstream.logical.nodes import (
     Expand,
     Filter,
     Node,
+    Over,
     Project,
     Rank,
     Scan,
     Session,
     SetOperation,
     Sink,
+    Sort,
     Union,
     WindowAggregate,
     WindowRank,
@@ -102,6 +104,12 @@ def describe(node: Node) -> str:
             return f"Rank{_quoted(node.name)} {node.function} by {keys} order {order}{limit} AS {node.column}"
         case SetOperation():
             return f"{node.function.capitalize()}{'' if node.distinct else ' all'}{_quoted(node.name)} by {node.side}"
+        case Over():
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            order = ", ".join(o.sql for o in node.order)
+            return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
+        case Sort():
+            return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case Sink():

@@ -90,6 +90,35 @@ class AggregateItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows that a call with OVER looks at: from so many before a row to so many after it.
+
+    In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
+    `preceding` is microseconds, and rows that are equal in the order are all in it. None: from the first row of the partition.
+    """
+
+    mode: Literal["rows", "range"]
+    preceding: int | None
+    following: int = 0
+
+    def __str__(self) -> str:
+        first = "unbounded" if self.preceding is None else str(self.preceding)
+        return f"{self.mode} {first} preceding" + (f" {self.following} following" if self.following else "")
+
+
+@dataclass(frozen=True, slots=True)
+class OverItem:
+    """A call with OVER: the call, the rows that it looks at, and whether it passes over NULLs."""
+
+    call: AggregateItem
+    frame: Frame
+    ignore_nulls: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.call}{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Reads a table: its columns, the computed ones among them.
 
@@ -257,6 +286,42 @@ class SetOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class Over:
+    """Emits each row once, with what calls find in the rows around it of equal keys, when its place among them is final.
+
+    That is when the watermark passes its time; over processing time in the batch in which it comes; for calls that look at rows
+    after it, when those are final, too, or the input ends. The SQL of an `order` says the direction, and begins with the time;
+    rows that are equal in it are in the order of all their columns. Keeps rows that wait, and what is still needed of those that
+    were emitted: rows as far back as frames reach, for those without a bound a partial result per key. A row that comes behind
+    the watermark is dropped and counted.
+    """
+
+    input: Node
+    name: str
+    keys: tuple[Expression, ...]
+    time: str
+    order: tuple[Expression, ...]
+    calls: tuple[OverItem, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def following(self) -> int:
+        """How many rows after a row must be final before it is."""
+        return max(0, max((c.frame.following for c in self.calls), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Emits rows in the order of their time, then of the rest of `order`, as the watermark passes them. Keeps those that wait."""
+
+    input: Node
+    name: str
+    time: str
+    order: tuple[Expression, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Union:
     """Emits the rows of every input (UNION ALL). Columns go by position; the names are those of the first input."""
 
@@ -280,7 +345,9 @@ class Sink:
 Windowed = Session | WindowAggregate | WindowRank
 # They emit what is so now, and change it.
 Changing = Aggregate | Rank | SetOperation
-Stateful = Windowed | Changing
+# They emit every row once, in the order of time.
+InOrder = Over | Sort
+Stateful = Windowed | Changing | InOrder
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
@@ -302,7 +369,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
         case Filter() | Project() | Windows() | Expand() | Sink():
             return (node.input,)
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)
         case Union():
             return node.inputs

@@ -15,6 +15,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Over,
     Project,
     Rank,
     Scan,
@@ -22,6 +23,7 @@ from sqlstream.logical.nodes import (
     Session,
     SetOperation,
     Sink,
+    Sort,
     Stateful,
     Union,
     WindowAggregate,
@@ -40,7 +42,7 @@ def schema(node: Node) -> Schema:
     match node:
         case Scan():
             return tuple(Field(c.name, c.type) for c in node.table.columns)
-        case Filter():
+        case Filter() | Sort():
             return schema(node.input)
         case Project():
             return tuple(Field(i.name, i.expression.type) for i in node.items)
@@ -52,6 +54,8 @@ def schema(node: Node) -> Schema:
             return (*schema(node.input), Field(node.column, "INTEGER"))
         case WindowRank() | Rank():
             return (*schema(node.input), Field(node.column, "BIGINT"))
+        case Over():
+            return (*schema(node.input), *(Field(c.call.name, c.call.type) for c in node.calls))
         case SetOperation():
             return tuple(f for f in schema(node.input) if f.name != node.side)
         case Aggregate():
@@ -75,8 +79,11 @@ def time_attribute(node: Node) -> str | None:
     match node:
         case Scan():
             return node.clock or (node.table.watermark.column if node.table.watermark else None)
-        case Filter() | Expand() | WindowRank() | Sink():
+        case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return time_attribute(node.input)
+        case Over():
+            # A row that waits for the rows after it leaves behind the watermark.
+            return None if node.following else time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
         case Windows() | Session():
@@ -98,13 +105,17 @@ def processing_times(node: Node) -> tuple[str, ...]:
             return tuple(c.name for c in node.table.columns if c.processing_time)
         case Filter() | Expand() | Windows():
             return processing_times(node.input)
+        case Over() | Sort():
+            # Over processing time, and only there, a row leaves in the batch in which it comes.
+            found = processing_times(node.input)
+            return found if node.time in found and not (isinstance(node, Over) and node.following) else ()
         case Project():
             below = {quote(name) for name in processing_times(node.input)}
             return tuple(i.name for i in node.items if i.expression.sql in below)
         case Union():
-            found = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
+            places = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
-            return tuple(names[place] for place in sorted(set.intersection(*found)))
+            return tuple(names[place] for place in sorted(set.intersection(*places)))
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
             return ()
         case _:
@@ -116,7 +127,7 @@ def by_clock(node: Node, column: str) -> Node:
     match node:
         case Scan():
             return replace(node, clock=column)
-        case Filter() | Expand() | Windows():
+        case Filter() | Expand() | Windows() | Over() | Sort():
             return replace(node, input=by_clock(node.input, column))
         case Project():
             below = {quote(name): name for name in processing_times(node.input)}
@@ -140,8 +151,10 @@ def window_columns(node: Node) -> WindowColumns | None:
     match node:
         case Scan() | Aggregate() | Rank() | SetOperation():
             return None
-        case Filter() | Expand() | WindowRank() | Sink():
+        case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
+        case Over():
+            return None if node.following else window_columns(node.input)
         case Project():
             below = window_columns(node.input)
             if below is None:
@@ -165,7 +178,7 @@ def window_size(node: Node) -> int | None:
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Sink():
+        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
             return window_size(node.input)
         case Union():
             sizes = {window_size(n) for n in node.inputs}
@@ -177,13 +190,16 @@ def window_size(node: Node) -> int | None:
 def on_time(node: Node) -> bool:
     """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
 
-    True above an operator over windows, which emits a window in the batch in which the watermark reaches its end.
+    True above an operator over windows, which emits a window in the batch in which the watermark reaches its end, and above one
+    that emits rows in order, each in the batch in which the watermark passes its time.
     """
     match node:
         case Scan() | Aggregate() | Rank() | SetOperation():
             return False
-        case Session() | WindowAggregate() | WindowRank():
+        case Session() | WindowAggregate() | WindowRank() | Sort():
             return True
+        case Over():
+            return not node.following
         case Filter() | Project() | Windows() | Expand() | Sink():
             return on_time(node.input)
         case Union():
@@ -242,6 +258,10 @@ def called(node: Stateful) -> str:
             return f"{node.function.upper()} over rows of no window"
         case SetOperation():
             return node.function.upper()
+        case Over():
+            return "OVER"
+        case Sort():
+            return "ORDER BY"
         case _:
             return type(node).__name__
 

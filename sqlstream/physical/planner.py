@@ -112,7 +112,7 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
     match node:
         case Windows() | Session() if node is made_above:
             return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
-        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=False)]
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
@@ -246,8 +246,10 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)
-        case nodes.WindowRank() | nodes.Rank():
-            return tuple(k.sql.strip('"') for k in node.keys)
+        case nodes.Sort():
+            return ()
+        case nodes.WindowRank() | nodes.Rank() | nodes.Over():
+            return tuple(k.sql.replace('"', "") for k in node.keys)
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

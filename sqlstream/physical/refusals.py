@@ -10,6 +10,7 @@ from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
 from sqlstream.logical.properties import changes
+from sqlstream.logical.rules import over_expressions
 
 
 def refuse(sinks: Sequence[Sink]) -> None:
@@ -17,6 +18,7 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_replay_differences(sinks)
     refuse_two_clocks(sinks)
     refuse_clock_over_changes(sinks)
+    refuse_clock_in_order(sinks)
     refuse_windows_over_changes(sinks)
     refuse_changes(sinks)
 
@@ -59,6 +61,19 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
                         expression.span,
                         hint="A row is taken back as it was emitted, with its time then; compute the time below the aggregate.",
                     )
+
+
+def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
+    """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
+    for node in (n for sink in sinks for n in nodes.walk(sink)):
+        if isinstance(node, nodes.InOrder) and (
+            found := next((e for e in expressions(node) if uses_clock(e.sql)), None)
+        ):
+            raise UnsupportedError(
+                f"the current time in {properties.called(node)}",
+                found.span or node.span,
+                hint="Compute it in a subquery in FROM: that is done when a row comes.",
+            )
 
 
 def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
@@ -116,5 +131,9 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
             yield from (e for a in node.aggregates for e in a.expressions)
         case nodes.WindowRank() | nodes.Rank():
             yield from (*node.keys, *node.order)
+        case nodes.Over():
+            yield from over_expressions(node)
+        case nodes.Sort():
+            yield from node.order
         case _:
             assert_never(node)

@@ -114,9 +114,8 @@ class Bucket:
     @property
     def live_rows(self) -> int:
         """The rows of all tables that are not forgotten and not waiting to be written; of Z-sets, what they amount to."""
-        if WEIGHTS in self.counters:
-            return self.counters[WEIGHTS]
-        return sum(s.live for segments in self._segments.values() for s in segments)
+        plain = (self._segments[t.name] for t in self._declarations.values() if not t.replaces)
+        return self.counters.get(WEIGHTS, 0) + sum(s.live for segments in plain for s in segments)
 
     @property
     def bytes(self) -> int:
