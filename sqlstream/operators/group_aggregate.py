@@ -8,8 +8,9 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
-from sqlstream.operators.changes import AT, Changes
+from sqlstream.operators.changes import Changes
 from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.windowing import PARTIALS
 from sqlstream.storage.segments import quote_name
 from sqlstream.storage.zsets import WEIGHT, names, repeated, summed

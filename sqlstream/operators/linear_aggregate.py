@@ -9,7 +9,8 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
-from sqlstream.operators.changes import AT, Changes
+from sqlstream.operators.changes import Changes
+from sqlstream.operators.keyed_state import AT
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, names, repeated
 

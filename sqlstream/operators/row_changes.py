@@ -9,8 +9,9 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
-from sqlstream.operators.changes import AT, KEYS, Changes
+from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import grouped
+from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
