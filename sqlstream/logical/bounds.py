@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Over,
     Project,
     Rank,
+    Remembering,
     Scan,
     SetOperation,
     Sort,
@@ -62,7 +63,7 @@ def growth(node: Changing | InOrder) -> str | None:
     A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. What that one
     has forgotten is not taken back, though.
     """
-    if (isinstance(node, Changing) and node.ttl) or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
+    if (isinstance(node, Remembering) and node.ttl) or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
         return None
     match node:
         case Aggregate():

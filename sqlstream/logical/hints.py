@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, missing
-from sqlstream.logical.nodes import Changing, Node, Scan, Sink, Union, children
+from sqlstream.logical.nodes import Node, Remembering, Scan, Sink, Union, children
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -54,7 +54,7 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     if isinstance(node, Union):
         return Union(tuple(with_ttl(n, base, ttl) for n in node.inputs))
     below = with_ttl(node.input, base, ttl)
-    if isinstance(node, Changing) and node.ttl is None:
+    if isinstance(node, Remembering) and node.ttl is None:
         return replace(node, input=below, ttl=ttl)
     return node if below is node.input else replace(node, input=below)
 
@@ -66,7 +66,7 @@ def with_session_ttl(sink: Sink, ttl: int) -> Sink:
 
 def keeps_state(node: Node, base: Node) -> bool:
     """Tell whether a plan has an operator above `base` that can forget keys."""
-    return node is not base and (isinstance(node, Changing) or any(keeps_state(n, base) for n in children(node)))
+    return node is not base and (isinstance(node, Remembering) or any(keeps_state(n, base) for n in children(node)))
 
 
 def _calls(select: exp.Expr, name: str) -> list[HintCall]:

@@ -293,7 +293,7 @@ class Over:
     after it, when those are final, too, or the input ends. The SQL of an `order` says the direction, and begins with the time;
     rows that are equal in it are in the order of all their columns. Keeps rows that wait, and what is still needed of those that
     were emitted: rows as far back as frames reach, for those without a bound a partial result per key. A row that comes behind
-    the watermark is dropped and counted.
+    the watermark is dropped and counted. `ttl`: as of Aggregate.
     """
 
     input: Node
@@ -302,6 +302,7 @@ class Over:
     time: str
     order: tuple[Expression, ...]
     calls: tuple[OverItem, ...]
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -347,6 +348,8 @@ Windowed = Session | WindowAggregate | WindowRank
 Changing = Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
+# They keep what they know of a key until its time to live is over.
+Remembering = Changing | Over
 Stateful = Windowed | Changing | InOrder
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.

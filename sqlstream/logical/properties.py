@@ -33,6 +33,7 @@ from sqlstream.logical.nodes import (
     quote,
     walk,
 )
+from sqlstream.logical.predicates import upper_bounds
 
 T = TypeVar("T")
 
@@ -228,13 +229,35 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return (partition,) if node.limit == 1 and partition else (partition | {node.column},)
         case SetOperation():
             return (frozenset(f.name for f in schema(node)),) if node.distinct else ()
-        case Filter() | Sink():
+        case Over():
+            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            numbers = [c.call.name for c in node.calls if c.call.function == "row_number"]
+            return tuple(partition | {n} for n in numbers) if len(partition) == len(node.keys) else ()
+        case Filter():
+            bounds = upper_bounds(node.predicate.sql)
+            firsts = {n for f in keys(node.input) for n in f if bounds.get(quote(n)) == 1 and _is_number(node.input, n)}
+            return tuple(f - firsts for f in keys(node.input) if f - firsts)
+        case Sink():
             return keys(node.input)
         case Project():
             below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
             return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
         case _:
             return ()
+
+
+def _is_number(node: Node, column: str) -> bool:
+    """Tell whether a column is the number of a row among those of its key, from 1 on."""
+    match node:
+        case Over():
+            return any(c.call.name == column and c.call.function == "row_number" for c in node.calls)
+        case Filter():
+            return _is_number(node.input, column)
+        case Project():
+            below = [f.name for f in schema(node.input) if _renamed(node.items, f.name) == column]
+            return any(_is_number(node.input, name) for name in below)
+        case _:
+            return False
 
 
 def _telling_bounds(node: WindowAggregate) -> Iterator[str]:

@@ -24,8 +24,8 @@ from sqlstream.logical.nodes import (
     quote,
 )
 from sqlstream.logical.over import RANKS, Block, Partition, bind_call, over, time_of
+from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema, window_columns
-from sqlstream.logical.rules import upper_bounds
 from sqlstream.logical.window_tables import tells_windows_apart
 from sqlstream.sql.dialect import to_duckdb
 
@@ -162,11 +162,13 @@ class Ranks:
 def filtered(node: Filter) -> Filter:
     """Return a filter in whose input a rank in the order of time that it bounds from above is one that changes, as any other.
 
-    The first rows of a key are known before the watermark has passed them, and the rest need not be kept.
+    The first rows of a key are known before the watermark has passed them, and the rest need not be kept. But the very first
+    one is emitted once, when it is final, and needs no row to be kept.
     """
     below = node.input
-    for column in upper_bounds(node.predicate.sql):
-        below = _as_ranks(below, column)
+    for column, limit in upper_bounds(node.predicate.sql).items():
+        if limit > 1:
+            below = _as_ranks(below, column)
     return node if below is node.input else replace(node, input=below)
 
 

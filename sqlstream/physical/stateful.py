@@ -56,7 +56,8 @@ def _in_order(node: nodes.InOrder) -> Over:
         return Over((), columns, time, order, by_clock=by_clock, sorts=True)
     own = {quote(c.name): c.name for c in columns}
     names = [own.get(k.sql, f"key_{i}") for i, k in enumerate(node.keys, 1)]
-    return Over(named_keys(node.keys, names), columns, time, order, over_calls_of(node.calls), by_clock)
+    calls = over_calls_of(node.calls)
+    return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:
@@ -75,7 +76,7 @@ def state_bound(node: nodes.Stateful) -> str:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
-        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if node.ttl:
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if node.ttl:
             return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if (
             grows := growth(node)
