@@ -12,6 +12,7 @@ from sqlstream.logical.nodes import (
     Expand,
     Filter,
     Node,
+    Normalize,
     Project,
     Rank,
     Scan,
@@ -48,11 +49,14 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
 def growth(node: Changing) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
-    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one.
+    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. A table of changes
+    is a table whose rows go as they come.
     """
     if all(changes(n) for n in _inputs(node.input)):
         return None
     match node:
+        case Normalize():
+            return None
         case Aggregate():
             keyed = any(k.expression.type not in _FEW for k in node.keys)
             if changes(node.input):

@@ -15,6 +15,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Normalize,
     Project,
     Rank,
     Scan,
@@ -28,8 +29,8 @@ from sqlstream.logical.nodes import (
     WindowColumns,
     WindowRank,
     Windows,
+    children,
     quote,
-    walk,
 )
 
 T = TypeVar("T")
@@ -39,8 +40,8 @@ def schema(node: Node) -> Schema:
     """Return the columns that a node emits."""
     match node:
         case Scan():
-            return tuple(Field(c.name, c.type) for c in node.table.columns)
-        case Filter():
+            return tuple(Field(c.name, c.type) for c in node.table.visible)
+        case Filter() | Normalize():
             return schema(node.input)
         case Project():
             return tuple(Field(i.name, i.expression.type) for i in node.items)
@@ -75,7 +76,7 @@ def time_attribute(node: Node) -> str | None:
     match node:
         case Scan():
             return node.clock or (node.table.watermark.column if node.table.watermark else None)
-        case Filter() | Expand() | WindowRank() | Sink():
+        case Filter() | Expand() | WindowRank() | Sink() | Normalize():
             return time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
@@ -105,7 +106,9 @@ def processing_times(node: Node) -> tuple[str, ...]:
             found = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
             return tuple(names[place] for place in sorted(set.intersection(*found)))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+        ):
             return ()
         case _:
             assert_never(node)
@@ -125,7 +128,9 @@ def by_clock(node: Node, column: str) -> Node:
         case Union():
             place = _position(node, column)
             return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+        ):
             raise TypeError("a stateful node passes no processing time on")
         case _:
             assert_never(node)
@@ -138,7 +143,7 @@ def _position(node: Node, column: str) -> int:
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
-        case Scan() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return None
         case Filter() | Expand() | WindowRank() | Sink():
             return window_columns(node.input)
@@ -161,7 +166,7 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Session() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Session() | Aggregate() | Rank() | SetOperation():
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
@@ -180,7 +185,7 @@ def on_time(node: Node) -> bool:
     True above an operator over windows, which emits a window in the batch in which the watermark reaches its end.
     """
     match node:
-        case Scan() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return False
         case Session() | WindowAggregate() | WindowRank():
             return True
@@ -194,12 +199,30 @@ def on_time(node: Node) -> bool:
 
 def changes(node: Node) -> bool:
     """Tell whether a node takes back rows that it emitted: then its rows have weights."""
-    return any(isinstance(n, Changing) for n in walk(node))
+    return changer(node) is not None
+
+
+def changer(node: Node) -> Scan | Changing | None:
+    """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
+
+    What an operator over windows emits is final, also where its input changes.
+    """
+    match node:
+        case Scan():
+            return node if node.table.has_changes else None
+        case Normalize() | Aggregate() | Rank() | SetOperation():
+            return node
+        case Session() | WindowAggregate() | WindowRank():
+            return None
+        case _:
+            return next((found for n in children(node) if (found := changer(n)) is not None), None)
 
 
 def keys(node: Node) -> frozenset[str]:
     """Return columns whose values no two rows of a node's result share at a time; none where nothing is known."""
     match node:
+        case Normalize():
+            return frozenset(node.keys)
         case Aggregate():
             return frozenset(k.name for k in node.keys)
         case Rank():
@@ -219,9 +242,13 @@ def keys(node: Node) -> frozenset[str]:
             return frozenset()
 
 
-def called(node: Stateful) -> str:
-    """Return what people call a stateful node."""
+def called(node: Scan | Stateful) -> str:
+    """Return what people call a scan or a stateful node."""
     match node:
+        case Scan():
+            return f'table "{node.table.name}"'
+        case Normalize():
+            return f'table "{node.input.table.name}"'
         case Aggregate() if node.aggregates:
             return "GROUP BY without a window"
         case Aggregate():

@@ -58,6 +58,10 @@ class Changes(ABC):
     def result(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the result, without weights, over FROM-able SQL of the parts of the state, a row each."""
 
+    def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
+        """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""
+        return {}
+
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         return tuple(f"k{i}" for i in range(len(self.keys)))
@@ -107,6 +111,11 @@ class Changes(ABC):
             rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({changed})")).to_arrow_table()
             state.append(part, rows, clock.batch)
             state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+        for counter, sql in self.counters(
+            *({p: f"_{age}_{p}" for p in self.stored} for age in ("old", "delta"))
+        ).items():
+            [(number,)] = con.execute(sql).fetchall()
+            state.count(counter, number)
         [new, old] = [f"({self.result({p: f'_{age}_{p}' for p in self.stored})})" for age in ("new", "old")]
         weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
         changes = difference(self.columns_out, *weighted)

@@ -9,13 +9,14 @@ from sqlstream.catalog import Column
 from sqlstream.logical import nodes
 from sqlstream.logical.bounds import growth
 from sqlstream.logical.nodes import Node, quote
-from sqlstream.logical.properties import changes, schema
+from sqlstream.logical.properties import changes, schema, time_attribute
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
+from sqlstream.operators.normalize import Normalize
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
-from sqlstream.physical.windows import calls_of, named_keys, window_bound, window_operator
+from sqlstream.physical.windows import calls_of, named_keys, used_columns, window_bound, window_operator
 
 
 def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
@@ -23,11 +24,15 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_operator(node)
+        case nodes.Normalize():
+            types = {f.name: f.type for f in schema(node)}
+            keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
+            return Normalize(keys, _columns(node), time_attribute(node))
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
             if changes(node.input):
-                return ChangingAggregate(keys, _used(node), calls)
+                return ChangingAggregate(keys, used_columns(node), calls)
             return GroupAggregate(keys, calls)
         case nodes.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
@@ -45,18 +50,13 @@ def _columns(node: Node) -> tuple[Column, ...]:
     return tuple(Column(f.name, f.type) for f in schema(node))
 
 
-def _used(node: nodes.Aggregate) -> tuple[Column, ...]:
-    """Return the columns of the input that an aggregate's keys and calls name, at least one."""
-    expressions = [k.expression.sql for k in node.keys] + [e.sql for a in node.aggregates for e in a.expressions]
-    columns = _columns(node.input)
-    return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
-
-
 def state_bound(node: nodes.Stateful) -> str:
     """Return what bounds the state of a node, in words."""
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
+        case nodes.Normalize():
+            return f'the number of keys of table "{node.input.table.name}"'
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if (grows := growth(node)) is not None:
             return f"nothing: {grows}"
         case nodes.Rank():

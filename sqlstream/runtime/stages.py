@@ -86,6 +86,8 @@ def run_scan(
             with user_errors(stage.name, explain):
                 plan = plan_of(splits)
                 rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
+                if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
+                    execute.check_updates(con, stage, splits, lambda split: plan_of([split]).relation)
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
                         yield newest(stats.watermark, tick), output
@@ -157,6 +159,7 @@ class Advance:
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
             "late_rows": state.counters.get("late_rows", 0),
             "missed_windows": state.counters.get("missed_windows", 0),
+            "absent_deletes": state.counters.get("absent_deletes", 0),
             "wake_at": state.wake_at,
         }
 

@@ -43,6 +43,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "missed_windows": "BIGINT",
         "open_windows": "BIGINT",
         "next_end": "TIMESTAMP",
+        "absent_deletes": "BIGINT",
     },
     "snapshots": {
         "job": "VARCHAR",
@@ -62,7 +63,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-_COUNTS = ("state_rows", "state_bytes", "segments", "late_rows", "missed_windows")
+_COUNTS = ("state_rows", "state_bytes", "segments", "late_rows", "missed_windows", "absent_deletes")
 
 SYSTEM_TABLES = tuple(_COLUMNS)
 
