@@ -62,6 +62,8 @@ class WindowChanges(WindowOperator):
         return self.of_rows(f"({rows})")
 
     def count(self, partials: str) -> str:
+        if not self.windows.mergeable:
+            return super().count(partials)
         [table] = self.tables
         present = f"({summed(table.columns[:-1], partials)})"
         return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)")

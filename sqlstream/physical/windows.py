@@ -12,6 +12,7 @@ from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Pr
 from sqlstream.logical.properties import changes, schema, window_size
 from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.grid import Grid
+from sqlstream.operators.session_changes import ChangingSessions
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
@@ -149,7 +150,7 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
             return rows_operator(
                 name="session",
                 keys=tuple((Column(k, fields[k].type), quote(k)) for k in node.keys),
-                windows=Sessions(event_time(node), node.gap),
+                windows=(ChangingSessions if changing else Sessions)(event_time(node), node.gap),
                 columns=tuple(Column(f.name, f.type) for f in fields.values()),
                 bounds=BOUNDS,
             )

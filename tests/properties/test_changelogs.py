@@ -169,6 +169,9 @@ kinds = st.one_of(
 timed = st.tuples(KEYS, VALUES, TEXTS, st.one_of(st.none(), st.integers(0, 20).map(lambda n: BASE + n * SECOND)))
 
 
+AGGREGATED = "a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
+
+
 @settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(st.data(), kinds, delays, st.booleans(), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_windows_count_the_changes_that_come_before_they_close(
@@ -186,7 +189,7 @@ def test_windows_count_the_changes_that_come_before_they_close(
             f"SELECT {key}window_start, window_end, {CALLS} FROM {{windows}} GROUP BY {key}window_start, window_end"
         )
         batch_sql = streamed
-        columns = f"{'k BIGINT, ' if by_k else ''}a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
+        columns = f"{'k BIGINT, ' if by_k else ''}{AGGREGATED}"
     mark = f", ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '{delay}' MICROSECOND"
     script = declared("a", keyed=keyed, more=mark)
     script += f"CREATE TABLE out ({columns}); INSERT INTO out {streamed.replace('{windows}', kind.sql())}"
@@ -214,3 +217,69 @@ def _count(
     marks = [row[3] - model.delay for events in files for _, row in events if row[3] is not None]
     known = [] if model.watermark is None else [model.watermark]
     model.watermark = max([m // 1000 * 1000 for m in marks] + known, default=None)
+
+
+@dataclass
+class Sessions:
+    """Draws changes that are on time: of sessions that are open, or after the watermark."""
+
+    model: Model
+    rows: Counter[Row] = field(default_factory=Counter)
+
+    def ends(self) -> list[tuple[Row, int, int]]:
+        """Return the rows that are there with the bounds of their sessions."""
+        there = list(self.rows.elements())
+        return [(row, start, end) for rows, start, end in self.model._grouped(there) for row in rows]
+
+    def draw(self, draw: st.DrawFn) -> list[Event]:
+        mark, gap = self.model.watermark or 0, self.model.kind.first * SECOND
+        found, there = list[Event](), self.ends()
+        newest = max(mark, BASE)
+        for _ in range(draw(st.integers(1, 5))):
+            if draw(st.booleans()) and (open_rows := [row for row, _, end in there if end > mark]):
+                found.append(("D", draw(st.sampled_from(open_rows))))
+                there = [t for t in there if t[0] is not found[-1][1]]
+                continue
+            row: Row = (draw(KEYS), draw(VALUES), draw(TEXTS), newest + draw(st.integers(-6, 8)) * SECOND)
+            near = [
+                t for t in self.ends() if self._key(t[0]) == self._key(row) and t[1] <= row[3] + gap and row[3] <= t[2]
+            ]
+            if row[3] > mark or (near and all(end > mark for _, _, end in near)):
+                # What takes it away may come first, and then for ever.
+                found.append((draw(st.sampled_from("IIID")), row))
+        return found
+
+    def _key(self, row: Row) -> object:
+        return row[0] if self.model.kind.keyed else None
+
+    def take(self, events: Sequence[Event]) -> None:
+        for kind, row in events:
+            self.rows[row] += 1 if kind == "I" else -1
+        marks = [row[3] - self.model.delay for _, row in events if row[3] is not None]
+        self.model.watermark = max([*marks, self.model.watermark or 0])
+
+
+@settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), st.integers(1, 4), st.integers(0, 6), st.booleans(), st.integers(1, 3), st.booleans())
+def test_sessions_are_those_of_the_rows_that_are_there_when_they_close(
+    data: st.DataObject, gap: int, delay: int, keyed: bool, parallelism: int, small: bool
+) -> None:
+    kind = Kind("SESSION", gap, keyed=keyed)
+    sessions = Sessions(Model(kind, delay * SECOND))
+    key = "k, " if keyed else ""
+    select = f"SELECT {key}window_start, window_end, {CALLS} FROM {{}} GROUP BY {key}window_start, window_end"
+    mark = f", ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND"
+    script = declared("a", keyed=False, more=mark)
+    script += (
+        f"CREATE TABLE out ({'k BIGINT, ' if keyed else ''}{AGGREGATED}); INSERT INTO out {select.format(kind.sql())}"
+    )
+    with limits(small=small), TemporaryDirectory() as folder, Stream(script, parallelism=parallelism) as stream:
+        feeder = Feeder(stream, folder)
+        for _ in range(data.draw(st.integers(1, 8))):
+            events = data.draw(st.composite(sessions.draw)())
+            half = data.draw(st.integers(0, len(events)))
+            feeder.batch(Batch({"a": [events[:half], events[half:]]}, data.draw(st.integers(0, 4)) == 0))
+            sessions.take(events)
+        stream.finish()
+        assert emitted(stream) == answer(sessions.ends(), select.format("w"))
+        assert stream.query("SELECT max(state_rows), max(late_rows) FROM sqlstream.operators") == [(0, 0)]
