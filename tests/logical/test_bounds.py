@@ -14,8 +14,9 @@ WITH ('connector' = 'datagen');
 CREATE TABLE few (item STRING, n BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '10');
 CREATE TABLE orders (id BIGINT, item STRING, price BIGINT, ts TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED, WATERMARK FOR ts AS ts)
 WITH ('connector' = 'filesystem', 'format' = 'debezium-json', 'path' = 'x', 'source.monitor-interval' = '1 s');
-CREATE TABLE moves (item STRING, n BIGINT)
-WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = 'y', 'source.monitor-interval' = '1 s', 'changelog.op-column' = 'op');
+CREATE TABLE moves (item STRING, n BIGINT) WITH (
+    'connector' = 'filesystem', 'format' = 'json', 'path' = 'y', 'source.monitor-interval' = '1 s', 'changelog.op-column' = 'op'
+);
 """
 HOURS = "TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 WINDOWS = "TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
