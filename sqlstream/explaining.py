@@ -62,7 +62,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
     match node:
         case ScanStage(table=table):
             lines = [f'scan "{node.name}" of table {table.name} ({table.connector})']
-            lines.append(f"  rows: {_columns(table.columns)} (append-only)")
+            kind = {None: "append-only", "whole": "changing", "keyed": "changes in their order"}[node.changes]
+            lines.append(f"  rows: {_columns(table.columns)} ({kind})")
             if node.watermark is not None:
                 timeout = table.options.get(IDLE_TIMEOUT)
                 idle = f", idle after {timeout}" if timeout else ""

@@ -163,6 +163,9 @@ def check_source(table: Table, span: Span | None) -> None:
 
 def check_sink(table: Table, span: Span | None) -> None:
     """Raise unless the table can be written by a job."""
+    if table.has_changes:
+        hint = "Write into a warehouse table (one without a connector), or into a table without that option."
+        raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)
     match table.connector:
         case "filesystem":
             check_path(table)

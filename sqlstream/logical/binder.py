@@ -24,6 +24,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -324,9 +325,8 @@ class Binder:
                 existing = self.catalog.relation_hint(name)
                 raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
             case Table() as table:
-                return Relation(
-                    self._renamed(Scan(table, alias, span=span), columns, env.source), alias, f'table "{table.name}"'
-                )
+                bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
+                return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
                 bound = self.view(view)
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
@@ -497,6 +497,13 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
         sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
         items.append(Item(f.name, Expression(sql, w.type)))
     return Project(node, tuple(items))
+
+
+def _rows_of(table: Table, alias: str, span: Span) -> Node:
+    """Return what reads a table; of changes with a key, what they make of each key is one operator wherever it is named."""
+    if not (table.has_changes and table.primary_key):
+        return Scan(table, alias, span=span)
+    return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
 
 
 def named(node: Node, name: str) -> Node:

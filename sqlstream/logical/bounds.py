@@ -13,6 +13,7 @@ from sqlstream.logical.nodes import (
     Filter,
     InOrder,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -61,11 +62,13 @@ def growth(node: Changing | InOrder) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
     A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. What that one
-    has forgotten is not taken back, though.
+    has forgotten is not taken back, though. A table of changes is a table whose rows go as they come.
     """
     if (isinstance(node, Remembering) and node.ttl) or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
         return None
     match node:
+        case Normalize():
+            return None
         case Aggregate():
             sets = {quote(n.column) for n in walk(node.input) if isinstance(n, Expand)}
             keyed = any(k.expression.type not in _FEW and k.expression.sql not in sets for k in node.keys)
@@ -106,7 +109,7 @@ def rows_kept(node: Over) -> int:
 
 
 def _forgets(node: Node) -> bool:
-    return any(isinstance(n, Changing) and n.ttl for n in walk(node))
+    return any(isinstance(n, Remembering) and n.ttl for n in walk(node))
 
 
 def _inputs(node: Node) -> Iterator[Node]:

@@ -11,6 +11,7 @@ from sqlstream.logical.nodes import (
     Expand,
     Filter,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -68,7 +69,10 @@ def describe(node: Node) -> str:
             mark = f" by clock {node.clock}" if node.clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
             more = f" computed {', '.join(computed)}" if computed else ""
-            return f"Scan {table.name} ({options}){mark}{more}"
+            changes = " of changes" if table.has_changes else ""
+            return f"Scan {table.name} ({options}){changes}{mark}{more}"
+        case Normalize():
+            return f"Normalize{_quoted(node.name)} by {', '.join(node.keys)}"
         case Filter():
             return f"Filter {node.predicate.sql}"
         case Project():

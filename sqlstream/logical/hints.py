@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, missing
-from sqlstream.logical.nodes import Node, Remembering, Scan, Sink, Union, children
+from sqlstream.logical.nodes import Node, Normalize, Remembering, Scan, Sink, Union, children
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -49,7 +49,7 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
 
 def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
-    if node is base or isinstance(node, Scan):
+    if node is base or isinstance(node, Scan | Normalize):
         return node
     if isinstance(node, Union):
         return Union(tuple(with_ttl(n, base, ttl) for n in node.inputs))

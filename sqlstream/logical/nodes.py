@@ -123,12 +123,26 @@ class Scan:
     """Reads a table: its columns, the computed ones among them.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is what windows go by, not the table's watermark.
+    Where the table has changes, they have weights. Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is
+    what windows go by, not the table's watermark.
     """
 
     table: Table
     alias: str
     clock: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize:
+    """Emits the rows that a table of changes with a key has now, and changes that: of each key the last row that was added.
+
+    Changes count in the order of the source: files, then rows. Keeps the row of every key.
+    """
+
+    input: Scan
+    name: str
+    keys: tuple[str, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -342,14 +356,14 @@ class Sink:
     limit: int | None = None
 
 
-# They emit what is final, once: rows that a window has collected.
+# They emit what is final, once: rows that a window has collected, also where rows come and go.
 Windowed = Session | WindowAggregate | WindowRank
 # They emit what is so now, and change it.
-Changing = Aggregate | Rank | SetOperation
+Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
-Remembering = Changing | Over
+Remembering = Aggregate | Rank | SetOperation | Over
 Stateful = Windowed | Changing | InOrder
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
@@ -370,7 +384,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)

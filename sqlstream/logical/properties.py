@@ -15,6 +15,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -30,6 +31,7 @@ from sqlstream.logical.nodes import (
     WindowColumns,
     WindowRank,
     Windows,
+    children,
     quote,
     walk,
 )
@@ -42,8 +44,8 @@ def schema(node: Node) -> Schema:
     """Return the columns that a node emits."""
     match node:
         case Scan():
-            return tuple(Field(c.name, c.type) for c in node.table.columns)
-        case Filter() | Sort():
+            return tuple(Field(c.name, c.type) for c in node.table.visible)
+        case Filter() | Sort() | Normalize():
             return schema(node.input)
         case Project():
             return tuple(Field(i.name, i.expression.type) for i in node.items)
@@ -80,7 +82,7 @@ def time_attribute(node: Node) -> str | None:
     match node:
         case Scan():
             return node.clock or (node.table.watermark.column if node.table.watermark else None)
-        case Filter() | Expand() | WindowRank() | Sort() | Sink():
+        case Filter() | Expand() | WindowRank() | Sort() | Sink() | Normalize():
             return time_attribute(node.input)
         case Over():
             # A row that waits for the rows after it leaves behind the watermark.
@@ -117,7 +119,9 @@ def processing_times(node: Node) -> tuple[str, ...]:
             places = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
             return tuple(names[place] for place in sorted(set.intersection(*places)))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+        ):
             return ()
         case _:
             assert_never(node)
@@ -137,7 +141,9 @@ def by_clock(node: Node, column: str) -> Node:
         case Union():
             place = _position(node, column)
             return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+        ):
             raise TypeError("a stateful node passes no processing time on")
         case _:
             assert_never(node)
@@ -150,7 +156,7 @@ def _position(node: Node, column: str) -> int:
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
-        case Scan() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return None
         case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
@@ -175,7 +181,7 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Session() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Session() | Aggregate() | Rank() | SetOperation():
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
@@ -195,7 +201,7 @@ def on_time(node: Node) -> bool:
     that emits rows in order, each in the batch in which the watermark passes its time.
     """
     match node:
-        case Scan() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return False
         case Session() | WindowAggregate() | WindowRank() | Sort():
             return True
@@ -211,12 +217,30 @@ def on_time(node: Node) -> bool:
 
 def changes(node: Node) -> bool:
     """Tell whether a node takes back rows that it emitted: then its rows have weights."""
-    return any(isinstance(n, Changing) for n in walk(node))
+    return changer(node) is not None
+
+
+def changer(node: Node) -> Scan | Changing | None:
+    """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
+
+    What an operator over windows emits is final, also where its input changes.
+    """
+    match node:
+        case Scan():
+            return node if node.table.has_changes else None
+        case Normalize() | Aggregate() | Rank() | SetOperation():
+            return node
+        case Session() | WindowAggregate() | WindowRank():
+            return None
+        case _:
+            return next((found for n in children(node) if (found := changer(n)) is not None), None)
 
 
 def keys(node: Node) -> tuple[frozenset[str], ...]:
     """Return sets of columns whose values no two rows of a node's result share at a time; none where nothing is known."""
     match node:
+        case Normalize():
+            return (frozenset(node.keys),)
         case Aggregate():
             return (frozenset(k.name for k in node.keys),) if node.keys else ()
         case WindowAggregate():
@@ -270,9 +294,13 @@ def _telling_bounds(node: WindowAggregate) -> Iterator[str]:
         yield node.window.start
 
 
-def called(node: Stateful) -> str:
-    """Return what people call a stateful node."""
+def called(node: Scan | Stateful) -> str:
+    """Return what people call a scan or a stateful node."""
     match node:
+        case Scan():
+            return f'table "{node.table.name}"'
+        case Normalize():
+            return f'table "{node.input.table.name}"'
         case Aggregate() if node.aggregates:
             return "GROUP BY without a window"
         case Aggregate():

@@ -17,6 +17,7 @@ from sqlstream.logical.nodes import (
     Expression,
     Filter,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -136,7 +137,7 @@ def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str
 
 def _everywhere(rule: Rule, node: Node) -> Node:
     match node:
-        case Scan():
+        case Scan() | Normalize():
             below: Node = node
         case Filter() | Project() | Windows() | Expand() | Sink():
             child = _everywhere(rule, node.input)

@@ -67,6 +67,10 @@ class Changes(ABC):
     def result(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the result, without weights, over FROM-able SQL of the parts of the state, a row each."""
 
+    def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
+        """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""
+        return {}
+
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         return tuple(f"k{i}" for i in range(len(self.keys)))
@@ -136,6 +140,11 @@ class Changes(ABC):
             touched = " UNION ".join(f"SELECT {', '.join(self.key_names)} FROM _delta_{p}" for p in self.deltas)
             keep(con, TOUCHED, touched)
         self._state.load(con, state, clock)
+        for counter, sql in self.counters(
+            *({p: f"_{age}_{p}" for p in self.stored} for age in ("old", "delta"))
+        ).items():
+            [(number,)] = con.execute(sql).fetchall()
+            state.count(counter, number)
         for part in self.stored:
             keep(con, f"_new_{part}", self._advanced(part, clock))
             self._state.store(con, state, part, f"_new_{part}", clock)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlstream.catalog import Column, Table
 from sqlstream.logical.clock import asks_watermark
@@ -44,7 +45,9 @@ class ScanStage:
     """Reads splits of a table and runs fragments over them.
 
     `columns` is a SELECT over `_input` that adds the computed columns; rows whose `time_column` is NULL are dropped and
-    counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time.
+    counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time. Where the table has
+    `changes`, rows say what they do: with weights, where all updates have their rows before and after ("whole"), else with
+    their place, for an operator that keeps the last row of each key ("keyed").
     """
 
     name: str
@@ -54,6 +57,7 @@ class ScanStage:
     watermark: str | None
     fragments: tuple[Fragment, ...]
     by_clock: bool = False
+    changes: Literal["whole", "keyed"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

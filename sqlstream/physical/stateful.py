@@ -10,15 +10,24 @@ from sqlstream.logical import nodes
 from sqlstream.logical.bounds import growth, rows_kept
 from sqlstream.logical.explain import duration
 from sqlstream.logical.nodes import Node, quote
-from sqlstream.logical.properties import changes, processing_times, schema
+from sqlstream.logical.properties import changes, processing_times, schema, time_attribute
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
 from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
+from sqlstream.operators.normalize import Normalize
 from sqlstream.operators.over import Over
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
-from sqlstream.physical.windows import calls_of, named_keys, over_calls_of, time_sql, window_bound, window_operator
+from sqlstream.physical.windows import (
+    calls_of,
+    named_keys,
+    over_calls_of,
+    time_sql,
+    used_columns,
+    window_bound,
+    window_operator,
+)
 
 
 def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
@@ -26,13 +35,17 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_operator(node)
+        case nodes.Normalize():
+            types = {f.name: f.type for f in schema(node)}
+            keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
+            return Normalize(keys, _columns(node), time_attribute(node))
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
             if changes(node.input) and all(is_linear(call) for _, call in calls):
                 return LinearAggregate(keys, calls, node.ttl or 0)
             if changes(node.input):
-                return ChangingAggregate(keys, _used(node), calls, ttl=node.ttl or 0)
+                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0)
             return GroupAggregate(keys, calls, node.ttl or 0)
         case nodes.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
@@ -64,18 +77,13 @@ def _columns(node: Node) -> tuple[Column, ...]:
     return tuple(Column(f.name, f.type) for f in schema(node))
 
 
-def _used(node: nodes.Aggregate) -> tuple[Column, ...]:
-    """Return the columns of the input that an aggregate's keys and calls name, at least one."""
-    expressions = [k.expression.sql for k in node.keys] + [e.sql for a in node.aggregates for e in a.expressions]
-    columns = _columns(node.input)
-    return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
-
-
 def state_bound(node: nodes.Stateful) -> str:
     """Return what bounds the state of a node, in words."""
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
+        case nodes.Normalize():
+            return f'the number of keys of table "{node.input.table.name}"'
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if node.ttl:
             return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if (

@@ -88,6 +88,8 @@ def run_scan(
             with user_errors(stage.name, explain):
                 plan = plan_of(splits)
                 rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
+                if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
+                    execute.check_updates(con, stage, splits, lambda split: plan_of([split]).relation)
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
                         yield newest(stats.watermark, tick), output
@@ -161,6 +163,7 @@ class Advance:
             "missed_windows": state.counters.get("missed_windows", 0),
             "expired_keys": state.counters.get(EXPIRED, 0),
             "returned_keys": state.counters.get(RETURNED, 0),
+            "absent_deletes": state.counters.get("absent_deletes", 0),
             "wake_at": state.wake_at,
         }
 

@@ -45,6 +45,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "next_end": "TIMESTAMP",
         "expired_keys": "BIGINT",
         "returned_keys": "BIGINT",
+        "absent_deletes": "BIGINT",
     },
     "snapshots": {
         "job": "VARCHAR",
@@ -66,7 +67,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 _COUNTS = (
     *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
-    *("expired_keys", "returned_keys"),
+    *("expired_keys", "returned_keys", "absent_deletes"),
 )
 
 SYSTEM_TABLES = tuple(_COLUMNS)
