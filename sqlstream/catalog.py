@@ -12,6 +12,9 @@ from sqlstream.errors import Span, missing
 VALUES = "values"
 # The option that says how long the rows of a table that is read may stay away before it no longer holds the watermark.
 IDLE_TIMEOUT = "scan.watermark.idle-timeout"
+# The option that names the column of files which says what a row does, and the format whose rows are changes.
+OP_COLUMN = "changelog.op-column"
+DEBEZIUM = "debezium-json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,28 @@ class Table:
     @property
     def writable(self) -> tuple[Column, ...]:
         """The columns that an INSERT gives."""
-        return tuple(c for c in self.physical if c.metadata is None)
+        return tuple(c for c in self.visible if c.expression is None and c.metadata is None)
 
     @property
     def stored(self) -> tuple[Column, ...]:
         """The columns that files of the table hold."""
-        return tuple(c for c in self.writable if c.name not in self.partitioned_by)
+        return tuple(c for c in self.physical if c.metadata is None and c.name not in self.partitioned_by)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether rows of the table are changes: some add a row, others take one away."""
+        return OP_COLUMN in self.options or self.options.get("format", "").lower() == DEBEZIUM
+
+    @property
+    def operation(self) -> Column | None:
+        """The declared column that says what a row does."""
+        name = self.options.get(OP_COLUMN, "").lower()
+        return next((c for c in self.columns if c.name.lower() == name), None)
+
+    @property
+    def visible(self) -> tuple[Column, ...]:
+        """The columns that a query can name."""
+        return tuple(c for c in self.columns if c is not self.operation)
 
     @property
     def definition(self) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from sqlstream.compiler import Compiler
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.duck import register, register_for_queries
 from sqlstream.project import Project, load_project
+from sqlstream.storage.changelogs import present, source_table
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import read
@@ -57,10 +58,16 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
 
 
 def relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:
-    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its computed columns."""
+    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its computed columns.
+
+    Of a table of changes, the rows that they amount to.
+    """
     columns = ", ".join(
-        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.columns
+        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
     place = Place(table.options["path"], project)
     splits = [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
-    return f"(SELECT {columns} FROM {read(con, splits, table).relation})"
+    rows = read(con, splits, source_table(table)).relation
+    return (
+        f"(SELECT {columns} FROM ({present(table, rows)}))" if table.has_changes else f"(SELECT {columns} FROM {rows})"
+    )

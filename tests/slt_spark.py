@@ -93,7 +93,10 @@ class OnSpark:
         self.files += 1
         written = os.path.join(self.folder, f"{self.files:06}.parquet")
         write_rows(declared, rows, written)
-        os.replace(written, os.path.join(declared.options["path"], os.path.basename(written)))
+        # A path that the script declares is in the project.
+        folder = os.path.join(self.folder, declared.options["path"])
+        os.makedirs(folder, exist_ok=True)
+        os.replace(written, os.path.join(folder, os.path.basename(written)))
         for job, count in zip(self.jobs, expected, strict=True):
             self._wait(job, lambda job=job, count=count: job.progress.rows_in >= count)
             self._settle(job)

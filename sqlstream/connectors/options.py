@@ -13,7 +13,7 @@ from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.python import kind
 from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import METADATA, validate_format, validate_options
-from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
+from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 CONNECTORS = ("filesystem", "datagen", "nexmark", "socket", "python", "print", "blackhole")
 SOURCES = ("filesystem", "datagen", "nexmark", "socket", "python")
@@ -163,6 +163,9 @@ def check_source(table: Table, span: Span | None) -> None:
 
 def check_sink(table: Table, span: Span | None) -> None:
     """Raise unless the table can be written by a job."""
+    if table.has_changes:
+        hint = "Write into a warehouse table (one without a connector), or into a table without that option."
+        raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)
     match table.connector:
         case "filesystem":
             check_path(table)

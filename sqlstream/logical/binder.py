@@ -15,6 +15,7 @@ from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
+from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
     Aggregate,
@@ -23,6 +24,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -65,7 +67,7 @@ _CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify", "windows"}
+_BOUND |= {"qualify", "hint", "windows"}
 
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -93,10 +95,13 @@ class Binder:
 
     def __init__(self, catalog: Catalog, judge: Judge):
         self.catalog, self.judge = catalog, judge
+        # Hints that no operator has followed yet.
+        self._unused: dict[Span, StateTtl] = {}
 
     def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
+        self._unused.clear()
         ordered = query.args.get("order") is not None
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
             return self._sorted(query, Environment(source, {})), None
@@ -104,7 +109,11 @@ class Binder:
             query = query.copy()
             rows = self._limit(query.args["limit"], source)
             query.set("limit", None)
-        return self.query(query, Environment(source, {})), rows
+        plan = self.query(query, Environment(source, {}))
+        for ttl in self._unused.values():
+            hint = "GROUP BY, DISTINCT, ranks and set operations do; windows forget by their watermark."
+            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+        return plan, rows
 
     def _limit(self, node: exp.Expr, source: Source) -> int:
         value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
@@ -125,7 +134,8 @@ class Binder:
                     hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
-                return distinct_rows(self._select(_without(query, "distinct"), env), span)
+                below = self._select(_without(query, "distinct"), env)
+                return self._remembering(query, distinct_rows(below, span), below, env)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -176,6 +186,22 @@ class Binder:
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
         relation = self._relation(select.args["from_"].this, env)
+        check_names(state_ttls(select, env.source), [relation.alias])
+        return self._remembering(select, self._block(select, relation, env), relation.node, env)
+
+    def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
+        """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
+        while isinstance(query, exp.SetOperation | exp.Subquery):
+            query = query.this
+        for ttl in state_ttls(query, env.source):
+            self._unused[ttl.span] = ttl
+            if keeps_state(node, base):
+                del self._unused[ttl.span]
+                node = with_ttl(node, base, ttl.milliseconds)
+        return node
+
+    def _block(self, select: exp.Select, relation: Relation, env: Environment) -> Node:
+        """Return the plan of a query block over what it selects from."""
         node = relation.node
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
@@ -299,9 +325,8 @@ class Binder:
                 existing = self.catalog.relation_hint(name)
                 raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
             case Table() as table:
-                return Relation(
-                    self._renamed(Scan(table, alias, span=span), columns, env.source), alias, f'table "{table.name}"'
-                )
+                bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
+                return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
                 bound = self.view(view)
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
@@ -356,9 +381,10 @@ class Binder:
         last = skipped + self._limit(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
         span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), order, last, span)
+        ranked = Rank(node, "", number, "row_number", (), order, last, span=span)
         kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
-        return Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        return self._remembering(query, first, node, env)
 
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
@@ -395,7 +421,8 @@ class Binder:
         name = query.key.upper()
         sides = self._alike([self.query(side, env) for side in (query.this, query.expression)], name, span)
         if isinstance(query, exp.Union):
-            return distinct_rows(Union(sides), span)
+            both = Union(sides)
+            return self._remembering(query, distinct_rows(both, span), both, env)
         fields = schema(sides[0])
         side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
         marked = []
@@ -403,7 +430,9 @@ class Binder:
             items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
             marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
         function: Literal["intersect", "except"] = "intersect" if isinstance(query, exp.Intersect) else "except"
-        return SetOperation(Union(tuple(marked)), "", function, side, distinct, span)
+        united = Union(tuple(marked))
+        found = SetOperation(united, "", function, side, distinct, span=span)
+        return self._remembering(query, found, united, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         self._refuse(_without(query, "distinct"), env)
@@ -468,6 +497,13 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
         sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
         items.append(Item(f.name, Expression(sql, w.type)))
     return Project(node, tuple(items))
+
+
+def _rows_of(table: Table, alias: str, span: Span) -> Node:
+    """Return what reads a table; of changes with a key, what they make of each key is one operator wherever it is named."""
+    if not (table.has_changes and table.primary_key):
+        return Scan(table, alias, span=span)
+    return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
 
 
 def named(node: Node, name: str) -> Node:

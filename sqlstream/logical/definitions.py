@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 from sqlglot import exp
 
-from sqlstream.catalog import Catalog, Column, Table, View, Watermark
+from sqlstream.catalog import OP_COLUMN, Catalog, Column, Table, View, Watermark
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
@@ -25,11 +25,15 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
     described = f'table "{statement.name.text}"'
     base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
     types = {c.name.text: _type(c, judge) for c in statement.columns if c.type is not None}
-    physical = tuple(Field(name, type) for name, type in types.items())
+    options = {**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}}
+    # What a row does is no part of it.
+    operation = options.get(OP_COLUMN, "").lower()
+    physical = tuple(Field(name, type) for name, type in types.items() if name.lower() != operation)
     columns: list[Column] = []
     if base is not None:
         columns += base.columns
-        physical = (*(Field(c.name, c.type) for c in base.physical), *physical)
+        inherits = (Field(c.name, c.type) for c in base.physical if c.name.lower() != operation)
+        physical = (*inherits, *physical)
     scope = Scope(statement.name.text, physical, source, described)
     for column in statement.columns:
         if column.expression is None:
@@ -39,17 +43,18 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
             bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
             columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
-    names = [c.name for c in columns]
+    shown = tuple(c for c in columns if c.name.lower() != operation)
+    names = [c.name for c in shown]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
-    given = [c.name for c in columns if c.expression is None]
+    given = [c.name for c in shown if c.expression is None]
     partitions = tuple(_existing(k, given, described) for k in statement.partitioned_by)
-    watermark = _watermark(statement, tuple(columns), catalog, judge)
+    watermark = _watermark(statement, shown, catalog, judge)
     return Table(
         name=statement.name.text,
         columns=tuple(columns),
         watermark=watermark or (base.watermark if base else None),
         primary_key=key or (base.primary_key if base else ()),
-        options={**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}},
+        options=options,
         temporary=statement.temporary,
         span=statement.name.span,
         partitioned_by=partitions or (base.partitioned_by if base else ()),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
+from sqlstream.logical import properties
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
     Filter,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -24,7 +26,7 @@ from sqlstream.logical.nodes import (
     Windows,
     children,
 )
-from sqlstream.logical.properties import schema, time_attribute
+from sqlstream.logical.properties import changes, schema, time_attribute
 
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
@@ -40,10 +42,18 @@ def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
     if schemas and not isinstance(node, Sink):
         time = time_attribute(node)
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
-        lines.append(f"{pad}    -> {columns}")
+        lines.append(f"{pad}    -> {columns}{_changing(node)}")
     for child in children(node):
         lines += _lines(child, depth + 1, schemas)
     return lines
+
+
+def _changing(node: Node) -> str:
+    """Return what there is to say of rows that are taken back: by which columns one is told from another."""
+    if not changes(node):
+        return ""
+    found = next(iter(properties.keys(node)), None)
+    return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
 
 
 def describe(node: Node) -> str:
@@ -59,19 +69,22 @@ def describe(node: Node) -> str:
             mark = f" by clock {node.clock}" if node.clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
             more = f" computed {', '.join(computed)}" if computed else ""
-            return f"Scan {table.name} ({options}){mark}{more}"
+            changes = " of changes" if table.has_changes else ""
+            return f"Scan {table.name} ({options}){changes}{mark}{more}"
+        case Normalize():
+            return f"Normalize{_quoted(node.name)} by {', '.join(node.keys)}"
         case Filter():
             return f"Filter {node.predicate.sql}"
         case Project():
             return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
         case Windows():
-            offset = f" offset {_duration(node.offset)}" if node.offset else ""
+            offset = f" offset {duration(node.offset)}" if node.offset else ""
             zone = f" in {node.zone}" if node.zone else ""
-            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {_duration(node.slide)}"
-            return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}{zone}"
+            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {duration(node.slide)}"
+            return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Session():
             keys = ", ".join(node.keys) or "no key"
-            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {_duration(node.gap)}"
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {duration(node.gap)}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():
@@ -115,7 +128,8 @@ def _quoted(name: str) -> str:
     return f' "{name}"' if name else ""
 
 
-def _duration(micros: int) -> str:
+def duration(micros: int) -> str:
+    """Return a length of time in words, in the largest unit that divides it."""
     for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
         if micros % length == 0:
             return f"{micros // length} {unit}"

@@ -123,12 +123,26 @@ class Scan:
     """Reads a table: its columns, the computed ones among them.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is what windows go by, not the table's watermark.
+    Where the table has changes, they have weights. Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is
+    what windows go by, not the table's watermark.
     """
 
     table: Table
     alias: str
     clock: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize:
+    """Emits the rows that a table of changes with a key has now, and changes that: of each key the last row that was added.
+
+    Changes count in the order of the source: files, then rows. Keeps the row of every key.
+    """
+
+    input: Scan
+    name: str
+    keys: tuple[str, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -236,7 +250,8 @@ class Aggregate:
     """Aggregates all rows of a key so far.
 
     Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left. Keeps
-    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it.
+    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it. A key without
+    a row for `ttl` milliseconds is forgotten (0: never; None: as long as the session says).
     """
 
     input: Node
@@ -244,6 +259,7 @@ class Aggregate:
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -252,7 +268,7 @@ class Rank:
     """Emits each row with its rank among all rows so far of equal keys, and changes the ranks that further rows move.
 
     With a `limit` only rows up to that rank; of rows that are only added, those beyond it are not kept. The SQL of an `order`
-    says the direction, too. Rows that are equal in it are numbered in the order of all their columns.
+    says the direction, too. Rows that are equal in it are numbered in the order of all their columns. `ttl`: as of Aggregate.
     """
 
     input: Node
@@ -262,6 +278,7 @@ class Rank:
     keys: tuple[Expression, ...]
     order: tuple[Expression, ...]
     limit: int | None = None
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -270,7 +287,7 @@ class SetOperation:
     """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
 
     The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
-    once, else as often as the counts on both sides say. Keeps both sides.
+    once, else as often as the counts on both sides say. Keeps both sides. `ttl`: as of Aggregate, a row being the key.
     """
 
     input: Node
@@ -278,6 +295,7 @@ class SetOperation:
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -289,7 +307,7 @@ class Over:
     after it, when those are final, too, or the input ends. The SQL of an `order` says the direction, and begins with the time;
     rows that are equal in it are in the order of all their columns. Keeps rows that wait, and what is still needed of those that
     were emitted: rows as far back as frames reach, for those without a bound a partial result per key. A row that comes behind
-    the watermark is dropped and counted.
+    the watermark is dropped and counted. `ttl`: as of Aggregate.
     """
 
     input: Node
@@ -298,6 +316,7 @@ class Over:
     time: str
     order: tuple[Expression, ...]
     calls: tuple[OverItem, ...]
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -342,12 +361,14 @@ class Sink:
     limit: int | None = None
 
 
-# They emit what is final, once: rows that a window has collected.
+# They emit what is final, once: rows that a window has collected, also where rows come and go.
 Windowed = Session | WindowAggregate | WindowRank
 # They emit what is so now, and change it.
-Changing = Aggregate | Rank | SetOperation
+Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
+# They keep what they know of a key until its time to live is over.
+Remembering = Aggregate | Rank | SetOperation | Over
 Stateful = Windowed | Changing | InOrder
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
@@ -368,7 +389,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)

@@ -287,7 +287,7 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Jud
         types = judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
         return tuple(Expression(to_duckdb(p), t, span_of(p, source, span)) for p, t in zip(parts, types, strict=True))
 
-    return Over(node, "", typed(partition.keys), time, typed(partition.order), tuple(calls), span)
+    return Over(node, "", typed(partition.keys), time, typed(partition.order), tuple(calls), span=span)
 
 
 def waits_for_later(node: Node) -> bool:

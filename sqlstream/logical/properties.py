@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
@@ -15,6 +15,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -30,9 +31,11 @@ from sqlstream.logical.nodes import (
     WindowColumns,
     WindowRank,
     Windows,
+    children,
     quote,
     walk,
 )
+from sqlstream.logical.predicates import upper_bounds
 
 T = TypeVar("T")
 
@@ -41,8 +44,8 @@ def schema(node: Node) -> Schema:
     """Return the columns that a node emits."""
     match node:
         case Scan():
-            return tuple(Field(c.name, c.type) for c in node.table.columns)
-        case Filter() | Sort():
+            return tuple(Field(c.name, c.type) for c in node.table.visible)
+        case Filter() | Sort() | Normalize():
             return schema(node.input)
         case Project():
             return tuple(Field(i.name, i.expression.type) for i in node.items)
@@ -79,7 +82,7 @@ def time_attribute(node: Node) -> str | None:
     match node:
         case Scan():
             return node.clock or (node.table.watermark.column if node.table.watermark else None)
-        case Filter() | Expand() | WindowRank() | Sort() | Sink():
+        case Filter() | Expand() | WindowRank() | Sort() | Sink() | Normalize():
             return time_attribute(node.input)
         case Over():
             # A row that waits for the rows after it leaves behind the watermark.
@@ -116,7 +119,9 @@ def processing_times(node: Node) -> tuple[str, ...]:
             places = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
             return tuple(names[place] for place in sorted(set.intersection(*places)))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+        ):
             return ()
         case _:
             assert_never(node)
@@ -136,7 +141,9 @@ def by_clock(node: Node, column: str) -> Node:
         case Union():
             place = _position(node, column)
             return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+        ):
             raise TypeError("a stateful node passes no processing time on")
         case _:
             assert_never(node)
@@ -149,7 +156,7 @@ def _position(node: Node, column: str) -> int:
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
-        case Scan() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return None
         case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
@@ -174,7 +181,7 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Session() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Session() | Aggregate() | Rank() | SetOperation():
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
@@ -194,7 +201,7 @@ def on_time(node: Node) -> bool:
     that emits rows in order, each in the batch in which the watermark passes its time.
     """
     match node:
-        case Scan() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return False
         case Session() | WindowAggregate() | WindowRank() | Sort():
             return True
@@ -210,34 +217,90 @@ def on_time(node: Node) -> bool:
 
 def changes(node: Node) -> bool:
     """Tell whether a node takes back rows that it emitted: then its rows have weights."""
-    return any(isinstance(n, Changing) for n in walk(node))
+    return changer(node) is not None
 
 
-def keys(node: Node) -> frozenset[str]:
-    """Return columns whose values no two rows of a node's result share at a time; none where nothing is known."""
+def changer(node: Node) -> Scan | Changing | None:
+    """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
+
+    What an operator over windows emits is final, also where its input changes.
+    """
     match node:
+        case Scan():
+            return node if node.table.has_changes else None
+        case Normalize() | Aggregate() | Rank() | SetOperation():
+            return node
+        case Session() | WindowAggregate() | WindowRank():
+            return None
+        case _:
+            return next((found for n in children(node) if (found := changer(n)) is not None), None)
+
+
+def keys(node: Node) -> tuple[frozenset[str], ...]:
+    """Return sets of columns whose values no two rows of a node's result share at a time; none where nothing is known."""
+    match node:
+        case Normalize():
+            return (frozenset(node.keys),)
         case Aggregate():
-            return frozenset(k.name for k in node.keys)
+            return (frozenset(k.name for k in node.keys),) if node.keys else ()
+        case WindowAggregate():
+            own = frozenset(k.name for k in node.keys)
+            return tuple(own | {bound} for bound in _telling_bounds(node))
         case Rank():
             partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
-            whole = len(partition) == len(node.keys)
-            by_rank = node.function == "row_number" and whole
-            return partition if by_rank and node.limit == 1 else partition | {node.column} if by_rank else frozenset()
+            if node.function != "row_number" or len(partition) < len(node.keys):
+                return ()
+            return (partition,) if node.limit == 1 and partition else (partition | {node.column},)
         case SetOperation():
-            return frozenset(f.name for f in schema(node)) if node.distinct else frozenset()
-        case Filter() | Sink():
+            return (frozenset(f.name for f in schema(node)),) if node.distinct else ()
+        case Over():
+            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            numbers = [c.call.name for c in node.calls if c.call.function == "row_number"]
+            return tuple(partition | {n} for n in numbers) if len(partition) == len(node.keys) else ()
+        case Filter():
+            bounds = upper_bounds(node.predicate.sql)
+            firsts = {n for f in keys(node.input) for n in f if bounds.get(quote(n)) == 1 and _is_number(node.input, n)}
+            return tuple(f - firsts for f in keys(node.input) if f - firsts)
+        case Sink():
             return keys(node.input)
         case Project():
-            below = keys(node.input)
-            kept = {quote(name): _renamed(node.items, name) for name in below}
-            return frozenset(n for n in kept.values() if n is not None) if None not in kept.values() else frozenset()
+            below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
+            return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
         case _:
-            return frozenset()
+            return ()
 
 
-def called(node: Stateful) -> str:
-    """Return what people call a stateful node."""
+def _is_number(node: Node, column: str) -> bool:
+    """Tell whether a column is the number of a row among those of its key, from 1 on."""
     match node:
+        case Over():
+            return any(c.call.name == column and c.call.function == "row_number" for c in node.calls)
+        case Filter():
+            return _is_number(node.input, column)
+        case Project():
+            below = [f.name for f in schema(node.input) if _renamed(node.items, f.name) == column]
+            return any(_is_number(node.input, name) for name in below)
+        case _:
+            return False
+
+
+def _telling_bounds(node: WindowAggregate) -> Iterator[str]:
+    """Yield the columns that each tell the windows of one key apart."""
+    of_one_size = window_size(node.input) is not None
+    sessions = any(isinstance(n, Session) for n in walk(node.input))
+    if node.window.end is not None:
+        yield node.window.end
+    if node.window.start is not None and (of_one_size or sessions):
+        yield node.window.start
+
+
+def called(node: Scan | Stateful) -> str:
+    """Return what people call a scan or a stateful node."""
+    match node:
+        case Scan():
+            return f'table "{node.table.name}"'
+        case Normalize():
+            return f'table "{node.input.table.name}"'
         case Aggregate() if node.aggregates:
             return "GROUP BY without a window"
         case Aggregate():

@@ -24,8 +24,8 @@ from sqlstream.logical.nodes import (
     quote,
 )
 from sqlstream.logical.over import RANKS, Block, Partition, bind_call, over, time_of
+from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema, window_columns
-from sqlstream.logical.rules import upper_bounds
 from sqlstream.logical.window_tables import tells_windows_apart
 from sqlstream.sql.dialect import to_duckdb
 
@@ -129,7 +129,7 @@ class Ranks:
 
             keys, order = typed(call.partition.keys), typed(call.partition.order)
             if window is None:
-                node = Rank(node, "", column, call.function, keys, order, None, call.span)
+                node = Rank(node, "", column, call.function, keys, order, span=call.span)
             else:
                 node = WindowRank(node, "", column, call.function, keys, window, order, None, call.span)
         # What waits for later rows leaves behind the watermark: nothing above it is in the order of time.
@@ -164,11 +164,13 @@ class Ranks:
 def filtered(node: Filter) -> Filter:
     """Return a filter in whose input a rank in the order of time that it bounds from above is one that changes, as any other.
 
-    The first rows of a key are known before the watermark has passed them, and the rest need not be kept.
+    The first rows of a key are known before the watermark has passed them, and the rest need not be kept. But the very first
+    one is emitted once, when it is final, and needs no row to be kept.
     """
     below = node.input
-    for column in upper_bounds(node.predicate.sql):
-        below = _as_ranks(below, column)
+    for column, limit in upper_bounds(node.predicate.sql).items():
+        if limit > 1:
+            below = _as_ranks(below, column)
     return node if below is node.input else replace(node, input=below)
 
 
@@ -183,7 +185,7 @@ def _as_ranks(node: Node, column: str) -> Node:
             own = quote(call.name) == column
             found = node.input if own else _as_ranks(node.input, column)
             if own or found is not node.input:
-                return Rank(found, node.name, call.name, call.function, node.keys, node.order, None, call.span)
+                return Rank(found, node.name, call.name, call.function, node.keys, node.order, span=call.span)
         case _:
             return node
     return node if found is node.input else replace(node, input=found)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from sqlglot import exp, parse_one
-
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
     Expression,
     Filter,
     Node,
+    Normalize,
     Over,
     Project,
     Rank,
@@ -33,6 +32,7 @@ from sqlstream.logical.nodes import (
     Windows,
     quote,
 )
+from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema
 
 Rule = Callable[[Node], Node]
@@ -119,41 +119,6 @@ def _limited(node: Node, column: str, limit: int) -> Node:
             return node
 
 
-def upper_bounds(condition: str) -> dict[str, int]:
-    """Return the columns, as SQL, that a condition bounds from above by a number.
-
-    >>> upper_bounds('"rn" <= 3 AND "x" > 1'), upper_bounds('"rn" = 1'), upper_bounds('4 > "a" OR "b" < 2')
-    ({'"rn"': 3}, {'"rn"': 1}, {})
-    """
-    found = {}
-    whole = parse_one(condition, dialect="duckdb").unnest()
-    for part in whole.flatten() if isinstance(whole, exp.And) else [whole]:
-        part = part.unnest()
-        match part:
-            case exp.Between(this=exp.Column() as column):
-                bound, less = part.args["high"], 0
-            case (
-                exp.LTE(this=exp.Column() as column, expression=bound)
-                | exp.EQ(this=exp.Column() as column, expression=bound)
-            ):
-                less = 0
-            case (
-                exp.GTE(this=bound, expression=exp.Column() as column)
-                | exp.EQ(this=bound, expression=exp.Column() as column)
-            ):
-                less = 0
-            case (
-                exp.LT(this=exp.Column() as column, expression=bound)
-                | exp.GT(this=bound, expression=exp.Column() as column)
-            ):
-                less = 1
-            case _:
-                continue
-        if isinstance(bound, exp.Literal) and not bound.is_string and bound.name.isdigit():
-            found[column.sql(dialect="duckdb")] = int(bound.name) - less
-    return found
-
-
 # Projections go first: what they hid between two filters or two unions can then be merged.
 # Limits go last, when the filters are whole.
 RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions, merge_overs, push_rank_limit)
@@ -172,7 +137,7 @@ def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str
 
 def _everywhere(rule: Rule, node: Node) -> Node:
     match node:
-        case Scan():
+        case Scan() | Normalize():
             below: Node = node
         case Filter() | Project() | Windows() | Expand() | Sink():
             child = _everywhere(rule, node.input)

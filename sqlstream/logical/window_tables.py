@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import BOUNDS, TIMES, Node, Scan, Session, Union, WindowColumns, Windows, quote
+from sqlstream.logical.nodes import BOUNDS, TIMES, Node, Normalize, Scan, Session, Union, WindowColumns, Windows, quote
 from sqlstream.logical.over import WAITED, waits_for_later
 from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute
 from sqlstream.sql.dialect import WindowTVF
@@ -140,9 +140,9 @@ class WindowBinder:
     def _no_time_hint(self, below: Node, name: str) -> str:
         if attribute := time_attribute(below):
             return f'The time attribute of {self.described} is "{attribute}".'
-        if isinstance(below, Scan) and any(f.name == name and f.type in TIMES for f in schema(below)):
+        if isinstance(below, Scan | Normalize) and any(f.name == name and f.type in TIMES for f in schema(below)):
             return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
-        if isinstance(below, Scan):
+        if isinstance(below, Scan | Normalize):
             return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
         if waits_for_later(below):
             return WAITED

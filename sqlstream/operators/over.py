@@ -16,14 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.operators.keyed_state import AT as TOUCHED_AT
+from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState, keep, nothing
 from sqlstream.operators.over_calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over_context import AT, COUNT, NEW, TURN, Context
 from sqlstream.operators.step import Clock, Port
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
-from sqlstream.storage.tables import WEIGHTS, Bucket
+from sqlstream.storage.tables import Bucket
 from sqlstream.storage.views import NEVER, WATERMARK
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, current, difference, names, repeated, summed, zset
+from sqlstream.storage.zsets import WEIGHT, current, names, repeated, zset
 
 ROWS, LAST, TOTALS = "rows", "last", "totals"
 # The time (microseconds) up to which a row stays in the first table.
@@ -36,7 +38,8 @@ END_OF_TIME = 2**63 - 1
 class Over:
     """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
 
-    With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order.
+    With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
+    beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` milliseconds (0: never).
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -46,6 +49,7 @@ class Over:
     calls: tuple[OverCall, ...] = ()
     by_clock: bool = False
     sorts: bool = False
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
@@ -92,13 +96,22 @@ class Over:
         return (*self._context.keys, *(Column(name, column.type) for name, column in self._running.columns.items()))
 
     @cached_property
-    def tables(self) -> tuple[TableDeclaration, ...]:
-        declared = [TableDeclaration(ROWS, (*self._context.stored, Column(UNTIL, "BIGINT")), UNTIL)]
-        if self._kept != 0:
-            declared.append(zset(LAST, self._context.stored))
+    def _known(self) -> KeyedState:
+        """What is known of keys for ever, or until their time to live is over."""
+        tables = {LAST: self._context.stored} if self._kept != 0 else {}
         if self._running.calls:
-            declared.append(zset(TOTALS, self._totals))
-        return tuple(declared)
+            tables[TOTALS] = self._totals
+        return KeyedState(self.hash_columns, {**tables, KEYS: (*self._context.keys, TOUCHED_AT)}, KEYS, self.ttl)
+
+    @property
+    def _knows(self) -> bool:
+        return self._kept != 0 or bool(self._running.calls)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        waiting = TableDeclaration(ROWS, (*self._context.stored, Column(UNTIL, "BIGINT")), UNTIL)
+        known = self._known.tables if self._knows else {}
+        return (waiting, *(zset(name, columns) for name, columns in known.items()))
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -127,16 +140,18 @@ class Over:
         if self.by_clock:
             known = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
-            _keep(con, "_new", self._of_clock(con, arrived, clock.batch))
+            keep(con, "_new", self._of_clock(con, arrived, clock.batch))
         else:
             self._arrive(state, inputs, clock)
             known = self._pass(con, state, clock.watermark)
         ends = clock.watermark == END_OF_TIME and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
         if due or (ends and state.relation(LAST) is not None):
-            self._gather(con, state, known, ends=ends)
-            self._remember(con, state, clock.batch)
+            self._gather(con, state, known, clock, ends=ends)
+            self._remember(con, state, clock)
             yield from con.sql(self._emitted(ends=ends)).to_arrow_reader(BATCH_ROWS)
+        if self._knows:
+            self._known.sweep(con, state, clock)
         state.wake_at = self._wake_at(con, state, clock.watermark)
 
     def _arrive(self, state: Bucket, inputs: Iterable[tuple[Port, pa.Table | Segment]], clock: Clock) -> None:
@@ -163,7 +178,7 @@ class Over:
         """Return the SELECT of rows that have arrived by the clock, which leave at once."""
         [table, *_] = self.tables
         if not arrived:
-            return _nothing(table.columns)
+            return nothing(table.columns)
         con.register("_arrived", pa.concat_tables(arrived, promote_options="permissive"))
         values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
         return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
@@ -177,50 +192,43 @@ class Over:
             watermark is None
             or (reached := state.relation(ROWS, up_to=min(watermark + self._stay, END_OF_TIME))) is None
         ):
-            _keep(con, "_new", _nothing(self.tables[0].columns))
+            keep(con, "_new", nothing(self.tables[0].columns))
             return None
         # By the time column: of it files know which of their rows to leave out.
         final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_TIME)}"]
         if state.closed is not None:
             final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_TIME)}")
-        _keep(con, "_new", f"SELECT * FROM {reached} WHERE {' AND '.join(final)}")
+        keep(con, "_new", f"SELECT * FROM {reached} WHERE {' AND '.join(final)}")
         return f"(SELECT * FROM {reached} WHERE NOT ({' AND '.join(final)}))" if self._stay else None
 
-    def _gather(self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, *, ends: bool) -> None:
+    def _gather(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, clock: Clock, *, ends: bool
+    ) -> None:
         """Keep the context: the rows that have become final, and of their partitions those before that are still known."""
         context, stored = self._context, names(self._context.stored)
         last = state.relation(LAST) if self._kept != 0 else None
         if self.keys:
             by = ", ".join(self.hash_columns)
             more = f" UNION SELECT {by} FROM {last}" if ends and last is not None else ""
-            _keep(con, "_touched", f"SELECT DISTINCT {by} FROM _new{more}")
+            keep(con, TOUCHED, f"SELECT DISTINCT {by} FROM _new{more}")
+        if self._knows:
+            self._known.load(con, state, clock)
         rows = [f"SELECT {stored}, true AS {NEW} FROM _new"]
         if known is not None:
-            rows.append(f"SELECT {stored}, false FROM {self._of_touched(known, context.stored)}")
+            rows.append(f"SELECT {stored}, false FROM ({self._known.touched(known)})")
         if self._kept != 0:
-            _keep(con, "_last", summed(context.stored, self._of_touched(last, context.stored)))
             # What the first table still holds is not taken from here.
             held = "true" if state.closed is None else f"{AT} >= {state.closed - self._span}"
             older = f" WHERE NOT ({held})" if self._span else ""
-            rows.append(f"SELECT {stored}, false FROM ({repeated(context.stored, '_last')}){older}")
-        _keep(con, "_context", context.of(" UNION ALL ".join(rows)))
+            rows.append(f"SELECT {stored}, false FROM ({repeated(context.stored, f'_old_{LAST}')}){older}")
+        keep(con, "_context", context.of(" UNION ALL ".join(rows)))
         if self._running.calls:
-            totals = state.relation(TOTALS)
-            _keep(con, "_totals", summed(self._totals, self._of_touched(totals, self._totals)))
             by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
             made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS __{k}, " for k in self.hash_columns)
-            before = f"SELECT {keys}{', '.join(self._running.columns)}, 0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER} FROM _totals"
-            _keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
-
-    def _of_touched(self, rows: str | None, columns: Sequence[Column]) -> str:
-        """Return, to go behind FROM, those of some rows whose partitions are touched."""
-        if rows is None:
-            return f"({_nothing((*columns, WEIGHT_COLUMN))})"
-        if not self.keys:
-            return rows
-        same = " AND ".join(f"_state.{k} IS NOT DISTINCT FROM _touched.{k}" for k in self.hash_columns)
-        return f"(SELECT * FROM {rows} _state SEMI JOIN _touched ON {same})"
+            none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
+            before = f"SELECT {keys}{', '.join(self._running.columns)}, {none} FROM _old_{TOTALS}"
+            keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
 
     def _emitted(self, *, ends: bool) -> str:
         """Return the SELECT of the rows that leave, with the results of the calls."""
@@ -235,31 +243,29 @@ class Over:
 
     # -- what stays
 
-    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, batch: int) -> None:
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Store what later rows need of those in the context."""
-        stored = self._context.stored
+        context = self._context
         if self.by_clock and self._span:
-            state.append(ROWS, con.sql(encoded(self.tables[0].columns, "_new")).to_arrow_table(), batch)
+            state.append(ROWS, con.sql(encoded(self.tables[0].columns, "_new")).to_arrow_table(), clock.batch)
+        if not self._knows:
+            return
         if self._kept is None:
-            added = f"SELECT {names(stored)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new"
-            self._change(con, state, LAST, stored, added, batch)
+            listed = names(context.stored)
+            added = f"SELECT {listed}, 1 AS {WEIGHT} FROM _new"
+            both = f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})"
+            self._known.store(con, state, LAST, both, clock)
         elif self._kept:
             newest = f"_context WHERE {PLACE} > {COUNT} - {self._kept}"
-            rows = f"(SELECT {self._context.restored}, 1 AS {WEIGHT} FROM {newest})"
-            self._change(con, state, LAST, stored, difference(stored, rows, "_last"), batch)
+            self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
         if self._running.calls:
             keys = "".join(f"__{k} AS {k}, " for k in self.hash_columns)
-            grouped = f" GROUP BY {self._context.partition}" if self.keys else ""
+            grouped = f" GROUP BY {context.partition}" if self.keys else ""
             new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
-            self._change(con, state, TOTALS, self._totals, difference(self._totals, new, "_totals"), batch)
-
-    @staticmethod
-    def _change(
-        con: duckdb.DuckDBPyConnection, state: Bucket, table: str, columns: Sequence[Column], sql: str, batch: int
-    ) -> None:
-        rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({sql})")).to_arrow_table()
-        state.append(table, rows, batch)
-        state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+            self._known.store(con, state, TOTALS, new, clock)
+        by = ", ".join([*self.hash_columns, ""])
+        touched = f"SELECT DISTINCT {by}{clock.time} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
+        self._known.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
         """Return the time at which the next row is final, if one waits."""
@@ -297,6 +303,7 @@ class Over:
     def current(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the rows that wait and those that are kept, and of what is known of partitions so far."""
         context = self._context
+        known = self._known.current(relations) if self._knows else {}
         computed = [f"{name} AS {quote_name(c.name)}" for c, name in self._computed_keys]
         named = ", ".join([*context.named, *computed])
         state = quote_name(self.viewed[-1].name)
@@ -307,7 +314,7 @@ class Over:
         )
         found = [f"SELECT {named}, {waits} AS {state} FROM {relations[ROWS]}"]
         if self._kept != 0:
-            last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, relations[LAST])})"
+            last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"
             older = f" WHERE {AT} < {WATERMARK} - {self._span}" if self._span else ""
             # At the end of the input nothing waits.
             waits = f"{PLACE} > {COUNT} - {context.following} AND {WATERMARK} < {-NEVER}"
@@ -318,18 +325,8 @@ class Over:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
             items = ", ".join([*keys, *computed, *self._running.finals, f"'total' AS {state}"])
-            totals = summed(self._totals, relations[TOTALS])
-            found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM ({totals}))")
+            found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {known[TOTALS]})")
         return f"SELECT {names(self.viewed)} FROM ({' UNION ALL BY NAME '.join(found)})"
-
-
-def _keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> None:
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
-
-
-def _nothing(columns: Sequence[Column]) -> str:
-    items = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-    return f"SELECT {items} WHERE false"
 
 
 def _not_before(rows: pa.Table, column: str, least: int) -> pa.Table:

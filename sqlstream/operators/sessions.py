@@ -109,8 +109,8 @@ class Sessions:
         # All pieces of a session that closes have passed. Others tell, by their bounds, which sessions go on.
         begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
         going_on = f"(SELECT {_bounds(keys)} FROM {pieces} WHERE NOT ({past}) AND {begun})"
-        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {_touched(going_on, '_passed', keys)})"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(known, keys)}")
+        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {of_keys(going_on, '_passed', keys)})"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(known, keys)}")
         closed = {name: _within(rows, "_sessions", keys, past) for name, rows in passed.items()}
         again = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
         return Due(closed, again)
@@ -125,18 +125,18 @@ class Sessions:
     ) -> Admitted:
         """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
-        pieces = _touched(both, after[PARTIALS], keys)
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(pieces, keys)}")
+        pieces = of_keys(both, after[PARTIALS], keys)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(pieces, keys)}")
         past = ended(watermark)
         rows = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
         return Admitted(rows, _within(after[PARTIALS], "_sessions", keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
-        known = f"({_sessions(relations[PARTIALS], keys)})"
+        known = f"({sessions_of(relations[PARTIALS], keys)})"
         return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str]) -> str:
-        return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({_begun(rows, keys)})"
+        return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
         return earliest
@@ -146,16 +146,16 @@ def _bounds(keys: Sequence[str]) -> str:
     return ", ".join([*keys, START, END])
 
 
-def _sessions(pieces: str, keys: Sequence[str]) -> str:
+def sessions_of(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the sessions that pieces make up: keys and bounds."""
     # Equal pieces may be in another order here than above, so they are added up together: by RANGE, not ROWS.
     numbered = f"sum(_begins) OVER ({_in_order(keys)}) AS _number"
-    rows = f"SELECT {_bounds(keys)}, {numbered} FROM ({_begun(pieces, keys)})"
+    rows = f"SELECT {_bounds(keys)}, {numbered} FROM ({begun(pieces, keys)})"
     bounds = f"min({START}) AS {START}, max({END}) AS {END}"
     return f"SELECT {', '.join([*keys, bounds])} FROM ({rows}) GROUP BY {', '.join([*keys, '_number'])}"
 
 
-def _begun(pieces: str, keys: Sequence[str]) -> str:
+def begun(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the keys and bounds of pieces, with 1 for each with which a session begins, else 0."""
     before = f"max({END}) OVER ({_in_order(keys)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     return f"SELECT {_bounds(keys)}, CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins FROM {pieces}"
@@ -166,16 +166,20 @@ def _in_order(keys: Sequence[str]) -> str:
     return f"{by}ORDER BY {START}, {END}"
 
 
+def same_keys(keys: Sequence[str]) -> list[str]:
+    """Return the conditions that `_rows_` and `_in_` have equal keys."""
+    return [f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys]
+
+
 def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
     """Return rows with the bounds of the sessions that they are in, where a condition on those bounds holds."""
-    same = [f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys]
-    on = " AND ".join([*same, f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}"])
+    on = " AND ".join([*same_keys(keys), f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}"])
     known = f"(SELECT * FROM {sessions} WHERE {condition})"
     bounds = f"_in_.{START}, _in_.{END}"
     return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {known} _in_ ON {on})"
 
 
-def _touched(rows: str, by: str, keys: Sequence[str]) -> str:
+def of_keys(rows: str, by: str, keys: Sequence[str]) -> str:
     """Return the rows of the keys that some other rows have."""
     if not keys:
         return rows

@@ -15,6 +15,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.grid import Grid
 from sqlstream.storage.segments import Segment, time_literal
 from sqlstream.storage.views import WATERMARK
+from sqlstream.storage.zsets import WEIGHT
 
 # The table whose rows say which windows there are.
 PARTIALS = "partials"
@@ -328,7 +329,10 @@ def ended(watermark: int) -> str:
 
 
 def weights(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many input rows each stored row stands for."""
+    """Return how many input rows each stored row stands for; of rows with weights, how many changes."""
+    if WEIGHT in rows.column_names:
+        changes: np.ndarray[tuple[int], np.dtype[np.int64]] = np.abs(rows.column(WEIGHT).to_numpy())
+        return changes
     if ROWS not in rows.column_names:
         return np.ones(rows.num_rows, np.int64)
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = rows.column(ROWS).to_numpy()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlstream.catalog import Column, Table
 from sqlstream.logical.clock import asks_watermark
 from sqlstream.operators.step import Operator, Port
-from sqlstream.storage.zsets import WEIGHT_COLUMN
+from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class ScanStage:
     """Reads splits of a table and runs fragments over them.
 
     `columns` is a SELECT over `_input` that adds the computed columns; rows whose `time_column` is NULL are dropped and
-    counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time.
+    counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time. Where the table has
+    `changes`, rows say what they do: with weights, where all updates have their rows before and after ("whole"), else with
+    their place, for an operator that keeps the last row of each key ("keyed").
     """
 
     name: str
@@ -53,6 +57,7 @@ class ScanStage:
     watermark: str | None
     fragments: tuple[Fragment, ...]
     by_clock: bool = False
+    changes: Literal["whole", "keyed"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    `unique` are columns that tell its rows apart, where that is known.
     """
 
     name: str
@@ -73,13 +79,15 @@ class StatefulStage:
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None
+    unique: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known.
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With `upserts` they are
+    among the table's PRIMARY KEY: the last change of a key says what its row is.
     """
 
     table: Table
@@ -87,12 +95,23 @@ class SinkPlan:
     limit: int | None = None
     changing: bool = False
     keys: tuple[str, ...] = ()
+    upserts: bool = False
 
     @property
     def stored(self) -> tuple[Column, ...]:
         """The columns of the rows on their way to the sink."""
         columns = tuple(Column(name, type) for name, type in self.columns)
-        return (*columns, WEIGHT_COLUMN) if self.changing else columns
+        if not self.changing:
+            return columns
+        return (*columns, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
+
+    @property
+    def declaration(self) -> TableDeclaration:
+        """How a table of the warehouse keeps the rows."""
+        name, columns = self.table.name, tuple(Column(name, type) for name, type in self.columns)
+        if self.upserts:
+            return upserts(name, columns, self.table.primary_key)
+        return zset(name, columns) if self.changing else TableDeclaration(name, columns)
 
     @property
     def kind(self) -> str:

@@ -17,6 +17,7 @@ from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage,
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.stateful import operator_of, state_bound, state_view
 from sqlstream.physical.windows import at_their_time, in_windows, made_above
+from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
 from sqlstream.storage.zsets import WEIGHT, summed
 
 
@@ -58,8 +59,7 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if changes(s.input)}
-        columns = tuple((c.name, c.type) for c in sink.columns)
-        found.setdefault(name, SinkPlan(sink.table, columns, sink.limit, name in changing, keys_of(sink)))
+        found.setdefault(name, _sink(sink, sinks, name in changing))
         number = list(found).index(name)
         pairs = zip(schema(sink.input), sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
@@ -80,6 +80,14 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     )
 
 
+def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
+    columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
+    alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
+    upserts = changing and alone and bool(keys) and set(keys) <= set(sink.table.primary_key)
+    upserts = upserts and sink.table.connector is None
+    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else (), upserts)
+
+
 def assigned(field: nodes.Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
     value = f"CAST({quote(field.name)} AS {field.type})"
@@ -90,10 +98,11 @@ def assigned(field: nodes.Field, table: Table) -> str:
 
 
 def keys_of(sink: Sink) -> tuple[str, ...]:
-    """Return the columns of a sink that tell its rows apart, none where nothing is known of them."""
-    found = properties.keys(sink.input)
-    pairs = zip(schema(sink.input), sink.columns, strict=True)
-    return tuple(target.name for own, target in pairs if own.name in found)
+    """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
+    pairs = {own.name: target.name for own, target in zip(schema(sink.input), sink.columns, strict=True)}
+    found = [tuple(target for own, target in pairs.items() if own in names) for names in properties.keys(sink.input)]
+    primary = set(sink.table.primary_key)
+    return next((f for f in found if set(f) <= primary), next(iter(found), ()))
 
 
 def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
@@ -105,8 +114,8 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
         case Windows() | Session() if node is made_above:
             return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
-            return [Branch(node, "SELECT * FROM _input", weighted=False)]
-        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
+            return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
+        case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in branches(node.input, made_above)]
@@ -171,18 +180,23 @@ class _Planner:
 
     def _scan(self, scan: Scan) -> ScanStage:
         table = scan.table
-        columns = ", ".join(
-            quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.columns
-        )
+        columns = [
+            quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible
+        ]
+        rows, keyed = "_input", bool(table.primary_key)
+        if table.has_changes:
+            rows = f"({changes_of(table, rows)})"
+            columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
         mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
         return ScanStage(
             name=self._unique(scan.alias),
-            table=table,
-            columns=f"SELECT {columns} FROM _input",
+            table=source_table(table),
+            columns=f"SELECT {', '.join(columns)} FROM {rows}",
             time_column=mark.column if mark else None,
             watermark=_shown(mark, table) if mark else None,
             fragments=(),
             by_clock=scan.clock is not None,
+            changes=("keyed" if keyed else "whole") if table.has_changes else None,
         )
 
     def _stateful(self, node: Stateful) -> None:
@@ -191,7 +205,7 @@ class _Planner:
         ports: list[Port] = []
         feeds = []
         for branch in feeding(node):
-            on_time = not isinstance(branch.leaf, Scan)
+            on_time = properties.on_time(branch.leaf)
             numbers = tuple((part, len(ports) + i) for i, (part, _) in enumerate(parts))
             ports += [Port(part, on_time) for part, _ in parts]
             feeds.append((self._leaf(branch.leaf), branch, numbers))
@@ -212,6 +226,7 @@ class _Planner:
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=properties.time_attribute(node),
+            unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
         )
         self.stages.append((node, stage, []))
 
@@ -241,6 +256,8 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
             return tuple(k.sql.replace('"', "") for k in node.keys)
+        case nodes.Normalize():
+            return node.keys
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.errors import UnsupportedError
@@ -20,6 +20,7 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_clock_over_changes(sinks)
     refuse_clock_in_order(sinks)
     refuse_windows_over_changes(sinks)
+    refuse_unlike_rows(sinks)
     refuse_changes(sinks)
 
 
@@ -53,9 +54,9 @@ def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
 def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
     """Refuse the batch's time in what is computed from changes: a row would be taken back with another value than it had."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if not isinstance(node, Scan) and changes(node):
+        if any(changes(n) for n in nodes.children(node)):
             for expression in expressions(node):
-                if uses_clock(expression.sql) and any(changes(n) for n in nodes.children(node)):
+                if uses_clock(expression.sql):
                     raise UnsupportedError(
                         "the current time in a query over a result that changes",
                         expression.span,
@@ -77,28 +78,52 @@ def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
 
 
 def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
-    """Refuse windows of rows that may be taken away after their window has closed."""
+    """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if isinstance(node, nodes.Windowed) and changes(node.input):
+        if not isinstance(node, nodes.Windowed):
+            continue
+        changing = properties.changer(node.input)
+        if changing is not None and not isinstance(changing, Scan | nodes.Normalize):
             raise UnsupportedError(
                 "a window over a result that changes",
                 node.span,
-                hint="Windows take rows that are only added: aggregate in windows first, and their results then.",
+                hint=f"{_subject(changing)} changes what it has emitted at any time: "
+                "aggregate in windows first, and their results then.",
             )
+
+
+def refuse_unlike_rows(sinks: Sequence[Sink]) -> None:
+    """Refuse columns of a table of changes that differ between a row that is added and the same row when it is taken away."""
+    for scan in (n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)):
+        table = scan.table
+        if not table.has_changes or table.primary_key:
+            continue
+        for column in table.columns:
+            what = (
+                "metadata" if column.metadata else "the current time" if uses_clock(column.expression or "") else None
+            )
+            if what is not None:
+                raise UnsupportedError(
+                    f'column "{column.name}", {what}, in table "{table.name}" of changes without a PRIMARY KEY',
+                    scan.span,
+                    hint="A row would be taken away with another value than it was added with: "
+                    "leave the column out, or declare the PRIMARY KEY.",
+                )
 
 
 def refuse_changes(sinks: Sequence[Sink]) -> None:
     """Refuse to write a result that changes where rows can only be added, and to guess which row of a key counts."""
     for sink in sinks:
-        table, changing = sink.table, next((n for n in nodes.walk(sink) if isinstance(n, nodes.Changing)), None)
+        table, changing = sink.table, properties.changer(sink)
         if changing is not None and table.connector in ("filesystem", "python"):
             raise UnsupportedError(
                 f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
                 changing.span,
-                hint=f"{properties.called(changing)} changes rows that it has emitted. "
+                hint=f"{_subject(changing)} changes rows that it has emitted. "
                 "Write into a warehouse table (one without a connector), or aggregate in windows.",
             )
-        if changing is None and table.primary_key:
+        unique = any(_stored_as(sink, key) <= set(table.primary_key) for key in properties.keys(sink.input))
+        if changing is None and table.primary_key and not unique:
             raise UnsupportedError(
                 f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in nodes.walk(sink) if isinstance(n, Scan)), None),
@@ -107,10 +132,22 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
             )
 
 
+def _stored_as(sink: Sink, names: Iterable[str]) -> set[str]:
+    """Return the columns of a sink that columns of its query are stored in."""
+    pairs = zip(properties.schema(sink.input), sink.columns, strict=True)
+    return {target.name for own, target in pairs if own.name in names}
+
+
+def _subject(node: Scan | Stateful) -> str:
+    """Return what people call a node as a sentence begins with it."""
+    called = properties.called(node)
+    return called[:1].upper() + called[1:]
+
+
 def expressions(node: Node) -> Iterator[nodes.Expression]:
     """Yield the expressions of one node."""
     match node:
-        case Scan() | Windows() | Expand() | Session() | nodes.SetOperation() | Union() | Sink():
+        case Scan() | nodes.Normalize() | Windows() | Expand() | Session() | nodes.SetOperation() | Union() | Sink():
             return
         case Filter():
             yield node.predicate

@@ -8,15 +8,26 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.logical import nodes
 from sqlstream.logical.bounds import growth, rows_kept
+from sqlstream.logical.explain import duration
 from sqlstream.logical.nodes import Node, quote
-from sqlstream.logical.properties import changes, processing_times, schema
+from sqlstream.logical.properties import changes, processing_times, schema, time_attribute
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
+from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
+from sqlstream.operators.normalize import Normalize
 from sqlstream.operators.over import Over
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
-from sqlstream.physical.windows import calls_of, named_keys, over_calls_of, time_sql, window_bound, window_operator
+from sqlstream.physical.windows import (
+    calls_of,
+    named_keys,
+    over_calls_of,
+    time_sql,
+    used_columns,
+    window_bound,
+    window_operator,
+)
 
 
 def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
@@ -24,20 +35,26 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_operator(node)
+        case nodes.Normalize():
+            types = {f.name: f.type for f in schema(node)}
+            keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
+            return Normalize(keys, _columns(node), time_attribute(node))
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
+            if changes(node.input) and all(is_linear(call) for _, call in calls):
+                return LinearAggregate(keys, calls, node.ttl or 0)
             if changes(node.input):
-                return ChangingAggregate(keys, _used(node), calls)
-            return GroupAggregate(keys, calls)
+                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0)
+            return GroupAggregate(keys, calls, node.ttl or 0)
         case nodes.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return Rank(keys, _columns(node.input), ranking, changes(node.input))
+            return Rank(keys, _columns(node.input), ranking, changes(node.input), node.ttl or 0)
         case nodes.SetOperation():
             keys = tuple((Column(f.name, f.type), quote(f.name)) for f in schema(node))
             side = (Column(node.side, "INTEGER"),)
-            return SetOperation(keys, side, node.function, node.distinct, changes(node.input))
+            return SetOperation(keys, side, node.function, node.distinct, changes(node.input), node.ttl or 0)
         case nodes.Over() | nodes.Sort():
             return _in_order(node)
         case _:
@@ -52,18 +69,12 @@ def _in_order(node: nodes.InOrder) -> Over:
         return Over((), columns, time, order, by_clock=by_clock, sorts=True)
     own = {quote(c.name): c.name for c in columns}
     names = [own.get(k.sql, f"key_{i}") for i, k in enumerate(node.keys, 1)]
-    return Over(named_keys(node.keys, names), columns, time, order, over_calls_of(node.calls), by_clock)
+    calls = over_calls_of(node.calls)
+    return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:
     return tuple(Column(f.name, f.type) for f in schema(node))
-
-
-def _used(node: nodes.Aggregate) -> tuple[Column, ...]:
-    """Return the columns of the input that an aggregate's keys and calls name, at least one."""
-    expressions = [k.expression.sql for k in node.keys] + [e.sql for a in node.aggregates for e in a.expressions]
-    columns = _columns(node.input)
-    return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
 
 
 def state_bound(node: nodes.Stateful) -> str:
@@ -71,6 +82,10 @@ def state_bound(node: nodes.Stateful) -> str:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
+        case nodes.Normalize():
+            return f'the number of keys of table "{node.input.table.name}"'
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if node.ttl:
+            return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if (
             grows := growth(node)
         ) is not None:
@@ -79,8 +94,10 @@ def state_bound(node: nodes.Stateful) -> str:
             return _bound_in_order(node)
         case nodes.Rank():
             return f"its limit: {node.limit} rows"
+        case nodes.Aggregate() if not changes(node.input) or all(is_linear(c) for _, c in calls_of(node.aggregates)):
+            return "the number of groups"
         case nodes.Aggregate() | nodes.SetOperation():
-            return "the number of groups" if not changes(node.input) else "the number of rows of the result below"
+            return "the number of rows of the result below"
         case _:
             assert_never(node)
 
@@ -118,5 +135,7 @@ def state_view(
         for item in node.shown:
             if item.name.lower() not in names and item.expression.sql not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
+    if isinstance(operator, Changes):
+        columns += [(time, "TIMESTAMP WITH TIME ZONE", time) for time in operator.times if time not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

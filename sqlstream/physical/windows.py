@@ -9,13 +9,15 @@ from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes
 from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
-from sqlstream.logical.properties import schema, window_size
+from sqlstream.logical.properties import changes, schema, window_size
 from sqlstream.operators.aggregate_table import REFUSED
 from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.grid import Grid
 from sqlstream.operators.over_calls import OverCall
+from sqlstream.operators.session_changes import ChangingSessions
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
+from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
 from sqlstream.operators.windowing import Given, Sliced, Windowing
@@ -73,6 +75,8 @@ def made_above(node: Node) -> Windows | Session | None:
         return None
     found = _windows_below(node.input)
     if found is None or (isinstance(found, Windows) and not grid(found).overlaps):
+        return None
+    if isinstance(found, Session) and changes(found.input):
         return None
     bounds = _bounds_on_the_way(node.input, found)
     used = [e.sql for e in _expressions(node, found) if e.sql not in bounds]
@@ -137,26 +141,28 @@ def _is_by_the_keys_of(node: nodes.WindowAggregate, session: Session) -> bool:
 
 def window_operator(node: nodes.Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows."""
+    changing = changes(node.input)
+    rows_operator = ChangingWindowRows if changing else WindowRows
     match node:
         case nodes.WindowAggregate():
-            return WindowAggregate(
-                keys=named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys]),
-                windows=_windowing(node),
-                bounds=(node.window.start, node.window.end, node.window.time),
-                calls=calls_of(node.aggregates),
-            )
+            keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
+            bounds = (node.window.start, node.window.end, node.window.time)
+            calls = calls_of(node.aggregates)
+            if changing:
+                return ChangingWindowAggregate(keys, _windowing(node), used_columns(node), bounds, calls)
+            return WindowAggregate(keys, _windowing(node), bounds, calls)
         case Session():
             fields = {f.name: f for f in schema(node.input)}
-            return WindowRows(
+            return rows_operator(
                 name="session",
                 keys=tuple((Column(k, fields[k].type), quote(k)) for k in node.keys),
-                windows=Sessions(event_time(node), node.gap),
+                windows=(ChangingSessions if changing else Sessions)(event_time(node), node.gap),
                 columns=tuple(Column(f.name, f.type) for f in fields.values()),
                 bounds=BOUNDS,
             )
         case nodes.WindowRank():
             order = tuple(o.sql for o in node.order)
-            return WindowRows(
+            return rows_operator(
                 name="window_rank",
                 keys=named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]),
                 windows=_windowing(node),
@@ -183,6 +189,13 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
     if size is None and start is None:
         size = 0
     return Given(quote(end), size, quote(start) if start else None)
+
+
+def used_columns(node: nodes.Aggregate | nodes.WindowAggregate) -> tuple[Column, ...]:
+    """Return the columns of the input that an aggregate's keys and calls name, at least one."""
+    expressions = [k.expression.sql for k in node.keys] + [e.sql for a in node.aggregates for e in a.expressions]
+    columns = tuple(Column(f.name, f.type) for f in schema(node.input))
+    return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
 
 
 def calls_of(items: tuple[nodes.AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:

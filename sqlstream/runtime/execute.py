@@ -15,6 +15,7 @@ from sqlstream.errors import DataError
 from sqlstream.logical.clock import variables
 from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
+from sqlstream.storage.changelogs import ADDS, CHANGE, DECLARE_KEY, NO_ROW_BEFORE
 from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.read_errors import name_file
@@ -70,12 +71,38 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
         return rows, ScanStats(rows=count)
     # Infinity is no time either: no window holds it.
     timed = f"isfinite({quote_name(scan.time_column)})"
+    untimed = f"{timed} IS NOT TRUE"
+    if scan.changes == "keyed":
+        # A delete needs the key alone; a row that loses its time is no longer there.
+        untimed += f" AND {ADDS}"
     [found] = con.execute(
-        f"SELECT count(*), count(*) FILTER (WHERE {timed} IS NOT TRUE), "
+        f"SELECT count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(epoch_us(CAST({quote_name(scan.time_column)} AS TIMESTAMP))), "
         f"max(epoch_us({scan.watermark})) FILTER (WHERE {timed}) FROM ({rows})"
     ).fetchall()
-    return f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
+    return rows if scan.changes == "keyed" else f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
+
+
+def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
+    """Tell whether some changes have more rows after an update than rows before one: they would only be added."""
+    [(lacking,)] = con.execute(
+        f"SELECT count(*) FILTER (WHERE {CHANGE.name} = 'U') > count(*) FILTER (WHERE {CHANGE.name} = 'B') FROM ({rows})"
+    ).fetchall()
+    return bool(lacking)
+
+
+def check_updates(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split], relation_of: Callable[[Split], str]
+) -> None:
+    """Raise DataError for the first file that has more rows after an update than rows before one."""
+    for split in splits:
+        rows = f"WITH _input AS (SELECT * FROM {relation_of(split)}) {scan.columns}"
+        counts = ", ".join(f"count(*) FILTER (WHERE {CHANGE.name} = '{letter}')" for letter in "UB")
+        [(after, before)] = con.execute(f"SELECT {counts} FROM ({rows})").fetchall()
+        if after > before and isinstance(split, FileSplit):
+            detail = f"Rows after an update (U): {after}, rows before one (B): {before}."
+            message = f"{name_file(split.path, scan.table)}: {NO_ROW_BEFORE}"
+            raise DataError(message, detail=detail, hint=DECLARE_KEY)
 
 
 def part_queries(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str) -> Iterator[tuple[str, str]]:
@@ -139,7 +166,9 @@ def explain_row(
         if count and (found := _fails(con, scan, first, end)):
             row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
             shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
-            return DataError(f"{_place(split, first, scan.table)}: {plain(found)}", detail=f"row: {shown}")
+            message = f"{_place(split, first, scan.table)}: {plain(found)}"
+            hint = DECLARE_KEY if plain(found) == NO_ROW_BEFORE else None
+            return DataError(message, detail=f"row: {shown}", hint=hint)
     return None
 
 

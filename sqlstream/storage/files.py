@@ -17,7 +17,7 @@ from pyarrow import fs as arrow_fs
 from sqlstream.catalog import Table
 from sqlstream.errors import DataError, UsageError
 from sqlstream.storage.listing import FoundFile, Place, is_remote, open_uri
-from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
+from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 DEFAULT_MAX_BYTES = 128 << 20
 # A Parquet file is not cut below this: opening it once more costs more than another core saves.
@@ -137,8 +137,8 @@ class FileDiscovery:
     """Finds the files of a table and hands them out in batches.
 
     Files are taken in the order (modification time, path) among those that a listing shows; a file that arrives late
-    with an older time is still read. `changed` collects, once each, files that were rewritten after they had been
-    taken: they are not read again. Everything that must outlive the process is in `seen`.
+    with an older time is still read. With `whole`, a file is not cut. `changed` collects, once each, files that were rewritten
+    after they had been taken: they are not read again. Everything that must outlive the process is in `seen`.
     """
 
     def __init__(
@@ -153,6 +153,7 @@ class FileDiscovery:
         max_files: int | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
         seen: Seen | None = None,
+        whole: bool = False,
     ):
         try:
             self._place = Place(path, project)
@@ -161,6 +162,7 @@ class FileDiscovery:
         self._format, self._table, self.bounded = format, table, bounded
         self.interval: float | None = None
         self._parallelism, self._max_files, self._max_bytes = parallelism, max_files, max_bytes
+        self._whole = whole
         self.seen = seen if seen is not None else Seen()
         self.changed: list[str] = []
         self._waiting: deque[FoundFile] = deque()
@@ -184,6 +186,8 @@ class FileDiscovery:
             if "source.max-bytes-per-batch" in options
             else DEFAULT_MAX_BYTES,
             seen=seen,
+            # Where rows before and after an update must both be there, they must be read together.
+            whole=table.has_changes and not table.primary_key,
         )
         if not found.bounded:
             found.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
@@ -310,7 +314,8 @@ class FileDiscovery:
         """Return (rows, bytes) per row group of a Parquet file, or None for a file that has to be read in one piece."""
         if self._groups is not None and self._groups[0] == found:
             return self._groups[1]
-        groups = self._read_row_groups(found) if self._format == "parquet" else None
+        cut = self._format == "parquet" and not self._whole
+        groups = self._read_row_groups(found) if cut else None
         self._groups = (found, groups)
         return groups
 

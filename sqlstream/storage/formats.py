@@ -9,6 +9,8 @@ CSV: RFC 4180, columns by place, or by name when there is a header; an empty unq
 Beside its rows, a file tells metadata, and the values of the columns by which a table is partitioned, from its path
 (`k=v/`, as Hive writes it).
 
+Debezium: JSON of its envelopes, see `changelogs`.
+
 JSON and CSV may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, 1.5 rounds to an integer,
 a number is not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant).
 """
@@ -23,17 +25,19 @@ from urllib.parse import unquote
 
 import duckdb
 
-from sqlstream.catalog import IDLE_TIMEOUT, VALUES, Column, Table
+from sqlstream.catalog import DEBEZIUM, IDLE_TIMEOUT, OP_COLUMN, VALUES, Column, Table
 from sqlstream.errors import BindError, DataError, missing
+from sqlstream.storage.changelogs import MODIFIED, SCHEMA_INCLUDE, malformed
+from sqlstream.storage.changelogs import validate as validate_changes
 from sqlstream.storage.files import Split
 from sqlstream.storage.json_lines import json_source
 from sqlstream.storage.parquet_types import conversion
 from sqlstream.storage.read_errors import duckdb_paths, name_file, open_text, reading
 from sqlstream.storage.segments import quote_name, quote_text
-from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count, parse_duration
 from sqlstream.storage.values import values_sql
+from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
 
-FORMATS = ("parquet", "json", "csv")
+FORMATS = ("parquet", "json", "csv", DEBEZIUM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,28 @@ def read(
         return ReadPlan(f"SELECT {nothing} WHERE false")
     if table.connector == VALUES:
         return ReadPlan(values_sql(table, wanted))
+    plan = _read_wanted(con, splits, table, wanted)
+    return _without_malformed(plan, table) if table.has_changes and _ignores_errors(table) else plan
+
+
+def _ignores_errors(table: Table) -> bool:
+    return _flag(table.options, f"{table.options['format'].lower()}.ignore-parse-errors")
+
+
+def _without_malformed(plan: ReadPlan, table: Table) -> ReadPlan:
+    """Return the plan without rows that say nothing that a row can do; they are counted."""
+    wrong = malformed(table)
+    counted = f"(SELECT count(*) FROM {plan.relation} WHERE {wrong})"
+    # The rows are read before those that their reader rejects are counted.
+    more = f" + ({plan.malformed_sql})" if plan.malformed_sql else ""
+    return replace(
+        plan, sql=f"SELECT * FROM {plan.relation} WHERE NOT ({wrong})", malformed_sql=f"SELECT {counted}{more}"
+    )
+
+
+def _read_wanted(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, wanted: Sequence[Column]
+) -> ReadPlan:
     stored = replace(table, columns=table.stored)
     if all(c in stored.columns for c in wanted):
         return _read_stored(con, splits, stored, wanted)
@@ -101,7 +127,7 @@ def _read_stored(
     match table.options["format"].lower():
         case "parquet":
             return _read_parquet(con, splits, table, columns)
-        case "json":
+        case "json" | "debezium-json":
             return _read_json(con, splits, table, columns)
         case _:
             return _read_csv(splits, table, columns)
@@ -117,6 +143,8 @@ METADATA: Mapping[str, Callable[[Split], str]] = {
     "file.modification-time": lambda split: f"make_timestamptz({split.mtime_ns // 1000})",
     ROW_NUMBER: lambda split: "",
 }
+# What a file tells nobody but the reader of changes.
+_ORDER: Mapping[str, Callable[[Split], str]] = {str(MODIFIED.metadata): lambda split: str(split.mtime_ns)}
 # How Hive writes NULL in a path.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -135,7 +163,7 @@ def _alike(splits: Sequence[Split], table: Table, wanted: Sequence[Column]) -> l
 def _told(column: Column, split: Split, table: Table) -> str:
     """Return the value of a column that is not in the file, as SQL."""
     if column.metadata is not None:
-        return METADATA[column.metadata](split)
+        return {**METADATA, **_ORDER}[column.metadata](split)
     parts = [part.partition("=") for part in split.path.split("/")]
     found = [value for name, equals, value in parts if equals and unquote(name).lower() == column.name.lower()]
     if not found:
@@ -234,7 +262,7 @@ def _read_json(
 ) -> ReadPlan:
     items = ", ".join(quote_name(c.name) for c in columns) or "1"
     paths = duckdb_paths(s.path for s in splits)
-    if not _flag(table.options, "json.ignore-parse-errors"):
+    if not _ignores_errors(table):
         types = ", ".join(f"{quote_text(c.name)}: {quote_text(c.type)}" for c in columns or table.physical)
         options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
         return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})", keep=True)
@@ -368,6 +396,7 @@ _OPTIONS: dict[str, _Parse] = {
     "source.max-bytes-per-batch": parse_bytes,
     IDLE_TIMEOUT: parse_duration,
 }
+_OPERATION: dict[str, _Parse] = {OP_COLUMN: str}
 _FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
     "parquet": {},
     "json": {"json.ignore-parse-errors": parse_boolean},
@@ -379,12 +408,13 @@ _FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
         "csv.null-literal": str,
         "csv.ignore-parse-errors": parse_boolean,
     },
+    DEBEZIUM: {SCHEMA_INCLUDE: parse_boolean, "debezium-json.ignore-parse-errors": parse_boolean},
 }
 
 
 def validate_options(table: Table) -> None:
     """Raise BindError unless the options of a `filesystem` table are complete, known, and of the right form."""
-    every: set[str] = set(_OPTIONS).union(*_FORMAT_OPTIONS.values())
+    every: set[str] = {*_OPTIONS, *_OPERATION}.union(*_FORMAT_OPTIONS.values())
     required = {"path": "data/", "format": "parquet"}
     incomplete = not all(table.options.get(name) for name in required)
     for name in table.options:
@@ -396,7 +426,10 @@ def validate_options(table: Table) -> None:
         if not table.options.get(name):
             hint = f"Write it into WITH (..): '{name}' = '{example}'."
             raise BindError(f'table "{table.name}" needs the option "{name}"', table.span, hint=hint)
-    validate_format(table, _OPTIONS)
+    debezium = table.options["format"].lower() == DEBEZIUM
+    validate_format(table, _OPTIONS if debezium else {**_OPTIONS, **_OPERATION})
+    if table.has_changes:
+        validate_changes(table)
 
 
 def validate_format(table: Table, general: Mapping[str, _Parse]) -> None:

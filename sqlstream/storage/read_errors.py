@@ -56,8 +56,8 @@ def translate(
     if parquet:
         return _parquet_error(text, file)
     match table.options["format"].lower():
-        case "json" if "JSON" in text:
-            return _json_error(text, path, file, columns or table.physical)
+        case "json" | "debezium-json" as form if "JSON" in text:
+            return _json_error(text, path, file, columns or table.stored, form)
         case "csv" if match := _CSV_ROW.search(text):
             return _csv_error(text, match, file, table)
     return DataError(f"{file} cannot be read", detail=_sentence(text))
@@ -125,8 +125,8 @@ def _parquet_error(text: str, file: str) -> DataError:
 _WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
 
 
-def _json_error(text: str, path: str, file: str, columns: Sequence[Column]) -> DataError:
-    hint = "Set 'json.ignore-parse-errors' = 'true' to skip such rows and count them."
+def _json_error(text: str, path: str, file: str, columns: Sequence[Column], form: str) -> DataError:
+    hint = f"Set '{form}.ignore-parse-errors' = 'true' to skip such rows and count them."
     found = first_wrong_line(duckdb_paths([path]), columns)
     if found is None:
         return DataError(f"{file} has a malformed row", detail=_sentence(text), hint=hint)

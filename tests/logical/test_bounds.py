@@ -12,7 +12,13 @@ TABLES = """
 CREATE TABLE bid (item STRING, user STRING, price BIGINT, paid BOOLEAN, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
 WITH ('connector' = 'datagen');
 CREATE TABLE few (item STRING, n BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '10');
+CREATE TABLE orders (id BIGINT, item STRING, price BIGINT, ts TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED, WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'format' = 'debezium-json', 'path' = 'x', 'source.monitor-interval' = '1 s');
+CREATE TABLE moves (item STRING, n BIGINT) WITH (
+    'connector' = 'filesystem', 'format' = 'json', 'path' = 'y', 'source.monitor-interval' = '1 s', 'changelog.op-column' = 'op'
+);
 """
+HOURS = "TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 WINDOWS = "TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
 GROWING = [
     "SELECT item, COUNT(*) FROM bid GROUP BY item",
@@ -45,6 +51,16 @@ GROWING = [
     "(SELECT DISTINCT item FROM few) INTERSECT ALL SELECT item FROM bid",
     "SELECT n, COUNT(*) FROM (SELECT item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
     "SELECT b.item, COUNT(*) FROM (SELECT upper(item) AS item FROM bid) AS b GROUP BY b.item",
+    # What is forgotten below is not taken back: it stays above.
+    "SELECT n, COUNT(*) FROM (SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
+    "SELECT /*+ STATE_TTL('bid' = '0') */ item, COUNT(*) FROM bid GROUP BY item",
+    "SELECT item, MAX(price) FROM bid GROUP BY item HAVING MAX(price) > 3",
+    f"SELECT window_start, item, COUNT(*) FROM {WINDOWS} GROUP BY window_start, item UNION SELECT ts, item, price FROM bid",
+    "SELECT paid, MAX(n) FROM (SELECT item, paid, COUNT(*) AS n FROM bid GROUP BY item, paid) GROUP BY paid",
+    "(SELECT item FROM few) EXCEPT SELECT item FROM bid",
+    "SELECT item, QUANTILE_CONT(price, 0.5) FROM bid GROUP BY item",
+    f"SELECT item, SUM(n) FROM (SELECT item, COUNT(*) AS n FROM {HOURS} GROUP BY item, window_start, window_end) GROUP BY item",
+    "SELECT item FROM moves EXCEPT SELECT item FROM bid",
 ]
 BOUNDED = [
     "SELECT item, price FROM bid WHERE price > 3",
@@ -65,6 +81,25 @@ BOUNDED = [
     "SELECT item, SUM(n) FROM few GROUP BY item",
     "SELECT DISTINCT item FROM few",
     "SELECT item FROM few EXCEPT SELECT 'x' FROM few",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) FROM bid GROUP BY item",
+    "SELECT /*+ STATE_TTL('b' = '1 d') */ DISTINCT item FROM bid AS b",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item FROM bid UNION SELECT user FROM bid",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item, ROW_NUMBER() OVER (PARTITION BY item ORDER BY price) AS n FROM bid",
+    "SELECT /*+ STATE_TTL('x' = '1 d') */ n, COUNT(*) FROM (SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) AS n "
+    "FROM bid GROUP BY item) AS x GROUP BY n",
+    "SELECT item, price FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY paid ORDER BY price) AS n FROM bid) WHERE n < 4",
+    f"SELECT window_start, window_end, MAX(price) FROM {WINDOWS} GROUP BY window_start, window_end",
+    "SELECT paid, MIN(price) FILTER (WHERE item = 'x'), COUNT(*) FROM bid GROUP BY ROLLUP (paid)",
+    "SELECT DISTINCT paid FROM bid",
+    "SELECT paid FROM bid EXCEPT ALL SELECT paid FROM bid",
+    "SELECT paid FROM bid UNION SELECT paid FROM bid",
+    # A table whose changes are read is as large as it is elsewhere.
+    "SELECT * FROM orders",
+    "SELECT item, COUNT(*), MAX(price) FROM orders GROUP BY item",
+    "SELECT item, SUM(n) FROM moves GROUP BY item",
+    "SELECT item FROM moves INTERSECT SELECT item FROM orders",
+    "SELECT * FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) = 1",
+    f"SELECT item, COUNT(*) FROM {HOURS} GROUP BY item, window_start, window_end",
 ]
 
 

@@ -44,12 +44,12 @@ def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) 
 @pytest.mark.parametrize(
     ("frames", "tables"),
     [
-        ([Frame("range", None)], ["rows", "totals"]),
-        ([Frame("rows", 3)], ["rows", "last"]),
+        ([Frame("range", None)], ["rows", "totals", "keys"]),
+        ([Frame("rows", 3)], ["rows", "last", "keys"]),
         ([Frame("rows", 0)], ["rows"]),
         ([Frame("range", 5_000_000)], ["rows"]),
-        ([Frame("rows", None, 1)], ["rows", "last"]),
-        ([Frame("range", None), Frame("rows", 2), Frame("range", 1)], ["rows", "last", "totals"]),
+        ([Frame("rows", None, 1)], ["rows", "last", "keys"]),
+        ([Frame("range", None), Frame("rows", 2), Frame("range", 1)], ["rows", "last", "totals", "keys"]),
     ],
 )
 def test_only_what_frames_need_is_kept(frames: list[Frame], tables: list[str]) -> None:

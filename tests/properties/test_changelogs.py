@@ -1,0 +1,285 @@
+"""Tables of changes: what queries over them emit adds up to DuckDB's answer over the rows that the tables have by then."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model import bag, batch_tables, connection, emitted, limits
+from strategies import Row
+from test_changes import KEYS, SLOW, TEXTS, VALUES, queries
+from test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
+
+from sqlstream.catalog import Table
+from sqlstream.storage.files import Split
+from sqlstream.testing import Stream, write_rows
+
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SPELLINGS = {"I": ("I", "+I", "i"), "U": ("U", "+U", "u"), "B": ("B", "-U", "b"), "D": ("D", "-D", "d")}
+# What a row does, and the row: k, x, s and a time.
+Event = tuple[str, Row]
+
+
+@dataclass
+class Batch:
+    """The files of a batch, by table, in their order; each is rows of changes. Before some, the job is restarted."""
+
+    files: dict[str, list[list[Event]]]
+    restart: bool
+
+
+@dataclass
+class Source:
+    """A table of changes, and the rows that it has: by its key (k and s), or as a Z-set."""
+
+    keyed: bool
+    rows: Counter[Row] = field(default_factory=Counter)
+
+    def take(self, files: Iterable[Sequence[Event]]) -> Counter[Row]:
+        """Apply changes, and return the difference that they make."""
+        before = Counter(self.rows)
+        for kind, row in (event for events in files for event in events):
+            if self.keyed:
+                for old in [r for r in self.rows if (r[0], r[2]) == (row[0], row[2])]:
+                    del self.rows[old]
+                if kind in "IU":
+                    self.rows[row] = 1
+            else:
+                self.rows[row] += 1 if kind in "IU" else -1
+        changed = Counter(self.rows)
+        changed.subtract(before)
+        return changed
+
+    @property
+    def whole(self) -> bool:
+        """Whether no row was taken away that has not been added yet."""
+        return min(self.rows.values(), default=0) >= 0
+
+
+class Feeder:
+    """Feeds batches of files: of those of a batch the last comes first."""
+
+    def __init__(self, stream: Stream, folder: str):
+        self.stream, self.folder, self.files = stream, Path(folder), 0
+
+    def batch(self, batch: Batch) -> None:
+        if batch.restart:
+            self.stream.restart()
+        run = self.stream.runs["out"]
+        splits = {
+            i: [self._written(scan.table.name, events) for events in batch.files.get(scan.table.name, ()) if events]
+            for i, scan in enumerate(run.job.plan.scans)
+        }
+        run.batch(splits, {}, 0)
+
+    def _written(self, name: str, events: Sequence[Event]) -> Split:
+        table = self.stream.compiler.catalog.relation(name)
+        assert isinstance(table, Table)
+        self.files += 1
+        path = str(self.folder / f"{self.files:06}.parquet")
+        width = len(table.physical) - 1
+        spelt = [SPELLINGS[kind][(self.files + i) % 3] for i, (kind, _) in enumerate(events)]
+        write_rows(table, [(op, *_timed(row)[:width]) for op, (_, row) in zip(spelt, events, strict=True)], path)
+        # Some files are equally old.
+        return Split(path, 1, self.files // 2, self.files)
+
+
+def _timed(row: Row) -> tuple[Any, ...]:
+    return (*row[:3], row[3] and connection().execute("SELECT make_timestamp(?)", [row[3]]).fetchall()[0][0])
+
+
+@st.composite
+def logs(draw: st.DrawFn, rows: st.SearchStrategy[Row], *, keyed: bool, most: int = 20) -> list[list[Event]]:
+    """Draw changes; those that must stand in one file are one element."""
+    if keyed:
+        kinds = st.sampled_from("IUUDB")
+        return [[event] for event in draw(st.lists(st.tuples(kinds, rows), max_size=most))]
+    found: list[list[Event]] = []
+    there: list[Row] = []
+    for row, kind, place in draw(st.lists(st.tuples(rows, st.sampled_from("IIUD"), st.integers(0, 9)), max_size=most)):
+        old = there.pop(place % len(there)) if there and kind != "I" else None
+        if old is None:
+            found.append([("I", row)])
+        else:
+            found.append([("B", old), ("U", row)] if kind == "U" else [("D", old)])
+        if kind != "D" or old is None:
+            there.append(row)
+    # A row may be taken away before it is added.
+    return draw(st.permutations(found)) if draw(st.booleans()) else found
+
+
+@st.composite
+def cut(draw: st.DrawFn, events: dict[str, list[list[Event]]]) -> list[Batch]:
+    """Cut changes into batches of up to three files."""
+    batches = []
+    left = dict(events)
+    while any(left.values()):
+        files: dict[str, list[list[Event]]] = {}
+        for table, waiting in left.items():
+            for _ in range(draw(st.integers(0, 3))):
+                size = draw(st.integers(1, 6))
+                files.setdefault(table, []).append([e for unit in waiting[:size] for e in unit])
+                waiting = left[table] = waiting[size:]
+        batches.append(Batch(files, draw(st.integers(0, 4)) == 0))
+    return batches
+
+
+def declared(name: str, *, keyed: bool, more: str = "") -> str:
+    key = ", PRIMARY KEY (k, s) NOT ENFORCED" if keyed else ""
+    options = f"'connector' = 'filesystem', 'format' = 'parquet', 'path' = '{name}', 'changelog.op-column' = 'op'"
+    return f"CREATE TABLE {name} (op STRING, k BIGINT, x BIGINT, s STRING{more}{key}) WITH ({options});"
+
+
+few = st.tuples(KEYS, VALUES, TEXTS, st.none())
+
+
+@settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), queries(2), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
+def test_changes_of_sources_add_up_to_the_batch_answer(
+    data: st.DataObject, query: str, a_keyed: bool, b_keyed: bool, parallelism: int, small: bool
+) -> None:
+    sources = {t: Source(keyed) for t, keyed in (("a", a_keyed), ("b", b_keyed)) if f"FROM {t}" in query}
+    history = data.draw(cut({t: data.draw(logs(few, keyed=s.keyed)) for t, s in sources.items()}))
+    script = "".join(declared(t, keyed=s.keyed) for t, s in sources.items())
+    script += f"CREATE TABLE out (k BIGINT, x BIGINT, s STRING); INSERT INTO out {query}"
+    with limits(small=small), TemporaryDirectory() as folder, Stream(script, parallelism=parallelism) as stream:
+        feeder = Feeder(stream, folder)
+        for batch in history:
+            feeder.batch(batch)
+            for table, source in sources.items():
+                source.take(batch.files.get(table, ()))
+            if all(s.whole for s in sources.values()):
+                with batch_tables({t: list(s.rows.elements()) for t, s in sources.items()}):
+                    expected = bag(connection().execute(query).fetchall())
+                assert emitted(stream) == expected
+
+
+kinds = st.one_of(
+    st.builds(Kind, st.just("HOP"), st.integers(1, 7), st.integers(1, 12)),
+    st.builds(lambda size: Kind("HOP", size, size), st.integers(1, 7)),
+    st.builds(lambda step, n: Kind("CUMULATE", step, step * n), st.integers(1, 5), st.integers(1, 4)),
+)
+timed = st.tuples(KEYS, VALUES, TEXTS, st.one_of(st.none(), st.integers(0, 20).map(lambda n: BASE + n * SECOND)))
+
+
+AGGREGATED = "a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
+
+
+@settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), kinds, delays, st.booleans(), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
+def test_windows_count_the_changes_that_come_before_they_close(
+    data: st.DataObject, kind: Kind, delay: int, keyed: bool, ranked: bool, by_k: bool, parallelism: int, small: bool
+) -> None:
+    history = data.draw(cut({"a": data.draw(logs(timed, keyed=keyed))}))
+    key = "k, " if by_k else ""
+    if ranked:
+        ties = ", k, x, s, ts, window_start, window_end"
+        select = f"SELECT * FROM ({RANKED}) WHERE rn <= 2".replace("{key}", ", k" if by_k else "")
+        streamed, batch_sql = (select.replace("{ties}", t) for t in ("", ties))
+        columns = "k BIGINT, x BIGINT, ts TIMESTAMP, a TIMESTAMP, b TIMESTAMP, rn BIGINT"
+    else:
+        streamed = (
+            f"SELECT {key}window_start, window_end, {CALLS} FROM {{windows}} GROUP BY {key}window_start, window_end"
+        )
+        batch_sql = streamed
+        columns = f"{'k BIGINT, ' if by_k else ''}{AGGREGATED}"
+    mark = f", ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '{delay}' MICROSECOND"
+    script = declared("a", keyed=keyed, more=mark)
+    script += f"CREATE TABLE out ({columns}); INSERT INTO out {streamed.replace('{windows}', kind.sql())}"
+    source, model = Source(keyed), Model(kind, delay)
+    windows: Counter[tuple[Row, int, int]] = Counter()
+    with limits(small=small), TemporaryDirectory() as folder, Stream(script, parallelism=parallelism) as stream:
+        feeder = Feeder(stream, folder)
+        for batch in history:
+            feeder.batch(batch)
+            _count(windows, model, source, batch.files.get("a", ()))
+        stream.finish()
+        pairs = [pair for pair, weight in windows.items() for _ in range(weight)]
+        assert emitted(stream) == answer(pairs, batch_sql.replace("{windows}", "w"))
+        assert stream.query("SELECT max(state_rows) FROM sqlstream.operators WHERE kind <> 'normalize'") == [(0,)]
+
+
+def _count(
+    windows: Counter[tuple[Row, int, int]], model: Model, source: Source, files: Sequence[Sequence[Event]]
+) -> None:
+    """Count the changes of a batch in the windows that are open, and move the watermark as far as its rows say."""
+    for row, weight in source.take(files).items():
+        for start, end in model.kind.windows(row[3]) if row[3] is not None and weight else ():
+            if model.watermark is None or end > model.watermark:
+                windows[row, start, end] += weight
+    marks = [row[3] - model.delay for events in files for _, row in events if row[3] is not None]
+    known = [] if model.watermark is None else [model.watermark]
+    model.watermark = max([m // 1000 * 1000 for m in marks] + known, default=None)
+
+
+@dataclass
+class Sessions:
+    """Draws changes that are on time: of sessions that are open, or after the watermark."""
+
+    model: Model
+    rows: Counter[Row] = field(default_factory=Counter)
+
+    def ends(self) -> list[tuple[Row, int, int]]:
+        """Return the rows that are there with the bounds of their sessions."""
+        there = list(self.rows.elements())
+        return [(row, start, end) for rows, start, end in self.model._grouped(there) for row in rows]
+
+    def draw(self, draw: st.DrawFn) -> list[Event]:
+        mark, gap = self.model.watermark or 0, self.model.kind.first * SECOND
+        found, there = list[Event](), self.ends()
+        newest = max(mark, BASE)
+        for _ in range(draw(st.integers(1, 5))):
+            if draw(st.booleans()) and (open_rows := [row for row, _, end in there if end > mark]):
+                found.append(("D", draw(st.sampled_from(open_rows))))
+                there = [t for t in there if t[0] is not found[-1][1]]
+                continue
+            row: Row = (draw(KEYS), draw(VALUES), draw(TEXTS), newest + draw(st.integers(-6, 8)) * SECOND)
+            near = [
+                t for t in self.ends() if self._key(t[0]) == self._key(row) and t[1] <= row[3] + gap and row[3] <= t[2]
+            ]
+            if row[3] > mark or (near and all(end > mark for _, _, end in near)):
+                # What takes it away may come first, and then for ever.
+                found.append((draw(st.sampled_from("IIID")), row))
+        return found
+
+    def _key(self, row: Row) -> object:
+        return row[0] if self.model.kind.keyed else None
+
+    def take(self, events: Sequence[Event]) -> None:
+        for kind, row in events:
+            self.rows[row] += 1 if kind == "I" else -1
+        marks = [row[3] - self.model.delay for _, row in events if row[3] is not None]
+        self.model.watermark = max([*marks, self.model.watermark or 0])
+
+
+@settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), st.integers(1, 4), st.integers(0, 6), st.booleans(), st.integers(1, 3), st.booleans())
+def test_sessions_are_those_of_the_rows_that_are_there_when_they_close(
+    data: st.DataObject, gap: int, delay: int, keyed: bool, parallelism: int, small: bool
+) -> None:
+    kind = Kind("SESSION", gap, keyed=keyed)
+    sessions = Sessions(Model(kind, delay * SECOND))
+    key = "k, " if keyed else ""
+    select = f"SELECT {key}window_start, window_end, {CALLS} FROM {{}} GROUP BY {key}window_start, window_end"
+    mark = f", ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND"
+    script = declared("a", keyed=False, more=mark)
+    script += (
+        f"CREATE TABLE out ({'k BIGINT, ' if keyed else ''}{AGGREGATED}); INSERT INTO out {select.format(kind.sql())}"
+    )
+    with limits(small=small), TemporaryDirectory() as folder, Stream(script, parallelism=parallelism) as stream:
+        feeder = Feeder(stream, folder)
+        for _ in range(data.draw(st.integers(1, 8))):
+            events = data.draw(st.composite(sessions.draw)())
+            half = data.draw(st.integers(0, len(events)))
+            feeder.batch(Batch({"a": [events[:half], events[half:]]}, data.draw(st.integers(0, 4)) == 0))
+            sessions.take(events)
+        stream.finish()
+        assert emitted(stream) == answer(sessions.ends(), select.format("w"))
+        assert stream.query("SELECT max(state_rows), max(late_rows) FROM sqlstream.operators") == [(0, 0)]
