@@ -94,7 +94,7 @@ class Frame:
     """The rows that a call with OVER looks at: from so many before a row to so many after it.
 
     In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
-    `preceding` is microseconds, and rows that are equal in the order are all in it. None: from the first row of the partition.
+    they are microseconds, and rows that are equal in the order are all in it. None: from the first row of the partition.
     """
 
     mode: Literal["rows", "range"]
@@ -322,7 +322,12 @@ class Over:
     @property
     def following(self) -> int:
         """How many rows after a row must be final before it is."""
-        return max(0, max((c.frame.following for c in self.calls), default=0))
+        return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows leave behind the watermark, since they wait for later ones."""
+        return any(c.frame.following > 0 for c in self.calls)
 
 
 @dataclass(frozen=True, slots=True)

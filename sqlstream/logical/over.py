@@ -43,7 +43,7 @@ KEEPING = frozenset(
 _OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
 _HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
 WAITED = "Rows that wait for later ones, for LEAD or n FOLLOWING, leave behind the watermark: do this before."
-_FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, those of ROWS also to n FOLLOWING."
+_FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, or to n or INTERVAL .. FOLLOWING."
 
 
 class Block(Protocol):
@@ -215,9 +215,11 @@ def _frame(window: exp.Window, block: Block) -> Frame:
     if spec.args.get("end") is not None and last is None:
         raise UnsupportedError("a frame to UNBOUNDED FOLLOWING", span, hint=_FRAMES)
     if mode == "RANGE":
-        if following or (first is not None and first < 0):
-            raise UnsupportedError("a RANGE frame that does not end at CURRENT ROW", span, hint=_FRAMES)
-        return Frame("range", first)
+        if following < 0 or (first is not None and first < 0):
+            raise UnsupportedError("a RANGE frame without the current row", span, hint=_FRAMES)
+        if following and first is None:
+            raise UnsupportedError("a RANGE frame from UNBOUNDED PRECEDING to FOLLOWING", span, hint=_FRAMES)
+        return Frame("range", first, following)
     return Frame("rows", first, following)
 
 
@@ -273,6 +275,9 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Jud
     time = time_of(node, partition.order)
     if time is None:
         raise _not_in_order(node, span)
+    if time in processing_times(node) and any(c.frame.mode == "range" and c.frame.following for c in calls):
+        hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
+        raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
     node = by_time(node, time, judge, span)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", span, hint=f"Write ORDER BY {time}.")
@@ -287,7 +292,7 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Jud
 
 def waits_for_later(node: Node) -> bool:
     """Tell whether rows leave a plan behind the watermark, because they have waited for later ones."""
-    return any(isinstance(n, Over) and n.following for n in walk(node))
+    return any(isinstance(n, Over) and n.waits for n in walk(node))
 
 
 def _not_in_order(node: Node, span: Span) -> UnsupportedError:

@@ -86,7 +86,7 @@ def time_attribute(node: Node) -> str | None:
             return time_attribute(node.input)
         case Over():
             # A row that waits for the rows after it leaves behind the watermark.
-            return None if node.following else time_attribute(node.input)
+            return None if node.waits else time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
         case Windows() | Session():
@@ -111,7 +111,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
             found = processing_times(node.input)
-            return found if node.time in found and not (isinstance(node, Over) and node.following) else ()
+            return found if node.time in found and not (isinstance(node, Over) and node.waits) else ()
         case Project():
             below = {quote(name) for name in processing_times(node.input)}
             return tuple(i.name for i in node.items if i.expression.sql in below)
@@ -161,7 +161,7 @@ def window_columns(node: Node) -> WindowColumns | None:
         case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
-            return None if node.following else window_columns(node.input)
+            return None if node.waits else window_columns(node.input)
         case Project():
             below = window_columns(node.input)
             if below is None:
@@ -206,7 +206,7 @@ def on_time(node: Node) -> bool:
         case Session() | WindowAggregate() | WindowRank() | Sort():
             return True
         case Over():
-            return not node.following
+            return not node.waits
         case Filter() | Project() | Windows() | Expand() | Sink():
             return on_time(node.input)
         case Union():

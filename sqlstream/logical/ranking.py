@@ -141,18 +141,20 @@ class Ranks:
         Where rows wait for later ones, calls that look at some rows before them are computed then, too.
         """
         found: dict[object, tuple[Partition, list[OverItem]]] = {}
-        wait = {partition.sql for partition, item in self._overs.values() if item.frame.following > 0}
+        frames = [(partition.sql, item.frame) for partition, item in self._overs.values()]
+        wait = {sql for sql, frame in frames if frame.mode == "rows" and frame.following > 0}
         for partition, item in self._overs.values():
             frame = item.frame
             by_rows = frame.mode == "rows" and frame.preceding is not None
             if (frame.following > 0 or (by_rows and partition.sql in wait)) == waiting:
-                found.setdefault(partition.sql, (partition, []))[1].append(item)
+                way = (*partition.sql, frame.mode) if waiting else partition.sql
+                found.setdefault(way, (partition, []))[1].append(item)
         if waiting and len(found) > 1:
             [_, (_, [item, *_])] = list(found.values())[:2]
             raise UnsupportedError(
-                "calls that look at later rows of two partitions",
+                "calls that wait for later rows in two ways",
                 item.call.span,
-                hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING.",
+                hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING, and those of ROWS or of RANGE.",
             )
         for partition, items in found.values():
             node = over(node, partition, items, judge, source)

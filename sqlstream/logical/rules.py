@@ -89,8 +89,8 @@ def merge_overs(node: Node) -> Node:
         case Over(input=Over() as below) if (
             (node.keys, node.time, node.order) == (below.keys, below.time, below.order)
             # Calls that wait for later rows keep nothing but rows.
-            and not node.following
-            and not below.following
+            and not node.waits
+            and not below.waits
             and not any(quote(c.call.name) in e.sql for c in below.calls for e in over_expressions(node))
         ):
             return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))

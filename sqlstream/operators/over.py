@@ -79,6 +79,11 @@ class Over:
         """How long (microseconds) a row stays for the frames of rows after it."""
         return max((c.time_before for c in self._framed), default=0)
 
+    @property
+    def _stay(self) -> int:
+        """How long (microseconds) a row stays in the first table."""
+        return self._span + self._context.later
+
     @cached_property
     def _kept(self) -> int | None:
         """How many of a partition's last rows stay, None: all."""
@@ -115,7 +120,7 @@ class Over:
         columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         micros = f"epoch_us({self.time})"
         turn = [f"0 AS {TURN}"] if self.by_clock else []
-        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{micros} + {self._span + 1} AS {UNTIL}"])
+        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{micros} + {self._stay + 1} AS {UNTIL}"])
         return {ROWS: encoded(self.tables[0].columns, f"(SELECT {items} FROM _rows)")}
 
     @cached_property
@@ -153,7 +158,7 @@ class Over:
         """Store rows that are not late."""
         for port, rows in inputs:
             passed = state.closed if port.on_time else clock.watermark
-            last = None if passed is None else min(passed + self._span, END_OF_TIME)
+            last = None if passed is None else min(passed + self._stay, END_OF_TIME)
             if isinstance(rows, Segment):
                 if last is None or (rows.low is not None and rows.low > last):
                     state.adopt(ROWS, [rows])
@@ -179,18 +184,22 @@ class Over:
         return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
 
     def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> str | None:
-        """Keep the rows that the watermark has passed since the last batch; return those that it had passed by then."""
-        reached = None if watermark is None else state.relation(ROWS, up_to=min(watermark + self._span, END_OF_TIME))
-        if reached is None:
+        """Keep the rows that have become final since the last batch; return the others that the watermark has passed.
+
+        Where frames reach to later rows, the watermark must be as far beyond a row.
+        """
+        if (
+            watermark is None
+            or (reached := state.relation(ROWS, up_to=min(watermark + self._stay, END_OF_TIME))) is None
+        ):
             keep(con, "_new", nothing(self.tables[0].columns))
             return None
-        if state.closed is None:
-            keep(con, "_new", f"SELECT * FROM {reached}")
-            return None
         # By the time column: of it files know which of their rows to leave out.
-        before = f"{UNTIL} <= {min(state.closed + self._span, END_OF_TIME)}"
-        keep(con, "_new", f"SELECT * FROM {reached} WHERE NOT {before}")
-        return f"(SELECT * FROM {reached} WHERE {before})" if self._span else None
+        final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_TIME)}"]
+        if state.closed is not None:
+            final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_TIME)}")
+        keep(con, "_new", f"SELECT * FROM {reached} WHERE {' AND '.join(final)}")
+        return f"(SELECT * FROM {reached} WHERE NOT ({' AND '.join(final)}))" if self._stay else None
 
     def _gather(
         self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, clock: Clock, *, ends: bool
@@ -298,7 +307,11 @@ class Over:
         computed = [f"{name} AS {quote_name(c.name)}" for c, name in self._computed_keys]
         named = ", ".join([*context.named, *computed])
         state = quote_name(self.viewed[-1].name)
-        waits = "'kept'" if self.by_clock else f"CASE WHEN {AT} >= {WATERMARK} THEN 'waiting' ELSE 'kept' END"
+        waits = (
+            "'kept'"
+            if self.by_clock
+            else f"CASE WHEN {AT} >= {WATERMARK} - {context.later} THEN 'waiting' ELSE 'kept' END"
+        )
         found = [f"SELECT {named}, {waits} AS {state} FROM {relations[ROWS]}"]
         if self._kept != 0:
             last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"

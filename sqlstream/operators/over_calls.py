@@ -82,7 +82,8 @@ class OverCall:
         before, after = self.frame.preceding, self.frame.following
         if self.frame.mode == "range":
             first = "UNBOUNDED" if before is None else reach(before)
-            return f"ROWS BETWEEN {first} PRECEDING AND {AFTER} FOLLOWING"
+            last = later(after) if after else AFTER
+            return f"ROWS BETWEEN {first} PRECEDING AND {last} FOLLOWING"
         first = "UNBOUNDED PRECEDING" if before is None else _bound(-before)
         return f"ROWS BETWEEN {first} AND {_bound(after)}"
 
@@ -94,6 +95,11 @@ def _bound(place: int) -> str:
 def reach(micros: int) -> str:
     """Return the column that says how many rows of a partition come before a row within some time."""
     return f"__reach_{micros}"
+
+
+def later(micros: int) -> str:
+    """Return the column that says how many rows of a partition come after a row within some time."""
+    return f"__later_{micros}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.operators.over_calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, reach
+from sqlstream.operators.over_calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
 from sqlstream.storage.segments import quote_name
 
 # A row's time in microseconds.
@@ -40,7 +40,12 @@ class Context:
     @property
     def following(self) -> int:
         """How many rows after a row must be final before it is."""
-        return max(0, max((c.frame.following for c in self.calls), default=0))
+        return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
+
+    @property
+    def later(self) -> int:
+        """How long (microseconds) after a row later ones are in its frames."""
+        return max((c.frame.following for c in self.calls if c.frame.mode == "range"), default=0)
 
     @property
     def named(self) -> list[str]:
@@ -82,6 +87,9 @@ class Context:
         for span in self._spans:
             frame = f"RANGE BETWEEN {span} PRECEDING AND CURRENT ROW"
             items.append(f"count(*) OVER ({among} ORDER BY __at {frame}) AS __in_{span}")
+        for span in self._later:
+            frame = f"RANGE BETWEEN CURRENT ROW AND {span} FOLLOWING"
+            items.append(f"count(*) OVER ({among} ORDER BY __at {frame}) AS __until_{span}")
         if not all(c.runs for c in self.calls):
             items.append(f"count(*) OVER ({among}) AS {COUNT}")
         if self.following:
@@ -96,6 +104,7 @@ class Context:
             return [number, f"0 AS {BEFORE}", f"0 AS {AFTER}"]
         equal = f"count(*) OVER (PARTITION BY {self.partition}, __first)"
         reached = [f"__in_{span} - 1 - {AFTER} AS {reach(span)}" for span in self._spans]
+        reached += [f"__until_{span} - 1 - {BEFORE} AS {later(span)}" for span in self._later]
         return [number, f"{PLACE} - __first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
 
     @property
@@ -107,6 +116,10 @@ class Context:
         """The lengths of the frames of time."""
         frames = [c.frame for c in self.calls if not c.runs and c.frame.mode == "range"]
         return sorted({f.preceding for f in frames if f.preceding is not None})
+
+    @property
+    def _later(self) -> Sequence[int]:
+        return sorted({c.frame.following for c in self.calls if c.frame.mode == "range" and c.frame.following})
 
     def is_due(self, *, ends: bool) -> str:
         """Return the condition under which a row of the context leaves now; `ends` says that no row will come any more.

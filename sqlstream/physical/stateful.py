@@ -108,7 +108,10 @@ def _bound_in_order(node: nodes.InOrder) -> str:
     span = max((f.preceding or 0 for f in frames if f.mode == "range"), default=0)
     by_clock = node.time in processing_times(node.input)
     waits = "the batch: a row leaves at once" if by_clock else "watermark: a row leaves when the watermark passes it"
-    kept = [f"rows stay for {span / 1_000_000:g} s"] if span else []
+    later = max((f.following for f in frames if f.mode == "range"), default=0)
+    if later:
+        waits = f"watermark: a row leaves when the watermark is {later / 1_000_000:g} s beyond it"
+    kept = [f"rows stay for {(span + later) / 1_000_000:g} s"] if span else []
     if isinstance(node, nodes.Over) and (rows := rows_kept(node)):
         kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key stay{'s' if rows == 1 else ''}")
     return ", ".join([waits, *kept])

@@ -46,6 +46,8 @@ OF_ROWS = (
 OF_ROWS += ("ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING", "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING")
 OF_LATER_ROWS = ("ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING", "ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING")
 OF_LATER_ROWS += ("ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING", "ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING")
+OF_LATER_TIMES = ("RANGE BETWEEN INTERVAL '3' SECOND PRECEDING AND INTERVAL '2' SECOND FOLLOWING",)
+OF_LATER_TIMES += ("RANGE BETWEEN CURRENT ROW AND INTERVAL '10' SECOND FOLLOWING",)
 PARTITIONS = ("", "PARTITION BY k", "PARTITION BY s, k", "PARTITION BY x % 2")
 
 
@@ -84,7 +86,7 @@ class Query:
 
     @property
     def waits(self) -> bool:
-        return any(c.function in LATER or c.frame in OF_LATER_ROWS for c in self.calls)
+        return any(c.function in LATER or c.frame in (*OF_LATER_ROWS, *OF_LATER_TIMES) for c in self.calls)
 
     def sql(self, *, streaming: bool) -> str:
         calls = "".join(f", {c.sql(streaming=streaming)} AS c{i}" for i, c in enumerate(self.calls))
@@ -106,6 +108,7 @@ def _framed(functions: Sequence[str], frames: Sequence[str]) -> st.SearchStrateg
 by_rows = _framed((*AGGREGATES, *IN_ORDER), OF_ROWS)
 by_times = _framed((*AGGREGATES, *IN_ORDER), OF_TIMES)
 placed = st.sampled_from((*PLACED, *RANKS)).map(lambda f: (f, ""))
+later_times = _framed((*AGGREGATES, *IN_ORDER), OF_LATER_TIMES)
 later = st.one_of(_framed(AGGREGATES, OF_LATER_ROWS), st.sampled_from(LATER).map(lambda f: (f, "")))
 
 
@@ -116,7 +119,8 @@ def queries(draw: st.DrawFn) -> Query:
     calls = [Call(p, f, frame) for p in partitions for f, frame in draw(some)]
     waiting = draw(st.integers(0, 3)) == 0
     if waiting:
-        calls += [Call(partitions[0], f, frame) for f, frame in draw(st.lists(later, min_size=1, max_size=2))]
+        some = draw(st.sampled_from([later, later, later_times]))
+        calls += [Call(partitions[0], f, frame) for f, frame in draw(st.lists(some, min_size=1, max_size=2))]
     where = draw(st.sampled_from(["", "", " WHERE x > 0 OR k IS NULL"]))
     return Query(tuple(calls), where, above=not waiting and draw(st.integers(0, 3)) == 0)
 
@@ -189,7 +193,7 @@ def test_rows_leave_at_once_by_the_clock(
     query: Query, history: list[Step], steps: list[int], parallelism: int, small: bool
 ) -> None:
     """The time of a row is that of its batch."""
-    assume(not query.above)
+    assume(not query.above and not any(c.frame in OF_LATER_TIMES for c in query.calls))
     so_far: list[Row] = []
     history = without_copies(query, history)
     with batch_tables({}) as con:
