@@ -17,6 +17,7 @@ from sqlstream.logical.nodes import (
     Scan,
     SetOperation,
     Union,
+    Windowed,
     walk,
 )
 from sqlstream.logical.properties import called, changes
@@ -48,9 +49,10 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
 def growth(node: Changing) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
-    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one.
+    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. Only windows
+    forget results that stand.
     """
-    if all(changes(n) for n in _inputs(node.input)):
+    if all(changes(n) and not isinstance(n, Windowed) for n in _inputs(node.input)):
         return None
     match node:
         case Aggregate():

@@ -9,7 +9,6 @@ from typing import TypeVar, assert_never
 from sqlstream.logical.nodes import (
     BOUNDS,
     Aggregate,
-    Changing,
     Expand,
     Field,
     Filter,
@@ -22,13 +21,13 @@ from sqlstream.logical.nodes import (
     Session,
     SetOperation,
     Sink,
-    Stateful,
     Union,
     WindowAggregate,
     WindowColumns,
     WindowRank,
     Windows,
     quote,
+    takes_back,
     walk,
 )
 
@@ -182,6 +181,8 @@ def on_time(node: Node) -> bool:
     match node:
         case Scan() | Aggregate() | Rank() | SetOperation():
             return False
+        case WindowAggregate() if node.corrects:
+            return False
         case Session() | WindowAggregate() | WindowRank():
             return True
         case Filter() | Project() | Windows() | Expand() | Sink():
@@ -194,7 +195,7 @@ def on_time(node: Node) -> bool:
 
 def changes(node: Node) -> bool:
     """Tell whether a node takes back rows that it emitted: then its rows have weights."""
-    return any(isinstance(n, Changing) for n in walk(node))
+    return any(takes_back(n) for n in walk(node))
 
 
 def keys(node: Node) -> frozenset[str]:
@@ -202,6 +203,10 @@ def keys(node: Node) -> frozenset[str]:
     match node:
         case Aggregate():
             return frozenset(k.name for k in node.keys)
+        case WindowAggregate() if node.corrects:
+            # The end tells windows of all kinds apart, the start those of one size.
+            bound = node.window.end or node.window.time or node.window.start
+            return frozenset({*(k.name for k in node.keys), *([bound] if bound else [])})
         case Rank():
             partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
             whole = len(partition) == len(node.keys)
@@ -219,9 +224,13 @@ def keys(node: Node) -> frozenset[str]:
             return frozenset()
 
 
-def called(node: Stateful) -> str:
+def called(node: Node) -> str:
     """Return what people call a stateful node."""
     match node:
+        case WindowAggregate() if node.lateness:
+            return "ALLOWED_LATENESS"
+        case WindowAggregate() if node.early:
+            return "EARLY_FIRE"
         case Aggregate() if node.aggregates:
             return "GROUP BY without a window"
         case Aggregate():

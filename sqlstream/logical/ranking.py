@@ -88,5 +88,5 @@ class Ranks:
             if window is None:
                 node = Rank(node, "", column, call.function, keys, order, span=call.span)
             else:
-                node = WindowRank(node, "", column, call.function, keys, window, order, None, call.span)
+                node = WindowRank(node, "", column, call.function, keys, window, order, None, span=call.span)
         return node

@@ -97,7 +97,7 @@ class WindowBinder:
                     raise BindError(message, span_of(intervals[1], self.source))
                 return Windows(below, kind, time, size, step, shift % size, zone, span)
             case _:
-                return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span)
+                return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
 
     def _length(self, interval: exp.Expr) -> int:
         length = microseconds(self.judge, interval, self.source)

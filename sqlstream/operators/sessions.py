@@ -109,10 +109,10 @@ class Sessions:
         # All pieces of a session that closes have passed. Others tell, by their bounds, which sessions go on.
         begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
         going_on = f"(SELECT {_bounds(keys)} FROM {pieces} WHERE NOT ({past}) AND {begun})"
-        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {_touched(going_on, '_passed', keys)})"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(known, keys)}")
-        closed = {name: _within(rows, "_sessions", keys, past) for name, rows in passed.items()}
-        again = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
+        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {of_keys(going_on, '_passed', keys)})"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(known, keys)}")
+        closed = {name: within(rows, "_sessions", keys, past) for name, rows in passed.items()}
+        again = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
         return Due(closed, again)
 
     def admit(
@@ -125,15 +125,15 @@ class Sessions:
     ) -> Admitted:
         """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
-        pieces = _touched(both, after[PARTIALS], keys)
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {_sessions(pieces, keys)}")
+        pieces = of_keys(both, after[PARTIALS], keys)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(pieces, keys)}")
         past = ended(watermark)
-        rows = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
-        return Admitted(rows, _within(after[PARTIALS], "_sessions", keys, past))
+        rows = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
+        return Admitted(rows, within(after[PARTIALS], "_sessions", keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
-        known = f"({_sessions(relations[PARTIALS], keys)})"
-        return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
+        known = f"({sessions_of(relations[PARTIALS], keys)})"
+        return {name: within(rows, known, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str]) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({_begun(rows, keys)})"
@@ -146,7 +146,7 @@ def _bounds(keys: Sequence[str]) -> str:
     return ", ".join([*keys, START, END])
 
 
-def _sessions(pieces: str, keys: Sequence[str]) -> str:
+def sessions_of(pieces: str, keys: Sequence[str]) -> str:
     """Return the SELECT of the sessions that pieces make up: keys and bounds."""
     # Equal pieces may be in another order here than above, so they are added up together: by RANGE, not ROWS.
     numbered = f"sum(_begins) OVER ({_in_order(keys)}) AS _number"
@@ -166,7 +166,7 @@ def _in_order(keys: Sequence[str]) -> str:
     return f"{by}ORDER BY {START}, {END}"
 
 
-def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
+def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
     """Return rows with the bounds of the sessions that they are in, where a condition on those bounds holds."""
     same = [f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys]
     on = " AND ".join([*same, f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}"])
@@ -175,7 +175,7 @@ def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> st
     return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {known} _in_ ON {on})"
 
 
-def _touched(rows: str, by: str, keys: Sequence[str]) -> str:
+def of_keys(rows: str, by: str, keys: Sequence[str]) -> str:
     """Return the rows of the keys that some other rows have."""
     if not keys:
         return rows

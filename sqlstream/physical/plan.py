@@ -59,7 +59,8 @@ class ScanStage:
 class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
-    `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows. With
+    `rings` it asks to be called at processing times.
     """
 
     name: str
@@ -73,6 +74,7 @@ class StatefulStage:
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None
+    rings: bool = False
 
 
 @dataclass(frozen=True, slots=True)

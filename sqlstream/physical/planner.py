@@ -105,7 +105,7 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
         case Windows() | Session() if node is made_above:
             return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank():
-            return [Branch(node, "SELECT * FROM _input", weighted=False)]
+            return [Branch(node, "SELECT * FROM _input", weighted=nodes.takes_back(node))]
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
         case Filter():
@@ -212,6 +212,7 @@ class _Planner:
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=properties.time_attribute(node),
+            rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))
 

@@ -75,13 +75,13 @@ def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
 def refuse_changes(sinks: Sequence[Sink]) -> None:
     """Refuse to write a result that changes where rows can only be added, and to guess which row of a key counts."""
     for sink in sinks:
-        table, changing = sink.table, next((n for n in nodes.walk(sink) if isinstance(n, nodes.Changing)), None)
+        table, changing = sink.table, next((n for n in nodes.walk(sink) if nodes.takes_back(n)), None)
         if changing is not None and table.connector in ("filesystem", "python"):
             raise UnsupportedError(
                 f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
-                changing.span,
-                hint=f"{properties.called(changing)} changes rows that it has emitted. "
-                "Write into a warehouse table (one without a connector), or aggregate in windows.",
+                changing.span if isinstance(changing, Stateful) else None,
+                hint=f"{properties.called(changing)} changes rows that it has emitted. Write into a warehouse table "
+                f"(one without a connector), or {_instead(changing)}.",
             )
         if changing is None and table.primary_key:
             raise UnsupportedError(
@@ -90,6 +90,10 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
                 hint="Say which row of a key counts: "
                 "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1.",
             )
+
+
+def _instead(changing: Node) -> str:
+    return "leave the hint out" if isinstance(changing, nodes.Windowed) else "aggregate in windows"
 
 
 def expressions(node: Node) -> Iterator[nodes.Expression]:

@@ -11,6 +11,8 @@ from sqlstream.logical import nodes
 from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
 from sqlstream.logical.properties import schema, window_size
 from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
+from sqlstream.operators.fired_windows import FiringSessions, FiringWindows
+from sqlstream.operators.firing import Early
 from sqlstream.operators.grid import Grid
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
@@ -133,12 +135,7 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows."""
     match node:
         case nodes.WindowAggregate():
-            return WindowAggregate(
-                keys=named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys]),
-                windows=_windowing(node),
-                bounds=(node.window.start, node.window.end, node.window.time),
-                calls=calls_of(node.aggregates),
-            )
+            return _aggregate(node)
         case Session():
             fields = {f.name: f for f in schema(node.input)}
             return WindowRows(
@@ -159,6 +156,22 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
             )
         case _:
             assert_never(node)
+
+
+def _aggregate(node: nodes.WindowAggregate) -> WindowAggregate:
+    keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
+    windows, calls = _windowing(node), calls_of(node.aggregates)
+    bounds = (node.window.start, node.window.end, node.window.time)
+    if not node.corrects:
+        return WindowAggregate(keys, windows, bounds, calls)
+    found = node.early
+    early = Early(found.every // 1000 if found.by == "time" else found.every, found.by) if found else None
+    match windows:
+        case Sessions():
+            return FiringSessions(keys, windows, bounds, calls, node.lateness, early)
+        case Given() | Sliced():
+            return FiringWindows(keys, windows, bounds, calls, node.lateness, early)
+    raise TypeError(windows)
 
 
 def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
@@ -214,8 +227,10 @@ def _sentence(phrase: str) -> str:
 
 def window_bound(node: nodes.Windowed) -> str:
     """Return what bounds the state of a node over windows, in words."""
+    late = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
+    by = f" by {late / 1_000_000:g} s" if late else ""
     if isinstance(node, Session) or isinstance(made_above(node), Session):
-        return "watermark: a session is forgotten when the watermark passes its end"
+        return f"watermark: a session is forgotten when the watermark passes its end{by}"
     size = window_size(node.input)
     span = f" of {size / 1_000_000:g} s" if size else ""
-    return f"watermark: a window{span} is forgotten when the watermark passes its end"
+    return f"watermark: a window{span} is forgotten when the watermark passes its end{by}"

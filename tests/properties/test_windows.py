@@ -48,15 +48,21 @@ class Kind:
 
 @dataclass
 class Model:
-    """Which rows count in which windows, batch by batch."""
+    """Which rows count in which windows, batch by batch; windows close when the watermark is the lateness past their end."""
 
     kind: Kind
     delay: int
+    lateness: int = 0
     watermark: int | None = None
     pairs: list[Pair] = field(default_factory=list)
     late: int = 0
     missed: int = 0
     open: list[Row] = field(default_factory=list)
+    dropped: list[Row] = field(default_factory=list)
+
+    @property
+    def closing(self) -> int | None:
+        return None if self.watermark is None else self.watermark - self.lateness
 
     def batch(self, rows: Iterable[Row]) -> None:
         timed = [row for row in rows if row[3] is not None]
@@ -72,10 +78,11 @@ class Model:
 
     def _overlapping(self, row: Row) -> None:
         found = list(self.kind.windows(row[3] or 0))
-        taken = [w for w in found if self.watermark is None or w[1] > self.watermark]
+        taken = [w for w in found if self.closing is None or w[1] > self.closing]
         self.pairs += [(row, *w) for w in taken]
         if not taken and found:
             self.late += 1
+            self.dropped.append(row)
         else:
             self.missed += len(found) - len(taken)
 
@@ -83,15 +90,16 @@ class Model:
         self.close()
         known = list(self.open)
         for members, _, end in self._grouped(known + rows):
-            if self.watermark is not None and end <= self.watermark:
+            if self.closing is not None and end <= self.closing:
                 self.late += len(members)
+                self.dropped += members
                 assert not any(any(m is k for k in known) for m in members)
             else:
                 self.open += [m for m in members if not any(m is k for k in known)]
 
     def close(self, watermark: int | None = None) -> None:
         """Emit the sessions that the watermark has closed."""
-        mark = self.watermark if watermark is None else watermark
+        mark = self.closing if watermark is None else watermark
         if mark is None:
             return
         for members, start, end in self._grouped(self.open):

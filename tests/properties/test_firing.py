@@ -1,0 +1,49 @@
+"""Windows that late rows correct, and that are emitted early: changes add up to the answer over the rows that were not dropped."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model import bag, limits
+from strategies import Step
+from test_windows import CALLS, SECOND, Kind, Model, answer, delays, finish, histories, kinds, play, stream_of
+
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+LATENESSES = (SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
+
+
+@settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(
+    kind=kinds,
+    history=histories(),
+    delay=delays,
+    lateness=st.sampled_from(LATENESSES),
+    parallelism=st.integers(1, 3),
+    keyed=st.booleans(),
+    made_below=st.booleans(),
+    small=st.booleans(),
+)
+def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
+    kind: Kind, history: list[Step], delay: int, lateness: int, parallelism: int, keyed: bool, made_below: bool, small: bool
+) -> None:
+    keyed = kind.keyed if kind.name == "SESSION" else keyed
+    key = "k, " if keyed else ""
+    calls = CALLS
+    if made_below and kind.name != "SESSION":
+        # Who looks at a window's bounds gets rows that are in windows already.
+        calls += ", MAX(x + epoch(window_end)) AS e"
+    model = Model(kind, delay, lateness)
+    select = f"SELECT {{}} {key}window_start, window_end, {calls} FROM {{}} GROUP BY {key}window_start, window_end"
+    columns = f"{'k BIGINT, ' if keyed else ''}a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
+    columns += ", e DOUBLE" if calls != CALLS else ""
+    hint = f"/*+ ALLOWED_LATENESS('{lateness} us') */"
+    with limits(small=small), stream_of(select.format(hint, kind.sql()), columns, delay, parallelism) as stream:
+        play(stream, model, history)
+        finish(stream, model)
+        assert bag(stream.rows("out")) == answer(model.pairs, select.format("", "w"))
+        numbers = "late_rows, missed_windows, state_rows, open_windows, next_end"
+        found = stream.query(f"SELECT {numbers} FROM sqlstream.operators")
+        assert found == [(model.late, model.missed, 0, 0, None)]
