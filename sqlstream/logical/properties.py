@@ -200,28 +200,35 @@ def changes(node: Node) -> bool:
 
 def keys(node: Node) -> frozenset[str]:
     """Return columns whose values no two rows of a node's result share at a time; none where nothing is known."""
+    return next(iter(_keys(node)), frozenset())
+
+
+def _keys(node: Node) -> list[frozenset[str]]:
+    """Return all sets of such columns that are known."""
     match node:
         case Aggregate():
-            return frozenset(k.name for k in node.keys)
+            return [frozenset(k.name for k in node.keys)]
         case WindowAggregate() if node.corrects:
-            # The end tells windows of all kinds apart, the start those of one size.
-            bound = node.window.end or node.window.time or node.window.start
-            return frozenset({*(k.name for k in node.keys), *([bound] if bound else [])})
+            bounds = [b for b in (node.window.end, node.window.time, node.window.start) if b is not None]
+            made = [n for n in walk(node.input) if isinstance(n, Windows | Session)]
+            # Several windows of different sizes may have one of their bounds in common.
+            alone = window_size(node.input) is not None or (len(made) == 1 and isinstance(made[0], Session))
+            names = frozenset(k.name for k in node.keys)
+            return [names | {bound} for bound in bounds] if alone else [names | {*bounds}]
         case Rank():
             partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
             whole = len(partition) == len(node.keys)
             by_rank = node.function == "row_number" and whole
-            return partition if by_rank and node.limit == 1 else partition | {node.column} if by_rank else frozenset()
+            return [partition if node.limit == 1 else partition | {node.column}] if by_rank else []
         case SetOperation():
-            return frozenset(f.name for f in schema(node)) if node.distinct else frozenset()
+            return [frozenset(f.name for f in schema(node))] if node.distinct else []
         case Filter() | Sink():
-            return keys(node.input)
+            return _keys(node.input)
         case Project():
-            below = keys(node.input)
-            kept = {quote(name): _renamed(node.items, name) for name in below}
-            return frozenset(n for n in kept.values() if n is not None) if None not in kept.values() else frozenset()
+            kept = [[_renamed(node.items, name) for name in names] for names in _keys(node.input)]
+            return [frozenset(n for n in names if n is not None) for names in kept if None not in names]
         case _:
-            return frozenset()
+            return []
 
 
 def called(node: Node) -> str:

@@ -10,6 +10,7 @@ import duckdb
 from sqlstream.operators.firing import DUE, EMITTED, PENDING, FiringAggregate, between, keep, same_columns
 from sqlstream.operators.sessions import of_keys, sessions_of, within
 from sqlstream.operators.step import Clock
+from sqlstream.operators.window_operator import NEVER
 from sqlstream.operators.windowing import END, PARTIALS, SLICE, Given, Relations, Sliced, Span
 from sqlstream.storage.tables import Bucket
 from sqlstream.storage.zsets import WEIGHT, names
@@ -45,18 +46,10 @@ class FiringWindows(FiringAggregate):
 
     def _find(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Keep the windows, beside those that end now, whose results are to change in the table `_play`."""
-        # What ended by then was emitted then.
-        closed, kept = state.closed, self._kept_from(clock)
-        late = (
-            self._in_windows("_arrived", kept, closed)
-            if closed is not None and kept is not None and kept < closed
-            else None
-        )
-        selects = [
-            f"SELECT {names(self.place)} FROM {late}"
-            if late
-            else f"SELECT {names(self.place)} FROM {self._of(state, EMITTED)} WHERE false"
-        ]
+        # What ends after `closed` is emitted now.
+        closed = NEVER if state.closed is None else state.closed
+        late = self._in_windows("_arrived", self._kept_from(clock), closed)
+        selects = [f"SELECT DISTINCT {names(self.place)} FROM {late}"]
         if self.early is not None:
             self._add_pending(con, state, self._in_windows("_arrived", clock.watermark, None), clock)
             selects.append(self._due(self._pending(state, clock), clock))

@@ -68,7 +68,9 @@ def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
             raise UnsupportedError(
                 "a window over a result that changes",
                 node.span,
-                hint="Windows take rows that are only added: aggregate in windows first, and their results then.",
+                hint="Windows take rows that are only added: aggregate in windows first, and their results then."
+                if any(isinstance(n, nodes.Changing) for n in nodes.walk(node.input))
+                else "Leave out ALLOWED_LATENESS and EARLY_FIRE below: without them a window's result is emitted once.",
             )
 
 

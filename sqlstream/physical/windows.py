@@ -158,7 +158,22 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
             assert_never(node)
 
 
+def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
+    """Refuse hints about late and early rows where those are not this operator's, but the sessions' below it."""
+    below = node.input
+    while isinstance(below, Project | Filter | Expand):
+        below = below.input
+    if isinstance(below, Session) and made_above(node) is None and (node.corrects or node.late_rows):
+        raise UnsupportedError(
+            "late and early results of sessions that are not those of the keys of GROUP BY",
+            node.span,
+            hint="Write SESSION(TABLE t PARTITION BY the keys of GROUP BY, ..), and filter in a subquery: "
+            "SESSION(TABLE (SELECT .. WHERE ..), ..).",
+        )
+
+
 def _aggregate(node: nodes.WindowAggregate) -> WindowAggregate:
+    _refuse_sessions_apart(node)
     keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
     windows, calls = _windowing(node), calls_of(node.aggregates)
     bounds = (node.window.start, node.window.end, node.window.time)

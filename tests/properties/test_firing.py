@@ -1,4 +1,4 @@
-"""Windows that late rows correct, and that are emitted early: changes add up to the answer over the rows that were not dropped."""
+"""Windows that late rows correct, and early results: changes add up to the answer over the rows that were not dropped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ LATENESSES = (SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
     small=st.booleans(),
 )
 def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
-    kind: Kind, history: list[Step], delay: int, lateness: int, parallelism: int, keyed: bool, made_below: bool, small: bool
+    kind: Kind,
+    history: list[Step],
+    delay: int,
+    lateness: int,
+    parallelism: int,
+    keyed: bool,
+    made_below: bool,
+    small: bool,
 ) -> None:
     keyed = kind.keyed if kind.name == "SESSION" else keyed
     key = "k, " if keyed else ""
@@ -46,4 +53,8 @@ def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
         assert bag(stream.rows("out")) == answer(model.pairs, select.format("", "w"))
         numbers = "late_rows, missed_windows, state_rows, open_windows, next_end"
         found = stream.query(f"SELECT {numbers} FROM sqlstream.operators")
-        assert found == [(model.late, model.missed, 0, 0, None)]
+        late, missed = model.late, model.missed
+        if calls != CALLS:
+            # Rows are dropped one by one once they are in windows.
+            late, missed = missed + sum(len(list(kind.windows(row[3] or 0))) for row in model.dropped), 0
+        assert found == [(late, missed, 0, 0, None)]
