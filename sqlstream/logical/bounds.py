@@ -38,10 +38,13 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
     found: list[Node] = []
     for node in (n for plan in plans for n in walk(plan)):
         # Two sinks may have the same below them.
-        if not isinstance(node, Changing) or node in found or (reason := growth(node)) is None:
+        if node in found or all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
             continue
         found.append(node)
-        if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
+        if isinstance(node, Windowed) and node.late_rows is not None:
+            message = "the state of LATE_ROWS grows without a bound: it keeps every row that comes too late"
+            yield UnboundedState(message, node.span, hint=f"sqlstream.operators counts late rows without it. {_ALLOW}")
+        if isinstance(node, Changing) and (reason := growth(node)) is not None:
             message = f"the state of {called(node)} grows without a bound: {reason}"
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_ALLOW}")
 

@@ -67,7 +67,8 @@ class FiringWindows(FiringAggregate):
         """Return rows as rows of the windows that they are in, of those that end after one time, and by another."""
         if isinstance(self.windows, Given):
             return f"(SELECT * FROM {rows} WHERE {between(after, to)})"
-        first = None if after is None else self.windows.grid.first_end(after + 1)
+        # At the end of input there is no later window, and no later number either.
+        first = None if after is None else self.windows.grid.first_end(min(after, -NEVER) + 1)
         return self.windows.spread(rows, first, None if to is None else str(to))
 
     def _of_windows(self, rows: str) -> str:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.step import Clock, Port
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, Received, declared, empty_relation
@@ -65,6 +66,7 @@ class FiringAggregate(WindowAggregate):
     windows: Windowing
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
+    late: LateRows | None = None
     lateness: int = 0
     early: Early | None = None
 
@@ -120,7 +122,7 @@ class FiringAggregate(WindowAggregate):
         found = [self._weighted(EMITTED, (*self.place, *self.shown))]
         if self.early is not None:
             found.append(self._weighted(PENDING, (*self.place, Column(DUE, "BIGINT"))))
-        return (*self.row_tables, *found)
+        return (*super().tables, *found)
 
     def _weighted(self, name: str, columns: Sequence[Column]) -> TableDeclaration:
         """Return the declaration of a table of rows with weights; a session's are told apart by where it ended when."""
@@ -129,7 +131,7 @@ class FiringAggregate(WindowAggregate):
         return TableDeclaration(name, (*stored, WEIGHT_COLUMN), KEPT, merge)
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def row_parts(self) -> dict[str, str]:
         computed = self._grouped.computed
         return {
             t.name: encoded(t.columns, f"(SELECT *, {self._kept} AS {KEPT} FROM ({computed[t.name]}))")
@@ -168,6 +170,7 @@ class FiringAggregate(WindowAggregate):
             self._forget(con, state, watermark)
             if any(received.after.values()):
                 added.append(self._admit(con, state, received.after, kept, clock.batch)[PARTIALS])
+            self._keep_late(con, state, received.late, kept, clock)
         self._arrived(con, state, added)
         after = kept if state.closed is None or kept is None else max(state.closed, kept)
         changes = list(self._corrections(con, state, clock, after))

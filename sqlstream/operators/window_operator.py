@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import duckdb
@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.operators.groups import Groups
+from sqlstream.operators.late_rows import LATE, MARK, LateRows
 from sqlstream.operators.step import Clock, Port
 from sqlstream.operators.windowing import PARTIALS, Span, Windowing, weights
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import Segment, encoded, quote_name
+from sqlstream.storage.segments import Segment, encoded, quote_name, time_literal
 from sqlstream.storage.tables import Bucket
 
 BATCH_ROWS = 100_000
@@ -25,23 +26,25 @@ NEVER = -(2**62)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Rows of a batch: by part those that came when windows which they could be in had closed, and the partials that were added.
+    """Rows of a batch: by part those that came when windows which they could be in had closed; those to keep if they are late.
 
-    The latter only where the operator asks for them: they may be many.
+    And the partials that were added, where the operator asks for them: they may be many.
     """
 
     after: dict[str, list[pa.Table]]
-    added: list[pa.Table | Segment]
+    late: list[pa.Table] = field(default_factory=list)
+    added: list[pa.Table | Segment] = field(default_factory=list)
 
 
 class WindowOperator(Groups, ABC):
     """An operator that emits a result per key and window when the watermark passes the window's end, then forgets it.
 
     `keys` are columns with the SQL that makes them from input rows. The first of `tables`, the partials, says by its rows which
-    windows there are. `result` is the SELECT of the result over rows that are in windows.
+    windows there are. `result` is the SELECT of the result over rows that are in windows. `late` says what is kept of late rows.
     """
 
     windows: Windowing
+    late: LateRows | None
 
     @property
     @abstractmethod
@@ -49,16 +52,21 @@ class WindowOperator(Groups, ABC):
 
     @property
     @abstractmethod
-    def tables(self) -> tuple[TableDeclaration, ...]: ...
-
-    @property
     def row_tables(self) -> tuple[TableDeclaration, ...]:
         """The tables that hold rows as they arrive."""
-        return self.tables
 
     @property
     @abstractmethod
-    def parts(self) -> dict[str, str]: ...
+    def row_parts(self) -> dict[str, str]:
+        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+
+    @property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return (*self.row_tables, *([self.late.table] if self.late else []))
+
+    @property
+    def parts(self) -> dict[str, str]:
+        return {**self.row_parts, **({LATE: self.late.part(self)} if self.late else {})}
 
     @property
     @abstractmethod
@@ -98,13 +106,17 @@ class WindowOperator(Groups, ABC):
             self._forget(con, state, clock.watermark)
             if any(received.after.values()):
                 self._admit(con, state, received.after, clock.watermark, clock.batch)
+            self._keep_late(con, state, received.late, clock.watermark, clock)
         earliest = self._forget(con, state, NEVER if clock.watermark is None else clock.watermark)
         state.wake_at = self.windows.next_time(earliest, clock.watermark)
 
     def _receive(self, state: Bucket, inputs: Iterable[tuple[Port, pa.Table | Segment]], clock: Clock) -> Received:
         """Add the rows of a batch that are in no window which the clock's watermark has closed."""
-        received = Received({t.name: [] for t in self.row_tables}, [])
+        received = Received({t.name: [] for t in self.row_tables})
         for port, rows in inputs:
+            if port.part == LATE:
+                received.late.append(state.read(rows) if isinstance(rows, Segment) else rows)
+                continue
             early = port.on_time or clock.watermark is None
             if isinstance(rows, Segment):
                 if early or self._is_early(rows, state, clock):
@@ -135,8 +147,27 @@ class WindowOperator(Groups, ABC):
             received.after[part].append(arrival.after)
         # Lateness is counted in rows of the input, and once for all parts.
         if part == PARTIALS:
-            state.count("late_rows", arrival.late_rows)
+            self._count_late(state, arrival.late_rows)
             state.count("missed_windows", arrival.missed_windows)
+
+    def _count_late(self, state: Bucket, rows: int) -> None:
+        # Rows that are kept are counted one by one.
+        if self.late is None:
+            state.count(LATE, rows)
+
+    def _keep_late(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, rows: Sequence[pa.Table], watermark: int, clock: Clock
+    ) -> None:
+        """Keep the rows that are late where windows are closed up to a watermark."""
+        if self.late is None or not rows:
+            return
+        con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
+        given = f"(SELECT {declared(self.late.arriving(self))} FROM _may_be_late)"
+        mark = f"{time_literal(clock.watermark or 0, 'TIMESTAMP')} AS {MARK.name}"
+        found = f"(SELECT *, {mark} FROM {self.late.dropped(self, given, watermark)})"
+        dropped = con.sql(encoded(self.late.table.columns, found)).to_arrow_table()
+        state.append(LATE, dropped, clock.batch)
+        state.count(LATE, dropped.num_rows)
 
     def _forget(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int) -> int | None:
         return min(
@@ -177,7 +208,7 @@ class WindowOperator(Groups, ABC):
             relations[table.name] = f"(SELECT {declared(table.columns)} FROM _after_{table.name})"
         admitted = self.windows.admit(con, self._relations(state), relations, self.key_names, watermark)
         if admitted.late is not None:
-            state.count("late_rows", int(weights(con.sql(f"FROM {admitted.late}").to_arrow_table()).sum()))
+            self._count_late(state, int(weights(con.sql(f"FROM {admitted.late}").to_arrow_table()).sum()))
         return self._store(con, state, admitted.rows, batch)
 
     def _store(

@@ -56,6 +56,15 @@ class ScanStage:
 
 
 @dataclass(frozen=True, slots=True)
+class LateView:
+    """The view of the rows that an operator has dropped as late: its name, and the SELECT over the state tables."""
+
+    name: str
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
@@ -75,6 +84,7 @@ class StatefulStage:
     hash_columns: tuple[str, ...]
     time_column: str | None = None
     rings: bool = False
+    late: LateView | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,17 @@ from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate,
 from sqlstream.operators.fired_windows import FiringSessions, FiringWindows
 from sqlstream.operators.firing import Early
 from sqlstream.operators.grid import Grid
+from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
 from sqlstream.operators.windowing import Given, Sliced, Windowing
 
-# No name that a user would give to a column.
+# No names that a user would give to a column.
 _END = "__window_end"
+# The event time of rows in windows, for whom it concerns.
+EVENT_TIME = "__event_time"
 
 
 def grid(node: Windows) -> Grid:
@@ -144,6 +147,7 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
                 windows=Sessions(event_time(node), node.gap),
                 columns=tuple(Column(f.name, f.type) for f in fields.values()),
                 bounds=BOUNDS,
+                late=_late_rows(node),
             )
         case nodes.WindowRank():
             order = tuple(o.sql for o in node.order)
@@ -153,6 +157,7 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
                 windows=_windowing(node),
                 columns=tuple(Column(f.name, f.type) for f in schema(node.input)),
                 ranking=Ranking(node.column, node.function, order, node.limit),
+                late=_late_rows(node),
             )
         case _:
             assert_never(node)
@@ -176,17 +181,32 @@ def _aggregate(node: nodes.WindowAggregate) -> WindowAggregate:
     _refuse_sessions_apart(node)
     keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
     windows, calls = _windowing(node), calls_of(node.aggregates)
-    bounds = (node.window.start, node.window.end, node.window.time)
+    bounds, late = (node.window.start, node.window.end, node.window.time), _late_rows(node)
     if not node.corrects:
-        return WindowAggregate(keys, windows, bounds, calls)
+        return WindowAggregate(keys, windows, bounds, calls, late)
     found = node.early
     early = Early(found.every // 1000 if found.by == "time" else found.every, found.by) if found else None
     match windows:
         case Sessions():
-            return FiringSessions(keys, windows, bounds, calls, node.lateness, early)
+            return FiringSessions(keys, windows, bounds, calls, late, node.lateness, early)
         case Given() | Sliced():
-            return FiringWindows(keys, windows, bounds, calls, node.lateness, early)
+            return FiringWindows(keys, windows, bounds, calls, late, node.lateness, early)
     raise TypeError(windows)
+
+
+def _late_rows(node: nodes.Windowed) -> LateRows | None:
+    """Return what a node keeps of late rows: the columns of its input but for those that say which window a row is in."""
+    if node.late_rows is None:
+        return None
+    if isinstance(node, Session):
+        return LateRows(tuple(Column(f.name, f.type) for f in schema(node.input)), event_time(node))
+    below, where = node.input, "true"
+    hidden = {node.window.start, node.window.end, node.window.time}
+    if isinstance(below, Expand):
+        hidden, where = {*hidden, below.column}, f"{quote(below.column)} = {below.numbers[0]}"
+    columns = tuple(Column(f.name, f.type) for f in schema(below) if f.name not in hidden)
+    lateness = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
+    return LateRows(columns, EVENT_TIME, lateness, where)
 
 
 def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
@@ -244,6 +264,7 @@ def window_bound(node: nodes.Windowed) -> str:
     """Return what bounds the state of a node over windows, in words."""
     late = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
     by = f" by {late / 1_000_000:g} s" if late else ""
+    by += "; rows that come too late are kept" if node.late_rows else ""
     if isinstance(node, Session) or isinstance(made_above(node), Session):
         return f"watermark: a session is forgotten when the watermark passes its end{by}"
     size = window_size(node.input)

@@ -222,7 +222,7 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
     stage = job.plan.stages[exchange.stage]
     warehouse = Warehouse(job.warehouse)
     paths = warehouse.job(job.name).operator(stage.name)
-    time_column = next(t.time_column for t in stage.operator.tables if t.name == part)
+    time_column = next((t.time_column for t in stage.operator.tables if t.name == part), None)
 
     def write(label: int, rows: pa.Table) -> Segment:
         segment = write_segment(warehouse.fs, paths.data(label), part, batch, rows, time_column=time_column)

@@ -12,7 +12,7 @@ from test_windows import CALLS, SECOND, Kind, Model, answer, delays, finish, his
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-LATENESSES = (SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
+LATENESSES = (0, SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
 
 
 @settings(max_examples=80 * MORE, deadline=None, suppress_health_check=SLOW)
@@ -24,6 +24,7 @@ LATENESSES = (SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
     parallelism=st.integers(1, 3),
     keyed=st.booleans(),
     made_below=st.booleans(),
+    late_rows=st.booleans(),
     small=st.booleans(),
 )
 def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
@@ -46,7 +47,9 @@ def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
     select = f"SELECT {{}} {key}window_start, window_end, {calls} FROM {{}} GROUP BY {key}window_start, window_end"
     columns = f"{'k BIGINT, ' if keyed else ''}a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
     columns += ", e DOUBLE" if calls != CALLS else ""
-    hint = f"/*+ ALLOWED_LATENESS('{lateness} us') */"
+    hint = f"/*+ ALLOWED_LATENESS('{lateness} us'){', LATE_ROWS($$dropped$$)' if late_rows else ''} */".replace(
+        "$$", "'"
+    )
     with limits(small=small), stream_of(select.format(hint, kind.sql()), columns, delay, parallelism) as stream:
         play(stream, model, history)
         finish(stream, model)
@@ -57,4 +60,11 @@ def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
         if calls != CALLS:
             # Rows are dropped one by one once they are in windows.
             late, missed = missed + sum(len(list(kind.windows(row[3] or 0))) for row in model.dropped), 0
-        assert found == [(late, missed, 0, 0, None)]
+        assert found[0][:2] == (late, missed)
+        assert found[0][2:] == (late if late_rows else 0, 0, None)
+        if late_rows and calls == CALLS:
+            kept = stream.query(
+                "SELECT k, x, s, epoch_us(ts), epoch_us(_event_time), _watermark FROM state.out.dropped"
+            )
+            assert bag([row[:4] for row in kept]) == bag(model.dropped)
+            assert all(row[3] == row[4] and row[5] is not None for row in kept)
