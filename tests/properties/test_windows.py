@@ -107,6 +107,10 @@ class Model:
                 self.pairs += [(m, start, end) for m in members]
                 self.open = [r for r in self.open if not any(r is m for m in members)]
 
+    def so_far(self) -> list[Pair]:
+        """Return all rows with the windows that they are in, also those that are open."""
+        return self.pairs + [(m, start, end) for members, start, end in self._grouped(self.open) for m in members]
+
     def _grouped(self, rows: list[Row]) -> Iterator[tuple[list[Row], int, int]]:
         gap = self.kind.first * SECOND
         groups: dict[object, list[list[Row]]] = {}
