@@ -34,6 +34,8 @@ GROWING = [
     "SELECT item, COUNT(*) AS n FROM bid GROUP BY item ORDER BY n DESC LIMIT 10",
     "(SELECT DISTINCT item FROM few) INTERSECT ALL SELECT item FROM bid",
     "SELECT n, COUNT(*) FROM (SELECT item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
+    f"SELECT /*+ LATE_ROWS('late') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
+    f"SELECT MAX(n) FROM (SELECT /*+ ALLOWED_LATENESS('1 d') */ COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end)",
     "SELECT b.item, COUNT(*) FROM (SELECT upper(item) AS item FROM bid) AS b GROUP BY b.item",
 ]
 BOUNDED = [
@@ -46,6 +48,7 @@ BOUNDED = [
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY price) AS n FROM bid) WHERE n BETWEEN 2 AND 5",
     f"SELECT item FROM {WINDOWS} QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price) = 1",
     f"SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end)",
+    f"SELECT /*+ ALLOWED_LATENESS('1 d'), EARLY_FIRE('1 s') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
     "SELECT item FROM bid UNION ALL SELECT user FROM bid",
     "SELECT item, SUM(n) FROM few GROUP BY item",
     "SELECT DISTINCT item FROM few",
