@@ -362,7 +362,9 @@ class Binder:
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
         relation = self._relation(node.this, env)
-        bound = WindowBinder(self.judge, env.source, relation.described).bind(relation.node, node)
+        scope = Scope(relation.alias, schema(relation.node), env.source, relation.described)
+        of_row = ExpressionBinder(scope, self.catalog, self.judge).bind
+        bound = WindowBinder(self.judge, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     # -- the first rows

@@ -8,6 +8,7 @@ from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
+    Expression,
     Filter,
     Node,
     Project,
@@ -69,7 +70,8 @@ def describe(node: Node) -> str:
             return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}{zone}"
         case Session():
             keys = ", ".join(node.keys) or "no key"
-            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {_duration(node.gap)}{_late(node)}"
+            gap = node.gap.sql if isinstance(node.gap, Expression) else _duration(node.gap)
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {gap}{_late(node)}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():

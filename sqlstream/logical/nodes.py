@@ -144,15 +144,16 @@ class Session:
     """Emits each row with the bounds of its session, when the watermark passes the session's end.
 
     Rows of equal keys that follow each other within the gap (microseconds) are one session; its end is the gap after its last
-    row. Keeps the rows of open sessions. A row that comes after its session has closed is dropped and counted, and kept where
-    `late_rows` names a table for it.
+    row. A gap that is an expression is each row's own: rows whose times, and gaps behind them, touch are one session. Keeps
+    the rows of open sessions. A row that comes after its session has closed is dropped and counted, and kept where `late_rows`
+    names a table for it.
     """
 
     input: Node
     name: str
     keys: tuple[str, ...]
     time_column: str
-    gap: int
+    gap: int | Expression
     late_rows: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 

@@ -101,8 +101,10 @@ def _instead(changing: Node) -> str:
 def expressions(node: Node) -> Iterator[nodes.Expression]:
     """Yield the expressions of one node."""
     match node:
-        case Scan() | Windows() | Expand() | Session() | nodes.SetOperation() | Union() | Sink():
+        case Scan() | Windows() | Expand() | nodes.SetOperation() | Union() | Sink():
             return
+        case Session():
+            yield from [node.gap] if isinstance(node.gap, nodes.Expression) else []
         case Filter():
             yield node.predicate
         case Project():

@@ -55,12 +55,25 @@ def in_windows(node: Windows, rows: str) -> str:
 def at_their_time(node: Windows | Session, rows: str) -> str:
     """Return the SELECT of rows with their event time in the place of window bounds: the operator above makes the windows."""
     time = event_time(node)
+    if isinstance(node, Session) and not isinstance(node.gap, int):
+        bounds = (time, own_end(node), time)
+        return (
+            f"SELECT *, {', '.join(f'{sql} AS {name}' for sql, name in zip(bounds, BOUNDS, strict=True))} FROM ({rows})"
+        )
     held = (
         f" WHERE {condition}"
         if isinstance(node, Windows) and (condition := grid(node).holds(f"epoch_us({time})"))
         else ""
     )
     return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"
+
+
+def own_end(node: Session) -> str:
+    """Return the SQL of the time until which a row waits for another one of its session."""
+    assert isinstance(node.gap, Expression)
+    wrong = "error('the gap of a session must be positive, and not NULL')"
+    time = event_time(node)
+    return f"CASE WHEN {time} + {node.gap.sql} > {time} THEN {time} + {node.gap.sql} ELSE {wrong} END"
 
 
 def made_above(node: Node) -> Windows | Session | None:
@@ -78,6 +91,9 @@ def made_above(node: Node) -> Windows | Session | None:
     if any(name in sql for sql in used for name in bounds):
         return None
     if isinstance(found, Session) and not _is_by_the_keys_of(node, found):
+        return None
+    # Where a row has a gap of its own, both bounds are needed to know it.
+    if isinstance(found, Session) and not isinstance(found.gap, int) and node.window.start is None:
         return None
     return found
 
@@ -144,7 +160,9 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
             return WindowRows(
                 name="session",
                 keys=tuple((Column(k, fields[k].type), quote(k)) for k in node.keys),
-                windows=Sessions(event_time(node), node.gap),
+                windows=Sessions(event_time(node), node.gap)
+                if isinstance(node.gap, int)
+                else Sessions(event_time(node), None, own_end(node)),
                 columns=tuple(Column(f.name, f.type) for f in fields.values()),
                 bounds=BOUNDS,
                 late=_late_rows(node),
@@ -219,8 +237,11 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
     match made_above(node):
         case Windows() as windows:
             return Sliced(quote(end), grid(windows))
-        case Session() as session:
-            return Sessions(quote(end), session.gap)
+        case Session(gap=int() as gap):
+            return Sessions(quote(end), gap)
+        case Session():
+            assert start is not None
+            return Sessions(quote(start), None, quote(end))
     size = window_size(node.input)
     if size is None and start is None:
         size = 0

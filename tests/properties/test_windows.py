@@ -22,17 +22,22 @@ Pair = tuple[Row, int, int]
 
 @dataclass(frozen=True)
 class Kind:
-    """A window table function: its lengths are seconds; sessions are by key where `keyed`."""
+    """A window table function: its lengths are seconds; sessions are by key where `keyed`, with `own` gaps by a row's text."""
 
     name: str
     first: int
     second: int = 0
     keyed: bool = False
+    own: bool = False
+
+    def gap(self, row: Row) -> int:
+        return self.first * SECOND * (1 + len(row[2] or "") if self.own else 1)
 
     def sql(self) -> str:
         by = " PARTITION BY k" if self.name == "SESSION" and self.keyed else ""
         lengths = [self.first] if self.name == "SESSION" else [self.first, self.second]
         intervals = ", ".join(f"INTERVAL '{length}' SECOND" for length in lengths)
+        intervals += " * (1 + coalesce(length(s), 0))" if self.own else ""
         return f"{self.name}(TABLE a{by}, DESCRIPTOR(ts), {intervals})"
 
     def windows(self, ts: int) -> Iterator[tuple[int, int]]:
@@ -112,16 +117,17 @@ class Model:
         return self.pairs + [(m, start, end) for members, start, end in self._grouped(self.open) for m in members]
 
     def _grouped(self, rows: list[Row]) -> Iterator[tuple[list[Row], int, int]]:
-        gap = self.kind.first * SECOND
-        groups: dict[object, list[list[Row]]] = {}
+        groups: dict[object, list[tuple[list[Row], int]]] = {}
         for row in sorted(rows, key=lambda r: r[3] or 0):
             sessions = groups.setdefault(row[0] if self.kind.keyed else None, [])
-            if sessions and (row[3] or 0) - (sessions[-1][-1][3] or 0) <= gap:
-                sessions[-1].append(row)
+            end = (row[3] or 0) + self.kind.gap(row)
+            if sessions and (row[3] or 0) <= sessions[-1][1]:
+                members, last = sessions.pop()
+                sessions.append(([*members, row], max(end, last)))
             else:
-                sessions.append([row])
-        for session in (s for found in groups.values() for s in found):
-            yield session, session[0][3] or 0, (session[-1][3] or 0) + gap
+                sessions.append(([row], end))
+        for session, end in (s for found in groups.values() for s in found):
+            yield session, session[0][3] or 0, end
 
 
 CALLS = "COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT s) AS d, list(x ORDER BY ts, x) AS l, MAX(s) AS m"
@@ -169,7 +175,7 @@ def finish(stream: Stream, model: Model) -> None:
 kinds = st.one_of(
     st.builds(Kind, st.just("HOP"), st.integers(1, 7), st.integers(1, 12)),
     st.builds(lambda step, n: Kind("CUMULATE", step, step * n), st.integers(1, 5), st.integers(1, 4)),
-    st.builds(Kind, st.just("SESSION"), st.integers(1, 5), keyed=st.booleans()),
+    st.builds(Kind, st.just("SESSION"), st.integers(1, 5), keyed=st.booleans(), own=st.booleans()),
 )
 
 
