@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from sqlstream.operators.firing import DUE, EMITTED, PENDING, FiringAggregate, between, keep, same_columns
+from sqlstream.operators.firing import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, keep, same_columns
 from sqlstream.operators.sessions import of_keys, sessions_of, within
 from sqlstream.operators.step import Clock
 from sqlstream.operators.window_operator import NEVER
@@ -33,16 +33,28 @@ class FiringWindows(FiringAggregate):
         emitted, watermark = self._of(state, EMITTED), clock.watermark
         if watermark is not None and (after is None or after < watermark):
             # Windows that end now, of all keys.
-            reach = self.windows.reach(watermark) + self.lateness
-            due = self.windows.due(con, self._relations(state, reach), self.key_names, Span(after, watermark))
+            stored = self._relations(state, self.windows.reach(watermark) + self.lateness)
+            rows = {name: self._ending(rows, after, None) for name, rows in stored.items()}
+            due = self.windows.due(con, rows, self.key_names, Span(after, watermark))
             if due is not None:
-                yield self._final({**due.closed, EMITTED: emitted}, between(after, watermark))
+                yield self._final(
+                    {**due.closed, EMITTED: self._ending(emitted, after, None)}, between(after, watermark)
+                )
         self._find(con, state, clock)
-        [(some,)] = con.execute("SELECT count(*) FROM _play").fetchall()
-        if some:
-            rows = {name: self._of_windows(rows) for name, rows in self._relations(state).items()}
+        [(low, high)] = con.execute(f"SELECT epoch_us(min({END})) - 1, epoch_us(max({END})) FROM _play").fetchall()
+        if low is not None:
+            # The last window that a slice is in ends less than a size after any other.
+            last = high + (self.windows.grid.size if isinstance(self.windows, Sliced) else 0)
+            stored = {name: self._ending(rows, low, last) for name, rows in self._relations(state).items()}
+            rows = {name: self._of_windows(rows) for name, rows in stored.items()}
             same = same_columns("_row_", "_play_", self.place)
-            yield self._changes(rows, f"(SELECT * FROM {emitted} _row_ SEMI JOIN _play _play_ ON {same})")
+            old = f"(SELECT * FROM {self._ending(emitted, low, high)} _row_ SEMI JOIN _play _play_ ON {same})"
+            yield self._changes(rows, old)
+
+    def _ending(self, rows: str, after: int | None, to: int | None) -> str:
+        """Return stored rows whose last window ends in a stretch of time: by the stored time, of which files have statistics."""
+        first, last = (None if time is None else time + self.lateness for time in (after, to))
+        return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT)})"
 
     def _find(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Keep the windows, beside those that end now, whose results are to change in the table `_play`."""

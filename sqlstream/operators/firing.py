@@ -295,10 +295,11 @@ class FiringAggregate(WindowAggregate):
     def _set_alarms(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Say when the operator wants to be called again: when a window ends, is forgotten, or is to be emitted early."""
         held = self._forget(con, state, NEVER if clock.watermark is None else clock.watermark)
-        first = self._least(
-            con, f"epoch_us({END})", f"{self._of(state, PARTIALS)} WHERE {between(clock.watermark, None)}"
-        )
-        state.wake_at = held if first is None else self.windows.next_time(first, clock.watermark)
+        # What has not ended yet is kept longer than the lateness from now on.
+        ended = None if clock.watermark is None else clock.watermark + self.lateness
+        rows = f"{self._of(state, PARTIALS)} WHERE {between(ended, None, KEPT)}"
+        first = self._least(con, f"epoch_us({KEPT})", rows)
+        state.wake_at = held if first is None else self.windows.next_time(first - self.lateness, clock.watermark)
         state.ring_at = None
         if self.early is not None and self.early.by != "rows":
             due = self._least(con, DUE, f"({self._unseen(state, clock)})")
@@ -322,8 +323,8 @@ def keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> None:
     con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
 
 
-def between(after: int | None, to: int | None) -> str:
+def between(after: int | None, to: int | None, column: str = END) -> str:
     """Return the condition that a window ends after one time, and by another."""
-    found = [] if after is None else [f"{END} > {time_literal(after, 'TIMESTAMP')}"]
-    found += [] if to is None else [f"{END} <= {time_literal(to, 'TIMESTAMP')}"]
+    found = [] if after is None else [f"{column} > {time_literal(after, 'TIMESTAMP')}"]
+    found += [] if to is None else [f"{column} <= {time_literal(to, 'TIMESTAMP')}"]
     return " AND ".join(found) or "true"
