@@ -85,7 +85,8 @@ def describe(node: Node) -> str:
             calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
             firing = f" lateness {_duration(node.lateness)}" if node.lateness else ""
             if (early := node.early) is not None:
-                often = f"{early.every} rows" if early.by == "rows" else f"{_duration(early.every)} of {early.by}"
+                clock = "event time" if early.by == "event" else "processing time"
+                often = f"{early.every} rows" if early.by == "rows" else f"{_duration(early.every)} of {clock}"
                 firing += f" early every {often}"
             return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
         case Aggregate():

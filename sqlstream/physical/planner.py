@@ -230,7 +230,7 @@ class _Planner:
             count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
-            time_column=properties.time_attribute(node),
+            time_column=None if nodes.takes_back(node) else properties.time_attribute(node),
             late=self._late(node, operator, name),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
