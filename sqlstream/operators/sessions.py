@@ -94,7 +94,8 @@ class Sessions:
             return f"(SELECT *, {bounds} FROM ({self._islands(keys)}))"
         time = f"epoch_us({self.time})"
         numbered = f"({time} - {remainder(time, self.gap)}) AS {_PIECE}"
-        bounds = ", ".join(f"{sql.replace(')', f') OVER ({pieces})', 1)} AS {c.name}" for c, sql in self.columns)
+        last = f"max({self.time}) OVER ({pieces}) + to_microseconds({self.gap})"
+        bounds = f"min({self.time}) OVER ({pieces}) AS {START}, {last} AS {END}"
         return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows))"
 
     def _islands(self, keys: Sequence[str]) -> str:

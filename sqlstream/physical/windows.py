@@ -14,7 +14,7 @@ from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate,
 from sqlstream.operators.fired_windows import FiringSessions, FiringWindows
 from sqlstream.operators.firing import Early
 from sqlstream.operators.grid import Grid
-from sqlstream.operators.late_rows import LateRows
+from sqlstream.operators.late_rows import MARK, OPERATOR, TIME, LateRows
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_operator import WindowOperator
@@ -216,6 +216,13 @@ def _late_rows(node: nodes.Windowed) -> LateRows | None:
     """Return what a node keeps of late rows: the columns of its input but for those that say which window a row is in."""
     if node.late_rows is None:
         return None
+    for field in schema(node.input):
+        if field.name.lower() in (TIME.name, MARK.name, OPERATOR.name):
+            raise UnsupportedError(
+                f'LATE_ROWS of rows with a column "{field.name}"',
+                node.span,
+                hint="It adds one of that name: rename yours in a subquery.",
+            )
     if isinstance(node, Session):
         return LateRows(tuple(Column(f.name, f.type) for f in schema(node.input)), event_time(node))
     below, where = node.input, "true"
