@@ -9,9 +9,9 @@ from sqlstream.catalog import IDLE_TIMEOUT, Column
 from sqlstream.compiler import PlannedJob
 from sqlstream.connectors.guarantees import guarantee
 from sqlstream.logical.explain import logical_text
-from sqlstream.operators.changes import Changes
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, StatefulStage
 from sqlstream.sql.nodes import StatementSet
+from sqlstream.storage.zsets import WEIGHT_COLUMN
 
 
 def explained(job: PlannedJob, stage: str) -> str:
@@ -71,7 +71,7 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines.append("  state: none")
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']
-            kind = "changing" if isinstance(operator, Changes) else "append-only"
+            kind = "changing" if WEIGHT_COLUMN in operator.outputs else "append-only"
             key = f", key {', '.join(node.unique)}" if node.unique else ""
             lines.append(f"  rows: {_columns(operator.outputs)} ({kind}{key})")
             if node.time_column is not None:
@@ -79,6 +79,9 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]
             lines.append(f"  state bounded by {node.bound}")
             lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view_columns)}")
+            if node.late is not None:
+                late = ", ".join(f"{n} {t}" for n, t in node.late.columns)
+                lines.append(f"  late rows, kept for the life of the job, in state.<job>.{node.late.name}: {late}")
         case _:
             assert_never(node)
     return lines

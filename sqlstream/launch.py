@@ -101,6 +101,8 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
                 view_columns=s.view_columns,
                 bound=s.bound,
                 count_sql=s.count_sql,
+                late_rows=s.late.name if s.late else "",
+                late_sql=s.late.sql if s.late else "",
             )
             for s in plan.stages
         ),

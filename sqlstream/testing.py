@@ -328,7 +328,7 @@ class LocalRun:
         """Run a micro-batch, and an empty one when the watermark has moved."""
         self.sequence += 1
         clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
-        descriptor = Descriptor(self.sequence, now, splits, {**clocks, **ticks})
+        descriptor = Descriptor(self.sequence, now, splits, {**clocks, **ticks}, rings=self._is_called(now))
         self.run(to_lines(descriptor, self.job.labels), now)
 
     def run(self, lines: str, now: int) -> None:
@@ -344,10 +344,14 @@ class LocalRun:
             self.batch({}, ticks, now)
 
     def ring(self, now: int) -> None:
-        """Run a micro-batch without rows if windows over processing time are to close."""
+        """Run a micro-batch without rows if windows over processing time are to close, or an operator asked for it."""
         clocks = [i for i, scan in enumerate(self.job.plan.scans) if scan.by_clock]
-        if clocks and any(due <= now * 1000 for due in self.timers.values()):
+        if self._is_called(now) or (clocks and any(due <= now * 1000 for due in self.timers.values())):
             self.batch({}, {}, now)
+
+    def _is_called(self, now: int) -> bool:
+        ring_at = self.commits.totals.ring_at
+        return ring_at is not None and ring_at <= now
 
     def _run(self, lines: str, now: int) -> None:
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)

@@ -44,6 +44,7 @@ from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, column_reference, unique
 from sqlstream.logical.values import values_table
+from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
@@ -187,7 +188,8 @@ class Binder:
             )
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
-        return self._remembering(select, self._block(select, relation, env), relation.node, env)
+        bound = self._remembering(select, self._block(select, relation, env), relation.node, env)
+        return with_window_hints(select, bound, relation.node, env.source)
 
     def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
         """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
@@ -367,7 +369,9 @@ class Binder:
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
         relation = self._relation(node.this, env)
-        bound = WindowBinder(self.judge, env.source, relation.described).bind(relation.node, node)
+        scope = Scope(relation.alias, schema(relation.node), env.source, relation.described)
+        of_row = ExpressionBinder(scope, self.catalog, self.judge).bind
+        bound = WindowBinder(self.judge, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     # -- the first rows

@@ -22,6 +22,7 @@ from sqlstream.logical.nodes import (
     SetOperation,
     Sort,
     Union,
+    Windowed,
     quote,
     walk,
 )
@@ -45,10 +46,13 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
     found: list[Node] = []
     for node in (n for plan in plans for n in walk(plan)):
         # Two sinks may have the same below them.
-        if not isinstance(node, Changing | InOrder) or node in found or (reason := growth(node)) is None:
+        if node in found or all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
             continue
         found.append(node)
-        if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
+        if isinstance(node, Windowed) and node.late_rows is not None:
+            message = "the state of LATE_ROWS grows without a bound: it keeps every row that comes too late"
+            yield UnboundedState(message, node.span, hint=f"sqlstream.operators counts late rows without it. {_ALLOW}")
+        if isinstance(node, Changing | InOrder) and (reason := growth(node)) is not None:
             message = f"the state of {called(node)} grows without a bound: {reason}"
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_TTL.format(table=_alias(node))} {_ALLOW}")
 
@@ -61,10 +65,12 @@ def _alias(node: Node) -> str:
 def growth(node: Changing | InOrder) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
-    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. What that one
-    has forgotten is not taken back, though. A table of changes is a table whose rows go as they come.
+    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. But what windows
+    and times to live have forgotten is not taken back. A table of changes is a table whose rows go as they come.
     """
-    if (isinstance(node, Remembering) and node.ttl) or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
+    if isinstance(node, Remembering) and node.ttl:
+        return None
+    if all(changes(n) and not isinstance(n, Windowed) and not _forgets(n) for n in _inputs(node.input)):
         return None
     match node:
         case Normalize():

@@ -9,6 +9,7 @@ from sqlstream.logical import properties
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
+    Expression,
     Filter,
     Node,
     Normalize,
@@ -84,7 +85,8 @@ def describe(node: Node) -> str:
             return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Session():
             keys = ", ".join(node.keys) or "no key"
-            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {duration(node.gap)}"
+            gap = node.gap.sql if isinstance(node.gap, Expression) else duration(node.gap)
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {gap}{_late(node)}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():
@@ -92,11 +94,16 @@ def describe(node: Node) -> str:
             limit = f" limit {node.limit}" if node.limit is not None else ""
             order = ", ".join(o.sql for o in node.order)
             ranked = f"{node.function} by {keys} per {node.window.end} order {order}{limit} AS {node.column}"
-            return f"WindowRank{_quoted(node.name)} {ranked}"
+            return f"WindowRank{_quoted(node.name)} {ranked}{_late(node)}"
         case WindowAggregate():
             keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
             calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
-            return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}: {calls}"
+            firing = f" lateness {duration(node.lateness)}" if node.lateness else ""
+            if (early := node.early) is not None:
+                clock = "event time" if early.by == "event" else "processing time"
+                often = f"{early.every} rows" if early.by == "rows" else f"{duration(early.every)} of {clock}"
+                firing += f" early every {often}"
+            return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
         case Aggregate():
             keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
             calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
@@ -122,6 +129,10 @@ def describe(node: Node) -> str:
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
         case _:
             assert_never(node)
+
+
+def _late(node: Session | WindowRank | WindowAggregate) -> str:
+    return f" late rows in {node.late_rows}" if node.late_rows else ""
 
 
 def _quoted(name: str) -> str:

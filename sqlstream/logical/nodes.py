@@ -187,14 +187,17 @@ class Session:
     """Emits each row with the bounds of its session, when the watermark passes the session's end.
 
     Rows of equal keys that follow each other within the gap (microseconds) are one session; its end is the gap after its last
-    row. Keeps the rows of open sessions. A row that comes after its session has closed is dropped and counted.
+    row. A gap that is an expression is each row's own: rows whose times, and gaps behind them, touch are one session. Keeps
+    the rows of open sessions. A row that comes after its session has closed is dropped and counted, and kept where `late_rows`
+    names a table for it.
     """
 
     input: Node
     name: str
     keys: tuple[str, ...]
     time_column: str
-    gap: int
+    gap: int | Expression
+    late_rows: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -212,8 +215,8 @@ class WindowRank:
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
     With a `limit` only rows up to that rank. Keeps the rows of open windows (that can still be within the limit); rows that come
-    after their window has closed are dropped and counted. The SQL of an `order` says the direction, too. Rows that are equal in
-    it are numbered in the order of all their columns.
+    after their window has closed are dropped and counted, and kept where `late_rows` names a table for them. The SQL of an
+    `order` says the direction, too. Rows that are equal in it are numbered in the order of all their columns.
     """
 
     input: Node
@@ -224,7 +227,16 @@ class WindowRank:
     window: WindowColumns
     order: tuple[Expression, ...]
     limit: int | None = None
+    late_rows: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyFire:
+    """How often an open window's result is emitted: after so much processing or event time (microseconds), or so many rows."""
+
+    every: int
+    by: Literal["time", "event", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +244,11 @@ class WindowAggregate:
     """Aggregates rows per key and event-time window.
 
     Emits one row per (key, window) when the watermark passes the window's end, then forgets the window. Keeps partial
-    results of open windows; a row that comes after its window has closed is dropped and counted. `shown` is the select
-    list over it: its state's view has these columns, too.
+    results of open windows; a row that comes after its window has closed is dropped and counted, and kept where `late_rows`
+    names a table for it. `shown` is the select list over it: its state's view has these columns, too.
+
+    With a `lateness` (microseconds) a window is forgotten so much later, and rows that come until then change its result.
+    With `early` results of open windows are emitted, too, and changed.
     """
 
     input: Node
@@ -242,7 +257,15 @@ class WindowAggregate:
     window: WindowColumns
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
+    lateness: int = 0
+    early: EarlyFire | None = None
+    late_rows: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether results that were emitted are taken back."""
+        return self.lateness > 0 or self.early is not None
 
 
 @dataclass(frozen=True, slots=True)

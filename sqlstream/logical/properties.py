@@ -203,6 +203,8 @@ def on_time(node: Node) -> bool:
     match node:
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return False
+        case WindowAggregate() if node.corrects:
+            return False
         case Session() | WindowAggregate() | WindowRank() | Sort():
             return True
         case Over():
@@ -220,15 +222,17 @@ def changes(node: Node) -> bool:
     return changer(node) is not None
 
 
-def changer(node: Node) -> Scan | Changing | None:
+def changer(node: Node) -> Scan | Changing | WindowAggregate | None:
     """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
 
-    What an operator over windows emits is final, also where its input changes.
+    What an operator over windows emits is final, also where its input changes, unless late or early rows correct it.
     """
     match node:
         case Scan():
             return node if node.table.has_changes else None
         case Normalize() | Aggregate() | Rank() | SetOperation():
+            return node
+        case WindowAggregate() if node.corrects:
             return node
         case Session() | WindowAggregate() | WindowRank():
             return None
@@ -245,7 +249,7 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return (frozenset(k.name for k in node.keys),) if node.keys else ()
         case WindowAggregate():
             own = frozenset(k.name for k in node.keys)
-            return tuple(own | {bound} for bound in _telling_bounds(node))
+            return tuple(own | bounds for bounds in _telling_bounds(node))
         case Rank():
             partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
             if node.function != "row_number" or len(partition) < len(node.keys):
@@ -284,14 +288,13 @@ def _is_number(node: Node, column: str) -> bool:
             return False
 
 
-def _telling_bounds(node: WindowAggregate) -> Iterator[str]:
-    """Yield the columns that each tell the windows of one key apart."""
-    of_one_size = window_size(node.input) is not None
-    sessions = any(isinstance(n, Session) for n in walk(node.input))
-    if node.window.end is not None:
-        yield node.window.end
-    if node.window.start is not None and (of_one_size or sessions):
-        yield node.window.start
+def _telling_bounds(node: WindowAggregate) -> Iterator[frozenset[str]]:
+    """Yield sets of columns that tell the windows of one key apart."""
+    bounds = [b for b in (node.window.end, node.window.time, node.window.start) if b is not None]
+    made = [n for n in walk(node.input) if isinstance(n, Windows | Session)]
+    # Several windows of different sizes may have one of their bounds in common.
+    alone = window_size(node.input) is not None or (len(made) == 1 and isinstance(made[0], Session))
+    yield from (frozenset({b}) for b in bounds) if alone else (frozenset(bounds),)
 
 
 def called(node: Scan | Stateful) -> str:
@@ -301,6 +304,10 @@ def called(node: Scan | Stateful) -> str:
             return f'table "{node.table.name}"'
         case Normalize():
             return f'table "{node.input.table.name}"'
+        case WindowAggregate() if node.lateness:
+            return "ALLOWED_LATENESS"
+        case WindowAggregate() if node.early:
+            return "EARLY_FIRE"
         case Aggregate() if node.aggregates:
             return "GROUP BY without a window"
         case Aggregate():

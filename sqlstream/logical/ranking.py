@@ -131,7 +131,7 @@ class Ranks:
             if window is None:
                 node = Rank(node, "", column, call.function, keys, order, span=call.span)
             else:
-                node = WindowRank(node, "", column, call.function, keys, window, order, None, call.span)
+                node = WindowRank(node, "", column, call.function, keys, window, order, None, span=call.span)
         # What waits for later rows leaves behind the watermark: nothing above it is in the order of time.
         return self._in_order(node, judge, source, waiting=True)
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import BOUNDS, TIMES, Node, Normalize, Scan, Session, Union, WindowColumns, Windows, quote
+from sqlstream.logical.nodes import (
+    BOUNDS,
+    TIMES,
+    Expression,
+    Node,
+    Normalize,
+    Scan,
+    Session,
+    Union,
+    WindowColumns,
+    Windows,
+    quote,
+)
 from sqlstream.logical.over import WAITED, waits_for_later
 from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute
 from sqlstream.sql.dialect import WindowTVF
@@ -41,10 +53,15 @@ DAY = 86_400_000_000
 
 
 class WindowBinder:
-    """Binds one window table function; `described` is what errors call its input."""
+    """Binds one window table function; `described` is what errors call its input.
 
-    def __init__(self, judge: Judge, source: Source, described: str):
-        self.judge, self.source, self.described = judge, source, described
+    `of_row` binds an expression over a row of the input: only sessions have such a gap.
+    """
+
+    def __init__(
+        self, judge: Judge, source: Source, described: str, of_row: Callable[[exp.Expr], Expression] | None = None
+    ):
+        self.judge, self.source, self.described, self.of_row = judge, source, described, of_row
 
     def bind(self, below: Node, node: WindowTVF) -> Node:
         """Return the rows of a relation in windows."""
@@ -83,6 +100,9 @@ class WindowBinder:
                     span,
                     hint="Rename or leave out that column first.",
                 )
+        if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
+            self._zone(below, time, at, kind, [])
+            return Session(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
         lengths = [self._length(interval) for interval in intervals]
         shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
         zone = self._zone(below, time, at, kind, [*lengths, shift])
@@ -98,13 +118,21 @@ class WindowBinder:
                     raise BindError(message, span_of(intervals[1], self.source))
                 return Windows(below, kind, time, size, step, shift % size, zone, span)
             case _:
-                return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span)
+                return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
 
     def _length(self, interval: exp.Expr) -> int:
         length = microseconds(self.judge, interval, self.source)
         if length <= 0:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
+
+    def _own_gap(self, node: exp.Expr) -> Expression:
+        assert self.of_row is not None
+        gap = self.of_row(node)
+        if gap.type != "INTERVAL":
+            hint = "Write INTERVAL '1' SECOND * seconds."
+            raise BindError(f"the gap of a session is an INTERVAL, not a value of type {gap.type}", gap.span, hint=hint)
+        return gap
 
     def _existing(self, below: Node, column: exp.Expr) -> str:
         names = [f.name for f in schema(below)]

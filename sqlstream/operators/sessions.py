@@ -31,22 +31,28 @@ from sqlstream.operators.windowing import (
 from sqlstream.storage.segments import Segment, time_literal
 
 _PIECE = "_piece"
+# The bounds of the session that a row would be alone.
+_FROM, _TO = "_from", "_to"
 
 
 @dataclass(frozen=True)
 class Sessions:
     """Rows are stored per piece of a session; `time` is the DuckDB expression of a row's event time, `gap` microseconds.
 
+    Without a `gap` each row has its own: `end` is the expression of the time until which it waits for another one.
     A piece is forgotten when the watermark passes its end. If its session goes on, the piece is stored again with the end that
     the session has by then, so the watermark never finds a part of an open session. A row is late when the session that it
     would be in, with all that is stored, has closed.
     """
 
     time: str
-    gap: int
+    gap: int | None
+    end: str = ""
 
     @property
     def columns(self) -> tuple[tuple[Column, str], ...]:
+        if self.gap is None:
+            return (Column(START, "TIMESTAMP"), f"min({_FROM})"), (Column(END, "TIMESTAMP"), f"max({_TO})")
         return (
             (Column(START, "TIMESTAMP"), f"min({self.time})"),
             (Column(END, "TIMESTAMP"), f"max({self.time}) + to_microseconds({self.gap})"),
@@ -83,10 +89,23 @@ class Sessions:
     def source(self, keys: Sequence[str]) -> str:
         """Return the rows of a batch with the number of the piece that each is in, and that piece's bounds."""
         pieces = f"PARTITION BY {', '.join([*keys, _PIECE])}"
+        if self.gap is None:
+            bounds = ", ".join(f"{sql} OVER ({pieces}) AS {c.name}" for c, sql in self.columns)
+            return f"(SELECT *, {bounds} FROM ({self._islands(keys)}))"
         time = f"epoch_us({self.time})"
         numbered = f"({time} - {remainder(time, self.gap)}) AS {_PIECE}"
-        bounds = ", ".join(f"{sql.replace(')', f') OVER ({pieces})', 1)} AS {c.name}" for c, sql in self.columns)
+        last = f"max({self.time}) OVER ({pieces}) + to_microseconds({self.gap})"
+        bounds = f"min({self.time}) OVER ({pieces}) AS {START}, {last} AS {END}"
         return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows))"
+
+    def _islands(self, keys: Sequence[str]) -> str:
+        """Return the SELECT of the rows of a batch with the number of the session that each would be in among them alone."""
+        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+        order = f"{by}ORDER BY {_FROM}, {_TO}"
+        before = f"max({_TO}) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        rows = f"SELECT *, {self.time} AS {_FROM}, {self.end} AS {_TO} FROM _rows"
+        begun = f"SELECT *, CASE WHEN {_FROM} <= {before} THEN 0 ELSE 1 END AS _begins FROM ({rows})"
+        return f"SELECT *, sum(_begins) OVER ({order}) AS {_PIECE} FROM ({begun})"
 
     def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
         # What begins after the watermark touches nothing that the watermark closes.
@@ -111,8 +130,8 @@ class Sessions:
         going_on = f"(SELECT {_bounds(keys)} FROM {pieces} WHERE NOT ({past}) AND {begun})"
         known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {of_keys(going_on, '_passed', keys)})"
         con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(known, keys)}")
-        closed = {name: _within(rows, "_sessions", keys, past) for name, rows in passed.items()}
-        again = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
+        closed = {name: within(rows, "_sessions", keys, past) for name, rows in passed.items()}
+        again = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
         return Due(closed, again)
 
     def admit(
@@ -128,12 +147,12 @@ class Sessions:
         pieces = of_keys(both, after[PARTIALS], keys)
         con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(pieces, keys)}")
         past = ended(watermark)
-        rows = {name: _within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
-        return Admitted(rows, _within(after[PARTIALS], "_sessions", keys, past))
+        rows = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
+        return Admitted(rows, within(after[PARTIALS], "_sessions", keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
         known = f"({sessions_of(relations[PARTIALS], keys)})"
-        return {name: _within(rows, known, keys, "true") for name, rows in relations.items()}
+        return {name: within(rows, known, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str]) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
@@ -171,7 +190,7 @@ def same_keys(keys: Sequence[str]) -> list[str]:
     return [f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys]
 
 
-def _within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
+def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
     """Return rows with the bounds of the sessions that they are in, where a condition on those bounds holds."""
     on = " AND ".join([*same_keys(keys), f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}"])
     known = f"(SELECT * FROM {sessions} WHERE {condition})"

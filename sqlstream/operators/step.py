@@ -38,7 +38,7 @@ class Operator(Protocol):
     It must give the same bag of rows for any order of its input, and does nothing when nothing is due. An input is rows, or a
     segment that was written into the bucket's directory for it. `step` yields rows
     for the next stage as they are computed; once it is exhausted, `state.wake_at` is the event time (microseconds) at which
-    the operator wants to be called again.
+    the operator wants to be called again, and `state.ring_at` the processing time (milliseconds).
     """
 
     @property

@@ -9,6 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import Windowing
 from sqlstream.storage.manifests import TableDeclaration
@@ -22,6 +23,7 @@ class WindowAggregate(WindowOperator):
     windows: Windowing
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
+    late: LateRows | None = None
 
     @property
     def kind(self) -> str:
@@ -32,11 +34,11 @@ class WindowAggregate(WindowOperator):
         return Grouped(self.keys, self.windows, self.bounds, self.calls)
 
     @property
-    def tables(self) -> tuple[TableDeclaration, ...]:
+    def row_tables(self) -> tuple[TableDeclaration, ...]:
         return self._grouped.tables
 
     @property
-    def parts(self) -> dict[str, str]:
+    def row_parts(self) -> dict[str, str]:
         return self._grouped.parts
 
     @property

@@ -10,6 +10,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
 from sqlstream.operators.windowing import END, PARTIALS, Windowing
@@ -25,6 +26,8 @@ class WindowChanges(WindowOperator):
     """
 
     columns: tuple[Column, ...]
+    # What is late of changes is counted only.
+    late: LateRows | None = None
 
     @abstractmethod
     def of_rows(self, rows: str) -> str:
@@ -36,18 +39,18 @@ class WindowChanges(WindowOperator):
         return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
 
     @cached_property
-    def tables(self) -> tuple[TableDeclaration, ...]:
+    def row_tables(self) -> tuple[TableDeclaration, ...]:
         columns = (*self.group, *(c for c, _ in self._rows))
         return (TableDeclaration(PARTIALS, (*columns, WEIGHT_COLUMN), END, summed(columns, "{rows}")),)
 
     @cached_property
-    def parts(self) -> dict[str, str]:
+    def row_parts(self) -> dict[str, str]:
         keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
         bounds = [f"{sql} AS {c.name}" for c, sql in self.windows.value_columns]
         rows = [f"{sql} AS {c.name}" for c, sql in self._rows]
         source = self.windows.source([sql for _, sql in self.keys])
         made = f"(SELECT {', '.join([*keys, *bounds, *rows, WEIGHT])} FROM {source})"
-        [table] = self.tables
+        [table] = self.row_tables
         return {PARTIALS: encoded(table.columns, f"({summed(table.columns[:-1], made)})")}
 
     @cached_property
@@ -64,7 +67,7 @@ class WindowChanges(WindowOperator):
     def count(self, partials: str) -> str:
         if not self.windows.mergeable:
             return super().count(partials)
-        [table] = self.tables
+        [table] = self.row_tables
         present = f"({summed(table.columns[:-1], partials)})"
         return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import END, PARTIALS, Windowing
 from sqlstream.storage.manifests import TableDeclaration
@@ -68,6 +69,7 @@ class WindowRows(WindowOperator):
     columns: tuple[Column, ...]
     bounds: tuple[str, str, str] | None = None
     ranking: Ranking | None = None
+    late: LateRows | None = None
 
     @property
     def kind(self) -> str:
@@ -79,7 +81,7 @@ class WindowRows(WindowOperator):
         return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
 
     @cached_property
-    def tables(self) -> tuple[TableDeclaration, ...]:
+    def row_tables(self) -> tuple[TableDeclaration, ...]:
         columns = (*self.group, *(c for c, _ in self._stored))
         merge = None
         if self.ranking is not None and self.ranking.limit is not None:
@@ -100,8 +102,7 @@ class WindowRows(WindowOperator):
         return self.ranking.call(self.names, self.columns)
 
     @cached_property
-    def parts(self) -> dict[str, str]:
-        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+    def row_parts(self) -> dict[str, str]:
         keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
         bounds = [f"{sql} AS {c.name}" for c, sql in self.windows.value_columns]
         source = self.windows.source([sql for _, sql in self.keys])
@@ -111,7 +112,7 @@ class WindowRows(WindowOperator):
             partition = [*(sql for _, sql in self.keys), *(sql for _, sql in self.windows.value_columns)]
             rank = self.ranking.call(", ".join(partition), self.columns)
             rows = f"SELECT {items} FROM {self.ranking.candidates(source, partition)} QUALIFY {rank} <= {self.ranking.limit}"
-        [table] = self.tables
+        [table] = self.row_tables
         return {PARTIALS: encoded(table.columns, f"({rows})")}
 
     @cached_property

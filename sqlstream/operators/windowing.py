@@ -277,7 +277,7 @@ class Sliced:
         if first is not None and (span.watermark - first) // self.grid.slide < FEW_WINDOWS:
             ends = range(first, span.watermark + 1, self.grid.slide)
             return Due({table: self._of_ends(rows, ends) for table, rows in relations.items()})
-        return Due({table: self._windows(rows, first, str(span.watermark)) for table, rows in relations.items()})
+        return Due({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
 
     def admit(
         self,
@@ -291,7 +291,7 @@ class Sliced:
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
         after = self.grid.first_end_sql(f"({WATERMARK} + 1)")
-        return {table: self._windows(rows, after, None) for table, rows in relations.items()}
+        return {table: self.spread(rows, after, None) for table, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str]) -> str:
         slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
@@ -306,7 +306,7 @@ class Sliced:
         ]
         return f"({' UNION ALL '.join(selects)})"
 
-    def _windows(self, rows: str, from_end: int | str | None, to_end: str | None) -> str:
+    def spread(self, rows: str, from_end: int | str | None, to_end: str | None) -> str:
         """Return rows of slices as rows of the windows whose ends lie in a range."""
         first, last = self.grid.first_end_sql(SLICE), f"epoch_us({END})"
         low = first if from_end is None else f"greatest({first}, {from_end})"

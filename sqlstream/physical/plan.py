@@ -61,11 +61,20 @@ class ScanStage:
 
 
 @dataclass(frozen=True, slots=True)
+class LateView:
+    """The view of the rows that an operator has dropped as late: its name, and the SELECT over the state tables."""
+
+    name: str
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
-    `unique` are columns that tell its rows apart, where that is known.
+    `unique` are columns that tell its rows apart, where that is known. With `rings` it asks to be called at processing times.
     """
 
     name: str
@@ -80,6 +89,8 @@ class StatefulStage:
     hash_columns: tuple[str, ...]
     time_column: str | None = None
     unique: tuple[str, ...] = ()
+    rings: bool = False
+    late: LateView | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
+from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
 from sqlstream.logical.properties import changes, schema
-from sqlstream.operators.step import Port
+from sqlstream.operators.late_rows import LATE
+from sqlstream.operators.step import Operator, Port
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import PARTIALS
-from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
+from sqlstream.physical.plan import Exchange, Fragment, LateView, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.stateful import operator_of, state_bound, state_view
-from sqlstream.physical.windows import at_their_time, in_windows, made_above
+from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
 from sqlstream.storage.zsets import WEIGHT, summed
 
@@ -25,20 +27,27 @@ from sqlstream.storage.zsets import WEIGHT, summed
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
 
-    With `weighted`, its rows have weights, in a column after those of the schema.
+    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows: in columns after those
+    of the schema.
     """
 
     leaf: Scan | Stateful
     sql: str
     weighted: bool
+    timed: bool = False
 
     def select(self, items: str, where: str = "") -> Branch:
-        """Return the path with a projection above it; weights stay."""
-        weight = f", {WEIGHT}" if self.weighted and items != "*" else ""
-        return replace(self, sql=f"SELECT {items}{weight} FROM ({self.sql}){where}")
+        """Return the path with a projection above it; weights and event times stay."""
+        own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
+        added = "" if items.startswith("*") else "".join(f", {name}" for name in own)
+        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql}){where}")
 
     def over(self, select: Callable[[str], str]) -> Branch:
         return replace(self, sql=select(self.sql))
+
+    def at(self, time: str) -> Branch:
+        """Return the path with an event time."""
+        return replace(self, sql=f"SELECT *, {time} AS {EVENT_TIME} FROM ({self.sql})", timed=True)
 
     def with_weight(self) -> Branch:
         """Return the path with weights, also where every row is added once."""
@@ -105,32 +114,37 @@ def keys_of(sink: Sink) -> tuple[str, ...]:
     return next((f for f in found if set(f) <= primary), next(iter(found), ()))
 
 
-def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
+def branches(node: Node, made_above: Node | None = None, *, timed: bool = False) -> list[Branch]:
     """Return the stateless paths that end in this node; a union has one for each of its inputs.
 
-    The windows of `made_above` are left to the operator that the paths lead to.
+    The windows of `made_above` are left to the operator that the paths lead to. With `timed`, rows that came into windows on the
+    way have their event time.
     """
+
+    def below(child: Node) -> list[Branch]:
+        return branches(child, made_above, timed=timed)
+
     match node:
         case Windows() | Session() if node is made_above:
-            return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
+            found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
+            return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
         case Filter():
-            return [b.select("*", f" WHERE {node.predicate.sql}") for b in branches(node.input, made_above)]
+            return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
         case Project():
             items = ", ".join(f"{i.expression.sql} AS {quote(i.name)}" for i in node.items)
-            return [b.select(items) for b in branches(node.input, made_above)]
+            return [b.select(items) for b in below(node.input)]
         case Windows():
-            return [b.over(lambda rows: in_windows(node, rows)) for b in branches(node.input)]
+            found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
+            return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
-            return [
-                b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in branches(node.input, made_above)
-            ]
+            return [b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in below(node.input)]
         case Union():
-            found = [branch for child in node.inputs for branch in _renamed(child, schema(node))]
+            found = [branch for child in node.inputs for branch in _renamed(child, schema(node), timed)]
             return [b.with_weight() for b in found] if changes(node) else found
         case Sink():
             raise TypeError("a sink is not part of a path")
@@ -138,15 +152,16 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
             assert_never(node)
 
 
-def _renamed(node: Node, target: nodes.Schema) -> list[Branch]:
+def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
     names = [(own.name, wanted.name) for own, wanted in zip(schema(node), target, strict=True)]
     items = ", ".join(f"{quote(own)} AS {quote(wanted)}" for own, wanted in names)
-    return [branch.select(items) for branch in branches(node)]
+    return [branch.select(items) for branch in branches(node, timed=timed)]
 
 
 def feeding(node: Stateful) -> list[Branch]:
     """Return the stateless paths that lead to a stateful node."""
-    return branches(node.input, made_above(node))
+    timed = isinstance(node, nodes.WindowAggregate | nodes.WindowRank) and node.late_rows is not None
+    return branches(node.input, made_above(node), timed=timed)
 
 
 class _Planner:
@@ -201,21 +216,25 @@ class _Planner:
 
     def _stateful(self, node: Stateful) -> None:
         operator = operator_of(node)
-        parts = tuple(operator.parts.items())
+        every = tuple(operator.parts.items())
         ports: list[Port] = []
         feeds = []
         for branch in feeding(node):
             on_time = properties.on_time(branch.leaf)
+            # Only rows of a table can be late, and those that come into windows on their way.
+            can_be_late = not on_time and (branch.timed or isinstance(node, Session))
+            parts = tuple((part, sql) for part, sql in every if part != LATE or can_be_late)
             numbers = tuple((part, len(ports) + i) for i, (part, _) in enumerate(parts))
             ports += [Port(part, on_time) for part, _ in parts]
-            feeds.append((self._leaf(branch.leaf), branch, numbers))
+            feeds.append((self._leaf(branch.leaf), branch, parts, numbers))
         # By now all that feed this stage have their places.
         place = len(self.stages)
-        for fragments, branch, numbers in feeds:
+        for fragments, branch, parts, numbers in feeds:
             fragments.append(Fragment(branch.sql, parts, Exchange(place, operator.hash_columns, numbers)))
         view_sql, view_columns = state_view(node, operator)
+        name = self._unique(node.name or operator.kind, numbered=not node.name)
         stage = StatefulStage(
-            name=self._unique(node.name or operator.kind, numbered=not node.name),
+            name=name,
             operator=operator,
             ports=tuple(ports),
             fragments=(),
@@ -225,10 +244,26 @@ class _Planner:
             count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
-            time_column=properties.time_attribute(node),
+            time_column=None if changes(node) else properties.time_attribute(node),
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
+            late=self._late(node, operator, name),
+            rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))
+
+    def _late(self, node: Stateful, operator: Operator, name: str) -> LateView | None:
+        """Return the view of the rows that an operator drops as late, if it keeps them."""
+        if not isinstance(node, nodes.Windowed) or not isinstance(operator, WindowOperator) or operator.late is None:
+            return None
+        assert node.late_rows is not None
+        if node.late_rows.lower() in self.names:
+            raise BindError(
+                f'LATE_ROWS: "{node.late_rows}" is the name of something else in the job',
+                node.span,
+                hint="Take another.",
+            )
+        self.names.add(node.late_rows.lower())
+        return LateView(node.late_rows, *operator.late.view(name))
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1

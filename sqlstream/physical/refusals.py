@@ -87,7 +87,9 @@ def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
             raise UnsupportedError(
                 "a window over a result that changes",
                 node.span,
-                hint=f"{_subject(changing)} changes what it has emitted at any time: "
+                hint="Leave out ALLOWED_LATENESS and EARLY_FIRE below: without them a window's result is emitted once."
+                if isinstance(changing, nodes.Windowed)
+                else f"{_subject(changing)} changes what it has emitted at any time: "
                 "aggregate in windows first, and their results then.",
             )
 
@@ -119,8 +121,8 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
             raise UnsupportedError(
                 f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
                 changing.span,
-                hint=f"{_subject(changing)} changes rows that it has emitted. "
-                "Write into a warehouse table (one without a connector), or aggregate in windows.",
+                hint=f"{_subject(changing)} changes rows that it has emitted. Write into a warehouse table "
+                f"(one without a connector), or {_instead(changing)}.",
             )
         unique = any(_stored_as(sink, key) <= set(table.primary_key) for key in properties.keys(sink.input))
         if changing is None and table.primary_key and not unique:
@@ -144,11 +146,17 @@ def _subject(node: Scan | Stateful) -> str:
     return called[:1].upper() + called[1:]
 
 
+def _instead(changing: Node) -> str:
+    return "leave the hint out" if isinstance(changing, nodes.Windowed) else "aggregate in windows"
+
+
 def expressions(node: Node) -> Iterator[nodes.Expression]:
     """Yield the expressions of one node."""
     match node:
-        case Scan() | nodes.Normalize() | Windows() | Expand() | Session() | nodes.SetOperation() | Union() | Sink():
+        case Scan() | nodes.Normalize() | Windows() | Expand() | nodes.SetOperation() | Union() | Sink():
             return
+        case Session():
+            yield from [node.gap] if isinstance(node.gap, nodes.Expression) else []
         case Filter():
             yield node.predicate
         case Project():

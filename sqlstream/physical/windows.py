@@ -12,7 +12,10 @@ from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Pr
 from sqlstream.logical.properties import changes, schema, window_size
 from sqlstream.operators.aggregate_table import REFUSED
 from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
+from sqlstream.operators.fired_windows import FiringSessions, FiringWindows
+from sqlstream.operators.firing import Early
 from sqlstream.operators.grid import Grid
+from sqlstream.operators.late_rows import MARK, OPERATOR, TIME, LateRows
 from sqlstream.operators.over_calls import OverCall
 from sqlstream.operators.session_changes import ChangingSessions
 from sqlstream.operators.sessions import Sessions
@@ -22,8 +25,13 @@ from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
 from sqlstream.operators.windowing import Given, Sliced, Windowing
 
-# No name that a user would give to a column.
+# Columns with the SQL that makes them from input rows.
+Keys = tuple[tuple[Column, str], ...]
+
+# No names that a user would give to a column.
 _END = "__window_end"
+# The event time of rows in windows, for whom it concerns.
+EVENT_TIME = "__event_time"
 
 
 def grid(node: Windows) -> Grid:
@@ -58,12 +66,25 @@ def in_windows(node: Windows, rows: str) -> str:
 def at_their_time(node: Windows | Session, rows: str) -> str:
     """Return the SELECT of rows with their event time in the place of window bounds: the operator above makes the windows."""
     time = event_time(node)
+    if isinstance(node, Session) and not isinstance(node.gap, int):
+        bounds = (time, own_end(node), time)
+        return (
+            f"SELECT *, {', '.join(f'{sql} AS {name}' for sql, name in zip(bounds, BOUNDS, strict=True))} FROM ({rows})"
+        )
     held = (
         f" WHERE {condition}"
         if isinstance(node, Windows) and (condition := grid(node).holds(f"epoch_us({time})"))
         else ""
     )
     return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"
+
+
+def own_end(node: Session) -> str:
+    """Return the SQL of the time until which a row waits for another one of its session."""
+    assert isinstance(node.gap, Expression)
+    wrong = "error('the gap of a session must be positive, and not NULL')"
+    time = event_time(node)
+    return f"CASE WHEN {time} + {node.gap.sql} > {time} THEN {time} + {node.gap.sql} ELSE {wrong} END"
 
 
 def made_above(node: Node) -> Windows | Session | None:
@@ -83,6 +104,9 @@ def made_above(node: Node) -> Windows | Session | None:
     if any(name in sql for sql in used for name in bounds):
         return None
     if isinstance(found, Session) and not _is_by_the_keys_of(node, found):
+        return None
+    # Where a row has a gap of its own, both bounds are needed to know it.
+    if isinstance(found, Session) and not isinstance(found.gap, int) and node.window.start is None:
         return None
     return found
 
@@ -141,36 +165,125 @@ def _is_by_the_keys_of(node: nodes.WindowAggregate, session: Session) -> bool:
 
 def window_operator(node: nodes.Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows."""
-    changing = changes(node.input)
-    rows_operator = ChangingWindowRows if changing else WindowRows
+    if changes(node.input):
+        return _over_changes(node)
+    match node:
+        case nodes.WindowAggregate():
+            return _aggregate(node)
+        case Session():
+            return WindowRows("session", *_session(node), late=_late_rows(node))
+        case nodes.WindowRank():
+            keys, windows, columns, ranking = _rank(node)
+            return WindowRows("window_rank", keys, windows, columns, None, ranking, _late_rows(node))
+        case _:
+            assert_never(node)
+
+
+def _over_changes(node: nodes.Windowed) -> WindowOperator:
+    """Return the operator that computes a node over windows of rows that come and go."""
+    if node.late_rows is not None or (isinstance(node, nodes.WindowAggregate) and node.corrects):
+        raise UnsupportedError(
+            "hints about late and early rows over rows that come and go",
+            node.span,
+            hint="Leave the hint out: the window's result is emitted once, when the watermark passes its end.",
+        )
     match node:
         case nodes.WindowAggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             bounds = (node.window.start, node.window.end, node.window.time)
-            calls = calls_of(node.aggregates)
-            if changing:
-                return ChangingWindowAggregate(keys, _windowing(node), used_columns(node), bounds, calls)
-            return WindowAggregate(keys, _windowing(node), bounds, calls)
+            return ChangingWindowAggregate(
+                keys, _windowing(node), used_columns(node), bounds, calls_of(node.aggregates)
+            )
         case Session():
-            fields = {f.name: f for f in schema(node.input)}
-            return rows_operator(
-                name="session",
-                keys=tuple((Column(k, fields[k].type), quote(k)) for k in node.keys),
-                windows=(ChangingSessions if changing else Sessions)(event_time(node), node.gap),
-                columns=tuple(Column(f.name, f.type) for f in fields.values()),
-                bounds=BOUNDS,
-            )
+            return ChangingWindowRows("session", *_session(node))
         case nodes.WindowRank():
-            order = tuple(o.sql for o in node.order)
-            return rows_operator(
-                name="window_rank",
-                keys=named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]),
-                windows=_windowing(node),
-                columns=tuple(Column(f.name, f.type) for f in schema(node.input)),
-                ranking=Ranking(node.column, node.function, order, node.limit),
-            )
+            keys, windows, columns, ranking = _rank(node)
+            return ChangingWindowRows("window_rank", keys, windows, columns, None, ranking)
         case _:
             assert_never(node)
+
+
+def _session(node: Session) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[str, str, str]]:
+    """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
+    fields = {f.name: f for f in schema(node.input)}
+    keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
+    return keys, _sessions(node), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
+
+
+def _rank(node: nodes.WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], Ranking]:
+    """Return the keys, the windows, the columns and the ranking of ranks in windows."""
+    keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
+    ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
+    return keys, _windowing(node), tuple(Column(f.name, f.type) for f in schema(node.input)), ranking
+
+
+def _sessions(node: Session) -> Sessions:
+    if not changes(node.input):
+        return (
+            Sessions(event_time(node), node.gap)
+            if isinstance(node.gap, int)
+            else Sessions(event_time(node), None, own_end(node))
+        )
+    if not isinstance(node.gap, int):
+        raise UnsupportedError(
+            "sessions of rows that come and go with a gap of their own",
+            node.span,
+            hint="Write one gap for all rows, such as INTERVAL '10' MINUTES.",
+        )
+    return ChangingSessions(event_time(node), node.gap)
+
+
+def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
+    """Refuse hints about late and early rows where those are not this operator's, but the sessions' below it."""
+    below = node.input
+    while isinstance(below, Project | Filter | Expand):
+        below = below.input
+    if isinstance(below, Session) and made_above(node) is None and (node.corrects or node.late_rows):
+        raise UnsupportedError(
+            "late and early results of sessions that are not those of the keys of GROUP BY",
+            node.span,
+            hint="Write SESSION(TABLE t PARTITION BY the keys of GROUP BY, ..), and filter in a subquery: "
+            "SESSION(TABLE (SELECT .. WHERE ..), ..).",
+        )
+
+
+def _aggregate(node: nodes.WindowAggregate) -> WindowAggregate:
+    _refuse_sessions_apart(node)
+    keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
+    windows, calls = _windowing(node), calls_of(node.aggregates)
+    bounds, late = (node.window.start, node.window.end, node.window.time), _late_rows(node)
+    if not node.corrects:
+        return WindowAggregate(keys, windows, bounds, calls, late)
+    found = node.early
+    early = Early(found.every // 1000 if found.by == "time" else found.every, found.by) if found else None
+    match windows:
+        case Sessions():
+            return FiringSessions(keys, windows, bounds, calls, late, node.lateness, early)
+        case Given() | Sliced():
+            return FiringWindows(keys, windows, bounds, calls, late, node.lateness, early)
+    raise TypeError(windows)
+
+
+def _late_rows(node: nodes.Windowed) -> LateRows | None:
+    """Return what a node keeps of late rows: the columns of its input but for those that say which window a row is in."""
+    if node.late_rows is None:
+        return None
+    for field in schema(node.input):
+        if field.name.lower() in (TIME.name, MARK.name, OPERATOR.name):
+            raise UnsupportedError(
+                f'LATE_ROWS of rows with a column "{field.name}"',
+                node.span,
+                hint="It adds one of that name: rename yours in a subquery.",
+            )
+    if isinstance(node, Session):
+        return LateRows(tuple(Column(f.name, f.type) for f in schema(node.input)), event_time(node))
+    below, where = node.input, "true"
+    hidden = {node.window.start, node.window.end, node.window.time}
+    if isinstance(below, Expand):
+        hidden, where = {*hidden, below.column}, f"{quote(below.column)} = {below.numbers[0]}"
+    columns = tuple(Column(f.name, f.type) for f in schema(below) if f.name not in hidden)
+    lateness = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
+    return LateRows(columns, EVENT_TIME, lateness, where)
 
 
 def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
@@ -183,8 +296,11 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
     match made_above(node):
         case Windows() as windows:
             return Sliced(quote(end), grid(windows))
-        case Session() as session:
-            return Sessions(quote(end), session.gap)
+        case Session(gap=int() as gap):
+            return Sessions(quote(end), gap)
+        case Session():
+            assert start is not None
+            return Sessions(quote(start), None, quote(end))
     size = window_size(node.input)
     if size is None and start is None:
         size = 0
@@ -247,8 +363,11 @@ def _sentence(phrase: str) -> str:
 
 def window_bound(node: nodes.Windowed) -> str:
     """Return what bounds the state of a node over windows, in words."""
+    late = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
+    by = f" by {late / 1_000_000:g} s" if late else ""
+    by += "; rows that come too late are kept" if node.late_rows else ""
     if isinstance(node, Session) or isinstance(made_above(node), Session):
-        return "watermark: a session is forgotten when the watermark passes its end"
+        return f"watermark: a session is forgotten when the watermark passes its end{by}"
     size = window_size(node.input)
     span = f" of {size / 1_000_000:g} s" if size else ""
-    return f"watermark: a window{span} is forgotten when the watermark passes its end"
+    return f"watermark: a window{span} is forgotten when the watermark passes its end{by}"

@@ -17,7 +17,8 @@ from sqlstream.connectors.splits import Split, decode, encode
 class Descriptor:
     """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (µs) per scan.
 
-    `time` is when it was decided (ms): the NOW() of everything before the first exchange.
+    `time` is when it was decided (ms): the NOW() of everything before the first exchange. With `rings` operators are called that
+    asked for it by processing time.
     """
 
     sequence: int
@@ -25,6 +26,7 @@ class Descriptor:
     splits: Mapping[int, Sequence[Split]]
     ticks: Mapping[int, int]
     last: bool = False
+    rings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Work:
     split: Split | None
     tick: int | None
     last: bool
+    rings: bool = False
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
@@ -52,6 +55,8 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
             lines.append({"slot": slot, "scan": scan, "body": json.dumps({**head, "split": encode(split)})})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, "body": json.dumps({**head, "tick": tick})})
+    if descriptor.rings:
+        lines.append({"slot": slots[0], "scan": 0, "body": json.dumps({**head, "rings": True})})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -61,7 +66,8 @@ def from_rows(rows: Iterable[tuple[int, int, str]]) -> list[Work]:
     for slot, scan, body in rows:
         value = json.loads(body)
         split = decode(value["split"]) if "split" in value else None
-        found.append(Work(slot, scan, value["sequence"], value["time"], split, value.get("tick"), value["last"]))
+        numbers = value["sequence"], value["time"]
+        found.append(Work(slot, scan, *numbers, split, value.get("tick"), value["last"], value.get("rings", False)))
     return found
 
 

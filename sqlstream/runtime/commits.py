@@ -80,11 +80,16 @@ class Totals:
         """The event time at which the next window closes."""
         return _earliest(values.get("wake_at") for buckets in self.buckets.values() for values in buckets.values())
 
+    @property
+    def ring_at(self) -> int | None:
+        """The processing time (ms) at which an operator wants to be called, whatever the watermark is."""
+        return _earliest(values.get("ring_at") for buckets in self.buckets.values() for values in buckets.values())
+
     def operators(self) -> dict[str, dict[str, Any]]:
         """Sum the operators' numbers over their buckets; of the times at which windows end, the first."""
         sums: dict[str, dict[str, Any]] = {}
         for name, buckets in self.buckets.items():
-            keys = {key for values in buckets.values() for key in values} - {"wake_at"}
+            keys = {key for values in buckets.values() for key in values} - {"wake_at", "ring_at"}
             sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
             sums[name]["wake_at"] = _earliest(values.get("wake_at") for values in buckets.values())
             sums[name]["buckets"] = buckets

@@ -96,6 +96,8 @@ class Feed:
         self.ended = False
         # The time (ms) of the last batch: the clock does not go back.
         self.time = 0
+        # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
+        self._rung = -1
         positions = self._restore([stage.table for stage in scans])
         self.scans = []
         for i, stage in enumerate(scans):
@@ -161,11 +163,14 @@ class Feed:
         now = time.monotonic()
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
-    def compose(self, wake_at: int | None = None, idle: Mapping[int, int] | None = None) -> Descriptor | None:
+    def compose(
+        self, wake_at: int | None = None, idle: Mapping[int, int] | None = None, ring_at: int | None = None
+    ) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
         Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some. `idle` are
-        ticks of idle scans, and worth a batch.
+        ticks of idle scans, and worth a batch; so is `ring_at`, the processing time (milliseconds) at which an operator wants to
+        be called.
         """
         if self.ended:
             return None
@@ -176,7 +181,8 @@ class Feed:
         ending = (exhausted & self._watched) - self._closed if self._finish else set()
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
-        if not splits and not ending and not last and not rings and not idle:
+        calls = ring_at is not None and self._rung < ring_at <= clock
+        if not splits and not ending and not last and not rings and not idle and not calls:
             return None
         self._closed |= ending
         ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
@@ -185,7 +191,7 @@ class Feed:
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        return Descriptor(self.sequence + 1, clock, splits, ticks, last)
+        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls)
 
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
@@ -205,6 +211,7 @@ class Feed:
         """Hand a batch to Spark."""
         self._put(descriptor.sequence, to_lines(descriptor, self._slots))
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
+        self._rung = descriptor.time if descriptor.rings else self._rung
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
 

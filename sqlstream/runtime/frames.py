@@ -95,7 +95,7 @@ def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[
 def _frame(batches: list[pa.RecordBatch], port: int, time: int, label: int, write: Write) -> Frame:
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:
-        return Frame(label, port, time, _serialise(table))
+        return Frame(label, port, time, serialise(table))
     return Frame(label, port, time, json.dumps(write(label, table).to_list()).encode())
 
 
@@ -111,7 +111,8 @@ def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.Reco
             yield number, part
 
 
-def _serialise(table: pa.Table) -> bytes:
+def serialise(table: pa.Table) -> bytes:
+    """Return rows as the payload of a frame."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

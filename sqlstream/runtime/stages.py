@@ -23,7 +23,7 @@ from sqlstream.physical.plan import Exchange, Fragment
 from sqlstream.runtime import execute
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.execute import ScanStats, newest
-from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of
+from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, Job, connection
 from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
@@ -72,6 +72,8 @@ def run_scan(
     stage = job.plan.scans[scan]
     time = work[0].time
     tick = max((w.tick for w in work if w.tick is not None), default=None)
+    if any(w.rings for w in work):
+        yield from ((tick, frame) for frame in ring(job, time))
     splits = [w.split for w in work if w.split is not None]
     stats, malformed = ScanStats(), 0
     with connection(job, register) as con:
@@ -106,6 +108,15 @@ def run_scan(
             "watermark": watermark,
         }
         yield watermark, Output("metrics", json.dumps(message, separators=(",", ":")))
+
+
+def ring(job: Job, time: int) -> Iterator[Frame]:
+    """Yield frames without rows, which call every operator that goes by processing time."""
+    nothing = pa.table({})
+    for number, stage in enumerate(job.plan.stages):
+        if stage.rings:
+            for label in job.labels:
+                yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
 class Advance:
@@ -165,6 +176,7 @@ class Advance:
             "returned_keys": state.counters.get(RETURNED, 0),
             "absent_deletes": state.counters.get("absent_deletes", 0),
             "wake_at": state.wake_at,
+            "ring_at": state.ring_at,
         }
 
 
@@ -217,7 +229,7 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
     stage = job.plan.stages[exchange.stage]
     warehouse = Warehouse(job.warehouse)
     paths = warehouse.job(job.name).operator(stage.name)
-    time_column = next(t.time_column for t in stage.operator.tables if t.name == part)
+    time_column = next((t.time_column for t in stage.operator.tables if t.name == part), None)
 
     def write(label: int, rows: pa.Table) -> Segment:
         segment = write_segment(warehouse.fs, paths.data(label), part, batch, rows, time_column=time_column)

@@ -166,7 +166,7 @@ class JobRun(threading.Thread):
         now = time.monotonic()
         if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < self.settings.interval:
             return
-        descriptor = self.feed.compose(self.totals.wake_at, self._idle_ticks())
+        descriptor = self.feed.compose(self.totals.wake_at, self._idle_ticks(), self.totals.ring_at)
         for path in self.feed.changed() - self._warned:
             self._warned.add(path)
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')

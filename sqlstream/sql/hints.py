@@ -16,7 +16,7 @@ HINT = re.compile(r"/\*\+\s*(\w+)")
 _BEFORE = re.compile(r"(?:\s+|--[^\n]*\n)*")
 _CALL = re.compile(r"\s*(?P<name>\w+)\s*(?P<open>\()?")
 _VALUE = re.compile(r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>\d+)|(?P<word>\w+))\s*")
-KNOWN = ("STATE_TTL",)
+KNOWN = ("STATE_TTL", "ALLOWED_LATENESS", "LATE_ROWS", "EARLY_FIRE")
 _WRITE = "Write SELECT /*+ NAME('value') */ .., or NAME('key' = 'value')."
 
 

@@ -123,7 +123,9 @@ class WindowParser(TypeParser):
             case _:
                 index = self._index
                 value = self._parse_disjunction()
-                if value is None or not value.find(exp.Interval, exp.Cast):
+                # The gap of a session may be a column.
+                kinds = (exp.Interval, exp.Cast, *([exp.Column] if parameter == "GAP" else []))
+                if value is None or not value.find(*kinds):
                     self._retreat(index)
                     raise self._wanted(f"an INTERVAL for {parameter}", f"Write {_USAGE[kind]}.")
                 return value

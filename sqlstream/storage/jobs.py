@@ -43,7 +43,7 @@ class OperatorRecord:
     """A stateful operator: its state tables, and the view of them that people query.
 
     `view_sql` is a SELECT with `{table}` in place of each state table; `view_columns` are the names and types that it
-    yields. `count_sql` selects how many windows are open in the same way.
+    yields. `count_sql` selects how many windows are open in the same way, `late_sql` the late rows that are kept under a name.
     """
 
     name: str
@@ -54,6 +54,13 @@ class OperatorRecord:
     view_columns: Columns
     bound: str
     count_sql: str = ""
+    late_rows: str = ""
+    late_sql: str = ""
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        """The SELECTs that people query, by name."""
+        return {self.name: self.view_sql, **({self.late_rows: self.late_sql} if self.late_rows else {})}
 
 
 @dataclass(frozen=True, slots=True)

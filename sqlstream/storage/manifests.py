@@ -67,7 +67,7 @@ class Manifest:
     `time` is the batch's processing time in milliseconds; `watermark` (microseconds, None before the first) is the one
     up to which the bucket has forgotten. `history` samples versions up to this one, oldest first. Versions from
     `oldest` on can be read; older ones would miss rows. `counters` add up over the bucket's life; `wake_at` is the
-    event time at which the operator wants to be called.
+    event time at which the operator wants to be called, `ring_at` the processing time (ms).
     """
 
     batch: int
@@ -77,6 +77,7 @@ class Manifest:
     counters: Mapping[str, int] = field(default_factory=dict)
     history: tuple[Moment, ...] = ()
     wake_at: int | None = None
+    ring_at: int | None = None
     oldest: int = 0
 
     def to_json(self) -> str:
@@ -89,6 +90,7 @@ class Manifest:
             "counters": dict(self.counters),
             "history": self.history,
             "wake_at": self.wake_at,
+            "ring_at": self.ring_at,
             "oldest": self.oldest,
         }
         return json.dumps(value, separators=(",", ":"))
@@ -109,6 +111,7 @@ class Manifest:
             counters=value["counters"],
             history=tuple(Moment(*moment) for moment in value["history"]),
             wake_at=value["wake_at"],
+            ring_at=value.get("ring_at"),
             oldest=value["oldest"],
         )
 

@@ -24,10 +24,11 @@ Pick = Callable[[JobHistory], Snapshot | None]
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """`state.<job>.<operator>`."""
+    """`state.<job>.<operator>`, or another name under which an operator keeps rows."""
 
     job: JobHistory
     operator: OperatorRecord
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Relations:
     def _all(self) -> Iterator[Relation]:
         records = [(job, job.record) for job in self._jobs.values() if job.record]
         for job, record in records:
-            yield from (StateView(job, operator) for operator in record.operators)
+            yield from (StateView(job, operator, name) for operator in record.operators for name in operator.views)
         tables = {name.lower() for name in self._warehouse.tables()} | set(self._declared)
         tables |= {sink.table.lower() for _, record in records for sink in record.sinks if sink.kind == TABLE}
         yield from filter(None, (self._table(name) for name in sorted(tables)))
@@ -90,8 +91,8 @@ class Relations:
             case "state", name, operator:
                 job = self._jobs.get(name)
                 operators = job.record.operators if job and job.record else ()
-                found = next((o for o in operators if o.name.lower() == operator), None)
-                return StateView(job, found) if job and found else None
+                found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
+                return next((StateView(job, *view) for view in found if job), None)
             case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
                 return SystemTable(name)
             case (name,) | ("main" | "memory", name) | ("memory", "main", name):
@@ -129,8 +130,8 @@ class Relations:
     ) -> None:
         *schema, _ = name = [quote_name(part) for part in path]
         match relation:
-            case StateView(job, operator):
-                sql = operator_view(self._warehouse, job.name, operator, pick(job))
+            case StateView(job, operator, view):
+                sql = operator_view(self._warehouse, job.name, operator, pick(job), view)
             case WarehouseTable(table, writers):
                 versions = [(job.record, pick(job)) for job in writers if job.record]
                 sql = table_view(self._warehouse, table, versions)
@@ -193,8 +194,8 @@ class Relations:
 
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
-        case StateView(job, operator):
-            return "state", job.record.job if job.record else job.name, operator.name
+        case StateView(job, _, view):
+            return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):
             return "sqlstream", name
         case WarehouseTable(name) | DeclaredTable(name):

@@ -59,7 +59,7 @@ class Bucket:
     """The tables of one bucket during one batch.
 
     Rows go in with `append` and are read with `relation`; `commit` writes the manifest, and without it nothing counts.
-    `counters` and `wake_at` belong to the operator and travel in the manifest.
+    `counters`, `wake_at` and `ring_at` belong to the operator and travel in the manifest.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Bucket:
         self.manifest = manifest
         self.counters: dict[str, int] = dict(manifest.counters) if manifest else {}
         self.wake_at = manifest.wake_at if manifest else None
+        self.ring_at = manifest.ring_at if manifest else None
         self._fs = fs
         self._data = paths.data(bucket)
         self._manifests = paths.manifests(bucket)
@@ -249,6 +250,7 @@ class Bucket:
             counters=dict(self.counters),
             history=thinned([m for m in history if bound is None or m.batch >= bound.batch]),
             wake_at=self.wake_at,
+            ring_at=self.ring_at,
             oldest=max(oldest, bound.batch) if bound else oldest,
         )
         text = manifest.to_json()

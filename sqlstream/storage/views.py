@@ -19,9 +19,11 @@ WATERMARK = "{_watermark}"
 NEVER = -(2**62)
 
 
-def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None) -> str:
-    """Return the SELECT of an operator's state at a version; before the first version it is empty."""
-    return state_sql(warehouse, job, operator, snapshot, operator.view_sql)
+def operator_view(
+    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, name: str | None = None
+) -> str:
+    """Return the SELECT of one of an operator's views, by default of its state, at a version; before the first it is empty."""
+    return state_sql(warehouse, job, operator, snapshot, operator.views[name or operator.name])
 
 
 def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:

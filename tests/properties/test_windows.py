@@ -22,17 +22,22 @@ Pair = tuple[Row, int, int]
 
 @dataclass(frozen=True)
 class Kind:
-    """A window table function: its lengths are seconds; sessions are by key where `keyed`."""
+    """A window table function: its lengths are seconds; sessions are by key where `keyed`, with `own` gaps by a row's text."""
 
     name: str
     first: int
     second: int = 0
     keyed: bool = False
+    own: bool = False
+
+    def gap(self, row: Row) -> int:
+        return self.first * SECOND * (1 + len(row[2] or "") if self.own else 1)
 
     def sql(self) -> str:
         by = " PARTITION BY k" if self.name == "SESSION" and self.keyed else ""
         lengths = [self.first] if self.name == "SESSION" else [self.first, self.second]
         intervals = ", ".join(f"INTERVAL '{length}' SECOND" for length in lengths)
+        intervals += " * (1 + coalesce(length(s), 0))" if self.own else ""
         return f"{self.name}(TABLE a{by}, DESCRIPTOR(ts), {intervals})"
 
     def windows(self, ts: int) -> Iterator[tuple[int, int]]:
@@ -48,15 +53,21 @@ class Kind:
 
 @dataclass
 class Model:
-    """Which rows count in which windows, batch by batch."""
+    """Which rows count in which windows, batch by batch; windows close when the watermark is the lateness past their end."""
 
     kind: Kind
     delay: int
+    lateness: int = 0
     watermark: int | None = None
     pairs: list[Pair] = field(default_factory=list)
     late: int = 0
     missed: int = 0
     open: list[Row] = field(default_factory=list)
+    dropped: list[Row] = field(default_factory=list)
+
+    @property
+    def closing(self) -> int | None:
+        return None if self.watermark is None else self.watermark - self.lateness
 
     def batch(self, rows: Iterable[Row]) -> None:
         timed = [row for row in rows if row[3] is not None]
@@ -72,10 +83,11 @@ class Model:
 
     def _overlapping(self, row: Row) -> None:
         found = list(self.kind.windows(row[3] or 0))
-        taken = [w for w in found if self.watermark is None or w[1] > self.watermark]
+        taken = [w for w in found if self.closing is None or w[1] > self.closing]
         self.pairs += [(row, *w) for w in taken]
         if not taken and found:
             self.late += 1
+            self.dropped.append(row)
         else:
             self.missed += len(found) - len(taken)
 
@@ -83,15 +95,16 @@ class Model:
         self.close()
         known = list(self.open)
         for members, _, end in self._grouped(known + rows):
-            if self.watermark is not None and end <= self.watermark:
+            if self.closing is not None and end <= self.closing:
                 self.late += len(members)
+                self.dropped += members
                 assert not any(any(m is k for k in known) for m in members)
             else:
                 self.open += [m for m in members if not any(m is k for k in known)]
 
     def close(self, watermark: int | None = None) -> None:
         """Emit the sessions that the watermark has closed."""
-        mark = self.watermark if watermark is None else watermark
+        mark = self.closing if watermark is None else watermark
         if mark is None:
             return
         for members, start, end in self._grouped(self.open):
@@ -99,17 +112,22 @@ class Model:
                 self.pairs += [(m, start, end) for m in members]
                 self.open = [r for r in self.open if not any(r is m for m in members)]
 
+    def so_far(self) -> list[Pair]:
+        """Return all rows with the windows that they are in, also those that are open."""
+        return self.pairs + [(m, start, end) for members, start, end in self._grouped(self.open) for m in members]
+
     def _grouped(self, rows: list[Row]) -> Iterator[tuple[list[Row], int, int]]:
-        gap = self.kind.first * SECOND
-        groups: dict[object, list[list[Row]]] = {}
+        groups: dict[object, list[tuple[list[Row], int]]] = {}
         for row in sorted(rows, key=lambda r: r[3] or 0):
             sessions = groups.setdefault(row[0] if self.kind.keyed else None, [])
-            if sessions and (row[3] or 0) - (sessions[-1][-1][3] or 0) <= gap:
-                sessions[-1].append(row)
+            end = (row[3] or 0) + self.kind.gap(row)
+            if sessions and (row[3] or 0) <= sessions[-1][1]:
+                members, last = sessions.pop()
+                sessions.append(([*members, row], max(end, last)))
             else:
-                sessions.append([row])
-        for session in (s for found in groups.values() for s in found):
-            yield session, session[0][3] or 0, (session[-1][3] or 0) + gap
+                sessions.append(([row], end))
+        for session, end in (s for found in groups.values() for s in found):
+            yield session, session[0][3] or 0, end
 
 
 CALLS = "COUNT(*) AS n, SUM(x) AS total, COUNT(DISTINCT s) AS d, list(x ORDER BY ts, x) AS l, MAX(s) AS m"
@@ -157,7 +175,7 @@ def finish(stream: Stream, model: Model) -> None:
 kinds = st.one_of(
     st.builds(Kind, st.just("HOP"), st.integers(1, 7), st.integers(1, 12)),
     st.builds(lambda step, n: Kind("CUMULATE", step, step * n), st.integers(1, 5), st.integers(1, 4)),
-    st.builds(Kind, st.just("SESSION"), st.integers(1, 5), keyed=st.booleans()),
+    st.builds(Kind, st.just("SESSION"), st.integers(1, 5), keyed=st.booleans(), own=st.booleans()),
 )
 
 
