@@ -26,6 +26,7 @@ from sqlstream.logical.nodes import (
     Node,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Session,
     SetOperation,
@@ -482,7 +483,7 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() if (
+        case WindowAggregate() | WindowRank() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation() if (
             name and not node.name
         ):
             return replace(node, name=name)

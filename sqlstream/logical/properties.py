@@ -8,6 +8,7 @@ from typing import TypeVar, assert_never
 
 from sqlstream.logical.nodes import (
     BOUNDS,
+    WINDOW_ID,
     Aggregate,
     Expand,
     Field,
@@ -16,6 +17,7 @@ from sqlstream.logical.nodes import (
     Node,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Schema,
     Session,
@@ -47,6 +49,9 @@ def schema(node: Node) -> Schema:
             return node.columns
         case Windows() | Session():
             return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in BOUNDS))
+        case RowWindows():
+            added = (*(Field(name, "TIMESTAMP") for name in BOUNDS), Field(WINDOW_ID, "BIGINT"))
+            return (*schema(node.input), *added)
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
         case WindowRank() | Rank():
@@ -78,7 +83,7 @@ def time_attribute(node: Node) -> str | None:
             return time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
-        case Windows() | Session():
+        case Windows() | Session() | RowWindows():
             return "window_time"
         case WindowAggregate():
             return node.window.time
@@ -104,7 +109,9 @@ def processing_times(node: Node) -> tuple[str, ...]:
             found = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
             return tuple(names[place] for place in sorted(set.intersection(*found)))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | RowWindows() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink()
+        ):
             return ()
         case _:
             assert_never(node)
@@ -124,7 +131,9 @@ def by_clock(node: Node, column: str) -> Node:
         case Union():
             place = _position(node, column)
             return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink():
+        case (
+            Session() | RowWindows() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink()
+        ):
             raise TypeError("a stateful node passes no processing time on")
         case _:
             assert_never(node)
@@ -147,7 +156,7 @@ def window_columns(node: Node) -> WindowColumns | None:
                 return None
             kept = WindowColumns(*(_renamed(node.items, c) for c in (below.start, below.end, below.time)))
             return kept if kept.end is not None else None
-        case Windows() | Session():
+        case Windows() | Session() | RowWindows():
             return WindowColumns(*BOUNDS)
         case WindowAggregate():
             return node.window
@@ -160,7 +169,7 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Session() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation():
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
@@ -183,7 +192,7 @@ def on_time(node: Node) -> bool:
             return False
         case WindowAggregate() if node.corrects:
             return False
-        case Session() | WindowAggregate() | WindowRank():
+        case Session() | RowWindows() | WindowAggregate() | WindowRank():
             return True
         case Filter() | Project() | Windows() | Expand() | Sink():
             return on_time(node.input)

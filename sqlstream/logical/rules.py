@@ -21,6 +21,7 @@ from sqlstream.logical.nodes import (
     Node,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Session,
     SetOperation,
@@ -155,7 +156,7 @@ def _everywhere(rule: Rule, node: Node) -> Node:
         case Filter() | Project() | Windows() | Expand() | Sink():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
+        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Union():

@@ -119,7 +119,7 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
         case Windows() | Session() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
-        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case Scan() | Session() | nodes.RowWindows() | nodes.WindowAggregate() | nodes.WindowRank():
             return [Branch(node, "SELECT * FROM _input", weighted=nodes.takes_back(node))]
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
@@ -268,7 +268,7 @@ def _shown(mark: Watermark, table: Table) -> str:
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
-        case Session():
+        case Session() | nodes.RowWindows():
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)

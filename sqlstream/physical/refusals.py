@@ -64,7 +64,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
 def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
     """Refuse windows of rows that may be taken away after their window has closed."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if isinstance(node, nodes.Windowed) and changes(node.input):
+        if isinstance(node, nodes.Windowed | nodes.RowWindows) and changes(node.input):
             raise UnsupportedError(
                 "a window over a result that changes",
                 node.span,
@@ -101,7 +101,7 @@ def _instead(changing: Node) -> str:
 def expressions(node: Node) -> Iterator[nodes.Expression]:
     """Yield the expressions of one node."""
     match node:
-        case Scan() | Windows() | Expand() | nodes.SetOperation() | Union() | Sink():
+        case Scan() | Windows() | nodes.RowWindows() | Expand() | nodes.SetOperation() | Union() | Sink():
             return
         case Session():
             yield from [node.gap] if isinstance(node.gap, nodes.Expression) else []

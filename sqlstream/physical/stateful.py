@@ -13,16 +13,21 @@ from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
+from sqlstream.operators.row_windows import RowWindows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
-from sqlstream.physical.windows import calls_of, named_keys, window_bound, window_operator
+from sqlstream.physical.windows import calls_of, event_time, named_keys, window_bound, window_operator
 
 
-def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
+def operator_of(node: nodes.Stateful) -> WindowOperator | RowWindows | Changes:
     """Return the operator that computes a stateful node."""
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_operator(node)
+        case nodes.RowWindows():
+            fields = {f.name: f for f in schema(node.input)}
+            row_keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
+            return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide)
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
@@ -57,6 +62,9 @@ def state_bound(node: nodes.Stateful) -> str:
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
+        case nodes.RowWindows():
+            kept = f"{node.size} rows" + (" for every key" if node.keys else "")
+            return f"its size, {kept}, and the watermark: rows wait until it has passed them"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if (grows := growth(node)) is not None:
             return f"nothing: {grows}"
         case nodes.Rank():
@@ -67,7 +75,9 @@ def state_bound(node: nodes.Stateful) -> str:
             assert_never(node)
 
 
-def state_view(node: nodes.Stateful, operator: WindowOperator | Changes) -> tuple[str, tuple[tuple[str, str], ...]]:
+def state_view(
+    node: nodes.Stateful, operator: WindowOperator | RowWindows | Changes
+) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the view over an operator's state, and its columns.
 
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.

@@ -31,7 +31,7 @@ def grid(node: Windows) -> Grid:
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
 
-def event_time(node: Windows | Session) -> str:
+def event_time(node: Windows | Session | nodes.RowWindows) -> str:
     """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
     field = next(f for f in schema(node.input) if f.name == node.time_column)
     column = quote(node.time_column)

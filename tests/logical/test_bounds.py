@@ -36,6 +36,7 @@ GROWING = [
     "SELECT n, COUNT(*) FROM (SELECT item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
     f"SELECT /*+ LATE_ROWS('late') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
     f"SELECT MAX(n) FROM (SELECT /*+ ALLOWED_LATENESS('1 d') */ COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end)",
+    "SELECT item, price, window_id FROM TUMBLE_ROWS(TABLE bid PARTITION BY item, DESCRIPTOR(ts), 100)",
     "SELECT b.item, COUNT(*) FROM (SELECT upper(item) AS item FROM bid) AS b GROUP BY b.item",
 ]
 BOUNDED = [
@@ -50,6 +51,7 @@ BOUNDED = [
     f"SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end)",
     f"SELECT /*+ ALLOWED_LATENESS('1 d') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
     f"SELECT /*+ EARLY_FIRE('1 s') */ COUNT(*) FROM {WINDOWS} GROUP BY window_start, window_end",
+    "SELECT item, price, window_id FROM TUMBLE_ROWS(TABLE bid, DESCRIPTOR(ts), 100)",
     "SELECT item FROM bid UNION ALL SELECT user FROM bid",
     "SELECT item, SUM(n) FROM few GROUP BY item",
     "SELECT DISTINCT item FROM few",
