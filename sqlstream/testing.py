@@ -150,7 +150,7 @@ class Stream:
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
 
     def advance(self, milliseconds: int) -> None:
-        """Move the processing time: windows over it close when their end has come, and sources fall idle."""
+        """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
         self.now += milliseconds
         for run in self.runs.values():
             run.ring(self.now)

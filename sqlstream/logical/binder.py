@@ -28,6 +28,7 @@ from sqlstream.logical.nodes import (
     Over,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Schema,
     Session,
@@ -513,9 +514,9 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() | Over() if (
-            name and not node.name
-        ):
+        case (
+            WindowAggregate() | WindowRank() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation() | Over()
+        ) if name and not node.name:
             return replace(node, name=name)
         case Filter() | Project():
             return replace(node, input=named(node.input, name))

@@ -18,6 +18,7 @@ from sqlstream.logical.nodes import (
     Project,
     Rank,
     Remembering,
+    RowWindows,
     Scan,
     SetOperation,
     Sort,
@@ -52,6 +53,11 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
         if isinstance(node, Windowed) and node.late_rows is not None:
             message = "the state of LATE_ROWS grows without a bound: it keeps every row that comes too late"
             yield UnboundedState(message, node.span, hint=f"sqlstream.operators counts late rows without it. {_ALLOW}")
+        if isinstance(node, RowWindows) and node.keys:
+            message = (
+                f"the state of windows by rows grows without a bound: it keeps up to {node.size} rows for every key"
+            )
+            yield UnboundedState(message, node.span, hint=_ALLOW)
         if isinstance(node, Changing | InOrder) and (reason := growth(node)) is not None:
             message = f"the state of {called(node)} grows without a bound: {reason}"
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_TTL.format(table=_alias(node))} {_ALLOW}")

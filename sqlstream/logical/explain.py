@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Over,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Session,
     SetOperation,
@@ -87,6 +88,10 @@ def describe(node: Node) -> str:
             keys = ", ".join(node.keys) or "no key"
             gap = node.gap.sql if isinstance(node.gap, Expression) else duration(node.gap)
             return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {gap}{_late(node)}"
+        case RowWindows():
+            every = "" if node.slide == node.size else f" slide {node.slide}"
+            keys = ", ".join(node.keys) or "no key"
+            return f"RowWindows{_quoted(node.name)} {node.time_column} by {keys}{every} size {node.size} rows"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():

@@ -202,6 +202,26 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class RowWindows:
+    """Emits each row once for every window of rows that holds it, when the watermark has passed the window's last row.
+
+    The rows of a key are numbered by time once the watermark has passed them: those of one time in the order of all their
+    columns. Every `slide` rows there is a window of the last `size`; the first ones have fewer where the size is greater. Adds
+    the times of its first and its last row as `window_start` and `window_end`, `window_time` (1 ms before), and `window_id`,
+    which counts the windows of a key. Keeps rows that a window may still need, up to `size` of every key; a row behind the
+    watermark is dropped and counted.
+    """
+
+    input: Node
+    name: str
+    keys: tuple[str, ...]
+    time_column: str
+    size: int
+    slide: int
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Expand:
     """Emits each row once for every number, in a column of its own: a row per grouping set. Keeps no state."""
 
@@ -392,10 +412,12 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
 Remembering = Aggregate | Rank | SetOperation | Over
-Stateful = Windowed | Changing | InOrder
+Stateful = Windowed | RowWindows | Changing | InOrder
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
+# And by rows.
+WINDOW_ID = "window_id"
 
 
 def quote(name: str) -> str:
@@ -415,6 +437,8 @@ def children(node: Node) -> tuple[Node, ...]:
         case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
+            return (node.input,)
+        case RowWindows():
             return (node.input,)
         case Union():
             return node.inputs

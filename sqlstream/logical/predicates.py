@@ -12,9 +12,7 @@ def upper_bounds(condition: str) -> dict[str, int]:
     ({'"rn"': 3}, {'"rn"': 1}, {})
     """
     found = {}
-    whole = parse_one(condition, dialect="duckdb").unnest()
-    for part in whole.flatten() if isinstance(whole, exp.And) else [whole]:
-        part = part.unnest()
+    for part in _conjuncts(condition):
         match part:
             case exp.Between(this=exp.Column() as column):
                 bound, less = part.args["high"], 0
@@ -38,3 +36,26 @@ def upper_bounds(condition: str) -> dict[str, int]:
         if isinstance(bound, exp.Literal) and not bound.is_string and bound.name.isdigit():
             found[column.sql(dialect="duckdb")] = int(bound.name) - less
     return found
+
+
+def constants(condition: str) -> set[str]:
+    """Return the columns, as SQL, that have one and the same value wherever a condition is true.
+
+    >>> sorted(constants('"rn" = 1 AND ("x" = 7) AND "y" > 2')), constants('"a" = 1 OR "b" = 2')
+    (['"rn"', '"x"'], set())
+    """
+    found = set()
+    for part in _conjuncts(condition):
+        match part:
+            case (
+                exp.EQ(this=exp.Column() as column, expression=exp.Literal())
+                | exp.EQ(this=exp.Literal(), expression=exp.Column() as column)
+            ):
+                found.add(column.sql(dialect="duckdb"))
+    return found
+
+
+def _conjuncts(condition: str) -> list[exp.Expr]:
+    """Return the conditions that are all true where one is."""
+    whole = parse_one(condition, dialect="duckdb").unnest()
+    return [part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole])]

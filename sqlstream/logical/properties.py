@@ -8,6 +8,7 @@ from typing import TypeVar, assert_never
 
 from sqlstream.logical.nodes import (
     BOUNDS,
+    WINDOW_ID,
     Aggregate,
     Changing,
     Expand,
@@ -19,6 +20,7 @@ from sqlstream.logical.nodes import (
     Over,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Schema,
     Session,
@@ -35,7 +37,7 @@ from sqlstream.logical.nodes import (
     quote,
     walk,
 )
-from sqlstream.logical.predicates import upper_bounds
+from sqlstream.logical.predicates import constants, upper_bounds
 
 T = TypeVar("T")
 
@@ -53,6 +55,9 @@ def schema(node: Node) -> Schema:
             return node.columns
         case Windows() | Session():
             return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in BOUNDS))
+        case RowWindows():
+            added = (*(Field(name, "TIMESTAMP") for name in BOUNDS), Field(WINDOW_ID, "BIGINT"))
+            return (*schema(node.input), *added)
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
         case WindowRank() | Rank():
@@ -89,7 +94,7 @@ def time_attribute(node: Node) -> str | None:
             return None if node.waits else time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
-        case Windows() | Session():
+        case Windows() | Session() | RowWindows():
             return "window_time"
         case WindowAggregate():
             return node.window.time
@@ -120,7 +125,15 @@ def processing_times(node: Node) -> tuple[str, ...]:
             names = [f.name for f in schema(node)]
             return tuple(names[place] for place in sorted(set.intersection(*places)))
         case (
-            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+            Session()
+            | RowWindows()
+            | WindowAggregate()
+            | WindowRank()
+            | Aggregate()
+            | Rank()
+            | SetOperation()
+            | Sink()
+            | Normalize()
         ):
             return ()
         case _:
@@ -142,7 +155,15 @@ def by_clock(node: Node, column: str) -> Node:
             place = _position(node, column)
             return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
         case (
-            Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
+            Session()
+            | RowWindows()
+            | WindowAggregate()
+            | WindowRank()
+            | Aggregate()
+            | Rank()
+            | SetOperation()
+            | Sink()
+            | Normalize()
         ):
             raise TypeError("a stateful node passes no processing time on")
         case _:
@@ -168,7 +189,7 @@ def window_columns(node: Node) -> WindowColumns | None:
                 return None
             kept = WindowColumns(*(_renamed(node.items, c) for c in (below.start, below.end, below.time)))
             return kept if kept.end is not None else None
-        case Windows() | Session():
+        case Windows() | Session() | RowWindows():
             return WindowColumns(*BOUNDS)
         case WindowAggregate():
             return node.window
@@ -181,7 +202,7 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Normalize() | Session() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation():
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
@@ -205,7 +226,7 @@ def on_time(node: Node) -> bool:
             return False
         case WindowAggregate() if node.corrects:
             return False
-        case Session() | WindowAggregate() | WindowRank() | Sort():
+        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort():
             return True
         case Over():
             return not node.waits
@@ -262,9 +283,10 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             numbers = [c.call.name for c in node.calls if c.call.function == "row_number"]
             return tuple(partition | {n} for n in numbers) if len(partition) == len(node.keys) else ()
         case Filter():
-            bounds = upper_bounds(node.predicate.sql)
-            firsts = {n for f in keys(node.input) for n in f if bounds.get(quote(n)) == 1 and _is_number(node.input, n)}
-            return tuple(f - firsts for f in keys(node.input) if f - firsts)
+            bounds, fixed = upper_bounds(node.predicate.sql), constants(node.predicate.sql)
+            names = frozenset().union(*keys(node.input))
+            alike = {n for n in names if quote(n) in fixed or (bounds.get(quote(n)) == 1 and _is_number(node.input, n))}
+            return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
         case Project():

@@ -21,6 +21,7 @@ from sqlstream.logical.nodes import (
     Over,
     Project,
     Rank,
+    RowWindows,
     Scan,
     Session,
     SetOperation,
@@ -143,6 +144,9 @@ def _everywhere(rule: Rule, node: Node) -> Node:
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
+            child = _everywhere(rule, node.input)
+            below = node if child is node.input else replace(node, input=child)
+        case RowWindows():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Union():

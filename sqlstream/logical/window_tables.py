@@ -12,9 +12,11 @@ from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import (
     BOUNDS,
     TIMES,
+    WINDOW_ID,
     Expression,
     Node,
     Normalize,
+    RowWindows,
     Scan,
     Session,
     Union,
@@ -41,7 +43,7 @@ def _is_cumulative(node: Node) -> bool:
     match node:
         case Windows():
             return node.kind == "CUMULATE"
-        case Scan() | Session():
+        case Scan() | Session() | RowWindows():
             return False
         case Union():
             return any(map(_is_cumulative, node.inputs))
@@ -103,6 +105,10 @@ class WindowBinder:
         if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
             self._zone(below, time, at, kind, [])
             return Session(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
+        if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
+            # Where clocks are set back, the time does not say which row came first.
+            self._zone(below, time, at, kind, [1])
+            return self._by_rows(below, time, [int(number.name) for number in intervals], keys, span)
         lengths = [self._length(interval) for interval in intervals]
         shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
         zone = self._zone(below, time, at, kind, [*lengths, shift])
@@ -125,6 +131,12 @@ class WindowBinder:
         if length <= 0:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
+
+    def _by_rows(self, below: Node, time: str, numbers: Sequence[int], keys: Sequence[str], span: Span) -> Node:
+        if any(f.name.lower() == WINDOW_ID for f in schema(below)):
+            hint = "Rename or leave out that column first."
+            raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', span, hint=hint)
+        return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span)
 
     def _own_gap(self, node: exp.Expr) -> Expression:
         assert self.of_row is not None

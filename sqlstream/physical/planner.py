@@ -130,6 +130,8 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
+        case nodes.RowWindows():
+            return [Branch(node, "SELECT * FROM _input", weighted=False)]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
         case Filter():
@@ -283,7 +285,7 @@ def _shown(mark: Watermark, table: Table) -> str:
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
-        case Session():
+        case Session() | nodes.RowWindows():
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)

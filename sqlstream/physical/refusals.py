@@ -80,10 +80,11 @@ def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
 def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
     """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if not isinstance(node, nodes.Windowed):
+        if not isinstance(node, nodes.Windowed | nodes.RowWindows):
             continue
         changing = properties.changer(node.input)
-        if changing is not None and not isinstance(changing, Scan | nodes.Normalize):
+        timed = isinstance(changing, Scan | nodes.Normalize) and not isinstance(node, nodes.RowWindows)
+        if changing is not None and not timed:
             raise UnsupportedError(
                 "a window over a result that changes",
                 node.span,
@@ -153,7 +154,16 @@ def _instead(changing: Node) -> str:
 def expressions(node: Node) -> Iterator[nodes.Expression]:
     """Yield the expressions of one node."""
     match node:
-        case Scan() | nodes.Normalize() | Windows() | Expand() | nodes.SetOperation() | Union() | Sink():
+        case (
+            Scan()
+            | nodes.Normalize()
+            | nodes.RowWindows()
+            | Windows()
+            | Expand()
+            | nodes.SetOperation()
+            | Union()
+            | Sink()
+        ):
             return
         case Session():
             yield from [node.gap] if isinstance(node.gap, nodes.Expression) else []

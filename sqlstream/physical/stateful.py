@@ -17,10 +17,12 @@ from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
 from sqlstream.operators.normalize import Normalize
 from sqlstream.operators.over import Over
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
+from sqlstream.operators.row_windows import RowWindows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.physical.windows import (
     calls_of,
+    event_time,
     named_keys,
     over_calls_of,
     time_sql,
@@ -29,8 +31,10 @@ from sqlstream.physical.windows import (
     window_operator,
 )
 
+Operator = WindowOperator | RowWindows | Changes | Over
 
-def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
+
+def operator_of(node: nodes.Stateful) -> Operator:
     """Return the operator that computes a stateful node."""
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
@@ -39,6 +43,10 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
             types = {f.name: f.type for f in schema(node)}
             keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
             return Normalize(keys, _columns(node), time_attribute(node))
+        case nodes.RowWindows():
+            fields = {f.name: f for f in schema(node.input)}
+            row_keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
+            return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide)
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
@@ -84,6 +92,9 @@ def state_bound(node: nodes.Stateful) -> str:
             return window_bound(node)
         case nodes.Normalize():
             return f'the number of keys of table "{node.input.table.name}"'
+        case nodes.RowWindows():
+            kept = f"{node.size} rows" + (" for every key" if node.keys else "")
+            return f"its size, {kept}, and the watermark: rows wait until it has passed them"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if node.ttl:
             return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if (
@@ -117,9 +128,7 @@ def _bound_in_order(node: nodes.InOrder) -> str:
     return ", ".join([waits, *kept])
 
 
-def state_view(
-    node: nodes.Stateful, operator: WindowOperator | Changes | Over
-) -> tuple[str, tuple[tuple[str, str], ...]]:
+def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the view over an operator's state, and its columns.
 
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.

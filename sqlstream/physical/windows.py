@@ -38,7 +38,7 @@ def grid(node: Windows) -> Grid:
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
 
-def event_time(node: Windows | Session) -> str:
+def event_time(node: Windows | Session | nodes.RowWindows) -> str:
     """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
     return time_sql(node.input, node.time_column)
 

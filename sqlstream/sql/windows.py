@@ -14,11 +14,15 @@ from sqlstream.sql.spans import mark
 from sqlstream.sql.types import TypeParser
 
 _INTERVALS = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "CUMULATE": ("STEP", "SIZE"), "SESSION": ("GAP",)}
+_ROWS = {"TUMBLE_ROWS": ("SIZE",), "HOP_ROWS": ("SLIDE", "SIZE")}
+_LENGTHS = {**_INTERVALS, **_ROWS}
 _USAGE = {
     "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
     "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
     "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)",
     "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTES)",
+    "TUMBLE_ROWS": "TUMBLE_ROWS(TABLE t PARTITION BY k, DESCRIPTOR(ts), 100)",
+    "HOP_ROWS": "HOP_ROWS(TABLE t PARTITION BY k, DESCRIPTOR(ts), 10, 100)",
 }
 
 
@@ -26,7 +30,8 @@ class WindowTVF(exp.Expression, exp.UDTF):
     """A window table function in FROM.
 
     `this` is an exp.Table or exp.Subquery, `kind` the function's name in capitals, `time_column` the exp.Column in
-    DESCRIPTOR; `intervals` are in positional order: TUMBLE size; HOP slide, size; CUMULATE step, size; SESSION gap.
+    DESCRIPTOR; `intervals` are in positional order: TUMBLE size; HOP slide, size; CUMULATE step, size; SESSION gap;
+    of windows by rows they are numbers.
     `end` is the offset behind the call, before its alias.
     """
 
@@ -47,8 +52,8 @@ class WindowParser(TypeParser):
     """Reads window table functions, positional or named, with or without `TABLE( )` around them."""
 
     def _at_window(self) -> bool:
-        return self._is_call(self._index, _INTERVALS) or (
-            self._is_call(self._index, ("TABLE",)) and self._is_call(self._index + 2, _INTERVALS)
+        return self._is_call(self._index, _LENGTHS) or (
+            self._is_call(self._index, ("TABLE",)) and self._is_call(self._index + 2, _LENGTHS)
         )
 
     def _is_call(self, index: int, names: Container[str]) -> bool:
@@ -73,7 +78,8 @@ class WindowParser(TypeParser):
 
     def _window_arguments(self, kind: str) -> dict[str, exp.Expr | list[exp.Expr]]:
         """Read the arguments up to the closing parenthesis; the keys of PARTITION BY are the argument KEYS."""
-        parameters = ("DATA", "TIMECOL", *_INTERVALS[kind], *(() if kind == "SESSION" else ("OFFSET",)))
+        offset = () if kind == "SESSION" or kind in _ROWS else ("OFFSET",)
+        parameters = ("DATA", "TIMECOL", *_LENGTHS[kind], *offset)
         arguments: dict[str, exp.Expr | list[exp.Expr]] = {}
         named = False
         while not arguments or self._match(TokenType.COMMA):
@@ -120,6 +126,14 @@ class WindowParser(TypeParser):
                     raise self._wanted("a column")
                 self._need_token(TokenType.R_PAREN, '")"')
                 return column
+            case _ if kind in _ROWS:
+                number = self._curr
+                if number.token_type != TokenType.NUMBER or not number.text.isdigit() or int(number.text) == 0:
+                    raise self._wanted(f"a number of rows for {parameter}", f"Write {_USAGE[kind]}.")
+                self._advance()
+                literal = exp.Literal.number(number.text)
+                mark(literal, number.start, number.end)
+                return literal
             case _:
                 index = self._index
                 value = self._parse_disjunction()
@@ -144,7 +158,7 @@ class WindowParser(TypeParser):
         return table
 
     def _window_keys(self, kind: str) -> list[exp.Expr]:
-        if kind != "SESSION":
+        if kind != "SESSION" and kind not in _ROWS:
             raise self._refused(f"PARTITION BY in {kind}", self._token_span(self._prev), "Put the keys into GROUP BY.")
         if self._curr.token_type == TokenType.L_PAREN:
             return self._parse_wrapped_csv(self._parse_column)
@@ -160,7 +174,7 @@ class WindowParser(TypeParser):
                 this=arguments["DATA"],
                 kind=kind,
                 time_column=arguments["TIMECOL"],
-                intervals=[arguments[parameter] for parameter in _INTERVALS[kind]],
+                intervals=[arguments[parameter] for parameter in _LENGTHS[kind]],
                 offset=arguments.get("OFFSET"),
                 partition_by=arguments.get("KEYS", []),
             )

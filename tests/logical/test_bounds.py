@@ -52,6 +52,7 @@ GROWING = [
     "SELECT n, COUNT(*) FROM (SELECT item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
     f"SELECT /*+ LATE_ROWS('late') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
     f"SELECT MAX(n) FROM (SELECT /*+ ALLOWED_LATENESS('1 d') */ COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end)",
+    "SELECT item, price, window_id FROM TUMBLE_ROWS(TABLE bid PARTITION BY item, DESCRIPTOR(ts), 100)",
     "SELECT b.item, COUNT(*) FROM (SELECT upper(item) AS item FROM bid) AS b GROUP BY b.item",
     # What is forgotten below is not taken back: it stays above.
     "SELECT n, COUNT(*) FROM (SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
@@ -76,6 +77,7 @@ BOUNDED = [
     f"SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM {WINDOWS} GROUP BY window_start, window_end)",
     f"SELECT /*+ ALLOWED_LATENESS('1 d') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
     f"SELECT /*+ EARLY_FIRE('1 s') */ COUNT(*) FROM {WINDOWS} GROUP BY window_start, window_end",
+    "SELECT item, price, window_id FROM TUMBLE_ROWS(TABLE bid, DESCRIPTOR(ts), 100)",
     "SELECT item FROM bid UNION ALL SELECT user FROM bid",
     "SELECT SUM(price) OVER (ORDER BY ts), ROW_NUMBER() OVER (ORDER BY ts), FIRST_VALUE(price) OVER (ORDER BY ts) FROM bid",
     "SELECT SUM(price) OVER (PARTITION BY paid ORDER BY ts), LAG(price, 3) OVER (PARTITION BY paid ORDER BY ts) FROM bid",

@@ -216,10 +216,6 @@ def test_operators_that_asked_for_it_are_called_once(project: Path, monkeypatch:
     feed.write(called)
     # Until the batch is done, they still ask.
     assert feed.compose(ring_at=7000) is None
-    put(project / "a", "1")
-    with_rows = feed.compose(ring_at=7000)
-    assert with_rows is not None
-    assert not with_rows.rings
 
 
 def test_input_that_waits_or_is_given_is_under_way(project: Path) -> None:
