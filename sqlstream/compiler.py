@@ -25,6 +25,7 @@ from sqlstream.logical.binder import Binder
 from sqlstream.logical.bounds import unbounded
 from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
 from sqlstream.logical.explain import logical_text
+from sqlstream.logical.hints import with_session_ttl
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Scan, Sink, walk
 from sqlstream.logical.rules import optimize
@@ -312,8 +313,9 @@ class Compiler:
             if isinstance(insert, Insert):
                 check_sink(sink.table, insert.target.span)
         optimized, rules = [], dict[str, None]()
+        ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
-            better, applied = optimize(sink)
+            better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, Sink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)

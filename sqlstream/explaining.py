@@ -72,7 +72,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']
             kind = "changing" if isinstance(operator, Changes) else "append-only"
-            lines.append(f"  rows: {_columns(operator.outputs)} ({kind})")
+            key = f", key {', '.join(node.unique)}" if node.unique else ""
+            lines.append(f"  rows: {_columns(operator.outputs)} ({kind}{key})")
             if node.time_column is not None:
                 lines.append(f"  time attribute: {node.time_column}, in order up to the watermark")
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]

@@ -10,8 +10,10 @@ from importlib.metadata import version
 import duckdb
 
 from sqlstream.compiler import PlannedJob
+from sqlstream.errors import UsageError
 from sqlstream.runtime.worker import Job
-from sqlstream.storage.jobs import JobRecord, OperatorRecord, ScanRecord, SinkRecord
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
 
 # Buckets are picked by DuckDB's hash(); state that was spread by another hash must not be continued.
 _HASHED = "SELECT hash('sqlstream', 42::BIGINT, TIMESTAMP '2013-01-01')"
@@ -50,6 +52,26 @@ def worker_job(
     )
 
 
+def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str) -> None:
+    """Raise UsageError when another job writes a table with a PRIMARY KEY that a new job is to write.
+
+    Each would change the rows of a key as if it were alone.
+    """
+    keyed = {s.table.name for s in planned.physical.sinks if s.kind == TABLE and s.table.primary_key}
+    for other in warehouse.jobs() if keyed else ():
+        record = read_record(warehouse.fs, warehouse.job(other))
+        if record is None or other.lower() == name.lower():
+            continue
+        for table in keyed:
+            if record.sink(table) is not None:
+                raise UsageError(
+                    f'table "{table}" has a PRIMARY KEY, and job "{record.job}" writes it already',
+                    planned.statement.span,
+                    hint="Write both queries into one job, with UNION ALL, "
+                    f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
+                )
+
+
 def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
     """Return what the warehouse keeps about a job as long as it lives."""
     plan = planned.physical
@@ -83,7 +105,9 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
             for s in plan.stages
         ),
         sinks=tuple(
-            SinkRecord(s.kind, s.table.name, s.columns, s.changing, s.table.primary_key if s.changing else ())
+            SinkRecord(
+                s.kind, s.table.name, s.columns, s.changing, s.table.primary_key if s.changing else (), s.upserts
+            )
             for s in plan.sinks
         ),
     )

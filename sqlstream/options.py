@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
+from sqlstream.units import parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,7 @@ def _whole_number(text: str) -> int:
 
 def _duration(text: str) -> int:
     """Return a duration in milliseconds."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    units = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "seconds": 1000, "min": 60_000, "m": 60_000}
-    units |= {"minute": 60_000, "minutes": 60_000, "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000}
-    units |= {"d": 86_400_000, "day": 86_400_000, "days": 86_400_000, "millis": 1, "milliseconds": 1}
-    if found is None or (found.group(2) not in units and float(found.group(1)) != 0):
-        raise ValueError("needs a duration such as '500 ms', '1 s', '2 min', '1 h'")
-    return int(float(found.group(1)) * units.get(found.group(2), 1))
+    return int(parse_duration(text).total_seconds() * 1000)
 
 
 def _choice(*values: str) -> Callable[[str], object]:
@@ -83,6 +78,12 @@ _ALL = (
         "table.exec.source.idle-timeout",
         "0",
         "a source without rows for so long does not hold the watermark; 0: it does for ever",
+        _duration,
+    ),
+    Option(
+        "table.exec.state.ttl",
+        "0",
+        "GROUP BY, DISTINCT, ranks and set operations forget a key without a row for so long; 0: they never do",
         _duration,
     ),
     Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, assert_never
@@ -24,7 +25,7 @@ from sqlstream.connectors.file_sink import discard
 from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
 from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
-from sqlstream.launch import hash_probe, job_record, worker_job
+from sqlstream.launch import check_only_writer, hash_probe, job_record, worker_job
 from sqlstream.options import Options
 from sqlstream.output import RowPrinter
 from sqlstream.project import Project, find_project, load_project
@@ -207,6 +208,8 @@ class Session:
             if planned.appends:
                 self._appended.add(name)
                 _check_appended(planned, record)
+            if record is None:
+                check_only_writer(self.warehouse, planned, name)
             if record is not None and not planned.appends and self._is_done(planned, record):
                 lock.release()
                 job = Job(name)
@@ -268,8 +271,12 @@ class Session:
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
         labels: Sequence[int] = record.bucket_labels if record else spread_labels(partitions, partitions)
         job = worker_job(planned, self.project.warehouse, labels, name=name, project=self.project.root)
-        if record is None:
-            write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, partitions))
+        made = job_record(planned, job, partitions)
+        if record is not None:
+            # What a job may go on with changed, such as how long it remembers, its views must know.
+            made = replace(made, created_at=record.created_at, versions=record.versions)
+        if made != record:
+            write_record(self.warehouse.fs, self.warehouse.job(name), made)
         settings = Settings(
             project=self.project.root,
             partitions=partitions,

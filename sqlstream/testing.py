@@ -30,7 +30,7 @@ from sqlstream.connectors.splits import Split
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.duck import recover, register_for_queries
-from sqlstream.launch import job_record, worker_job
+from sqlstream.launch import check_only_writer, job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
 from sqlstream.physical.plan import ScanStage
@@ -103,6 +103,7 @@ class Stream:
         labels = range(self._parallelism)
         job = worker_job(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
+        check_only_writer(warehouse, planned, planned.name)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
         self.runs[planned.name.lower()] = run = LocalRun(job, self.now)
         if splits := values_splits(job):

@@ -10,7 +10,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     advance <ms>         move the processing time
     restart              go on in a new process
     query [<table>]      rows of the SQL, or of the table; sorted as text, unless the SQL has ORDER BY
-    state <operator>     the operator's view, with the names of its columns
+    state <operator>     the operator's view, with the names of its columns, but for those that show the processing time
     output [<job>]       what a job that prints has printed
     explain [<stage>]    the plan of the SQL
     answer               what SHOW or DESCRIBE says
@@ -39,6 +39,7 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 
 DAY = date(2026, 1, 1)
+CLOCKED = ("_updated_at", "_expires_at")
 VERBS = (
     "statement",
     "batch",
@@ -246,8 +247,9 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
             return rows if "ORDER BY" in text else sorted(rows)
         case "state":
             view = f"state.{argument if '.' in argument else f'{_job_of(argument, runner)}.{argument}'}"
-            names = ", ".join(str(row[0]) for row in runner.query(f"DESCRIBE FROM {view}"))
-            return [names, *sorted(map(written, runner.query(f"FROM {view}")))]
+            names = [name for row in runner.query(f"DESCRIBE FROM {view}") if (name := str(row[0])) not in CLOCKED]
+            listed = ", ".join(f'"{name}"' for name in names)
+            return [", ".join(names), *sorted(map(written, runner.query(f"SELECT {listed} FROM {view}")))]
         case "in-process":
             runner.in_process()
         case "output":

@@ -18,7 +18,7 @@ from sqlstream.connectors.splits import RowRange
 from sqlstream.errors import BindError, UnsupportedError, missing
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import quote_name, quote_text
-from sqlstream.storage.units import parse_boolean, parse_count, parse_duration
+from sqlstream.units import parse_boolean, parse_count, parse_duration
 
 DEFAULT_RATE = 10_000
 _INTEGERS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}

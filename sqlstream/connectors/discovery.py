@@ -11,7 +11,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.splits import Offsets, Split
 from sqlstream.storage.files import Seen
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.units import parse_duration
+from sqlstream.units import parse_duration
 
 
 class Position(Protocol):

@@ -25,7 +25,7 @@ from sqlstream.connectors.splits import RowRange
 from sqlstream.errors import BindError, missing
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import quote_name
-from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count
+from sqlstream.units import parse_boolean, parse_bytes, parse_count
 
 _PERSON = ("id", "name", "emailAddress", "creditCard", "city", "state", "dateTime", "extra")
 _AUCTION = (

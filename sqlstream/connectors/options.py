@@ -13,7 +13,7 @@ from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.python import kind
 from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import METADATA, validate_format, validate_options
-from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
+from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 CONNECTORS = ("filesystem", "datagen", "nexmark", "socket", "python", "print", "blackhole")
 SOURCES = ("filesystem", "datagen", "nexmark", "socket", "python")

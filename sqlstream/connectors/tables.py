@@ -19,7 +19,7 @@ from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.jobs import JobRecord, last_committed, read_record
 from sqlstream.storage.manifests import Manifest, newest_manifest
 from sqlstream.storage.segments import BATCH_COLUMN, quote_name, scan
-from sqlstream.storage.units import parse_bytes
+from sqlstream.units import parse_bytes
 
 _ANY_BATCH = 2**63 - 1
 _PIECES_PER_TASK = 2

@@ -20,6 +20,7 @@ from sqlstream.logical.nodes import (
     Filter,
     Item,
     Node,
+    Over,
     Project,
     Rank,
     Schema,
@@ -29,7 +30,7 @@ from sqlstream.logical.nodes import (
     quote,
 )
 from sqlstream.logical.properties import schema, window_columns
-from sqlstream.logical.ranking import Ranks
+from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, unique
 from sqlstream.logical.window_tables import tells_windows_apart
 from sqlstream.sql.dialect import to_duckdb
@@ -86,7 +87,7 @@ class Aggregation:
         plan = ranks.above(plan, binder.judge, binder.scope.source)
         items = self._items(self._over(plan), selected)
         if qualify is not None:
-            plan = Filter(plan, self._condition(plan, "QUALIFY", *qualify))
+            plan = filtered(Filter(plan, self._condition(plan, "QUALIFY", *qualify)))
         ranked = {quote(f.name) for f in ranks.fields}
         # The state has a row per group, however many rows UNNEST makes of one, and no ranks.
         shown = tuple(
@@ -333,7 +334,7 @@ def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple
     """Give the aggregate below filters and ranks the select list that is above them."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
-    assert isinstance(node, Filter | WindowRank | Rank)
+    assert isinstance(node, Filter | WindowRank | Rank | Over)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 

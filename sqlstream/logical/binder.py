@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeVar
@@ -15,6 +15,7 @@ from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
+from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
     Aggregate,
@@ -24,18 +25,22 @@ from sqlstream.logical.nodes import (
     Item,
     Node,
     Normalize,
+    Over,
     Project,
     Rank,
     Scan,
+    Schema,
     Session,
     SetOperation,
+    Sort,
     Union,
     WindowAggregate,
     WindowRank,
     quote,
 )
+from sqlstream.logical.over import by_time, time_of, with_windows
 from sqlstream.logical.properties import schema
-from sqlstream.logical.ranking import Ranks
+from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, column_reference, unique
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_tables import WindowBinder
@@ -44,7 +49,6 @@ from sqlstream.sql.spans import span_of
 
 _UNNEST = "Write UNNEST(list) AS x in the select list."
 _CLAUSES = {
-    "windows": ("a WINDOW clause", None),
     "joins": ("a join", "There are no joins yet: read one table per query block."),
     "laterals": ("LATERAL", _UNNEST),
     "order": (
@@ -62,7 +66,7 @@ _CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify"}
+_BOUND |= {"qualify", "hint", "windows"}
 
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -90,16 +94,25 @@ class Binder:
 
     def __init__(self, catalog: Catalog, judge: Judge):
         self.catalog, self.judge = catalog, judge
+        # Hints that no operator has followed yet.
+        self._unused: dict[Span, StateTtl] = {}
 
     def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
+        self._unused.clear()
         ordered = query.args.get("order") is not None
+        if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
+            return self._sorted(query, Environment(source, {})), None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
             query = query.copy()
             rows = self._limit(query.args["limit"], source)
             query.set("limit", None)
-        return self.query(query, Environment(source, {})), rows
+        plan = self.query(query, Environment(source, {}))
+        for ttl in self._unused.values():
+            hint = "GROUP BY, DISTINCT, ranks and set operations do; windows forget by their watermark."
+            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+        return plan, rows
 
     def _limit(self, node: exp.Expr, source: Source) -> int:
         value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
@@ -120,7 +133,8 @@ class Binder:
                     hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
-                return distinct_rows(self._select(_without(query, "distinct"), env), span)
+                below = self._select(_without(query, "distinct"), env)
+                return self._remembering(query, distinct_rows(below, span), below, env)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -165,17 +179,34 @@ class Binder:
 
     def _select(self, select: exp.Select, env: Environment) -> Node:
         self._refuse(select, env)
+        select = with_windows(select)
         if select.args.get("from_") is None:
             raise UnsupportedError(
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
         relation = self._relation(select.args["from_"].this, env)
+        check_names(state_ttls(select, env.source), [relation.alias])
+        return self._remembering(select, self._block(select, relation, env), relation.node, env)
+
+    def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
+        """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
+        while isinstance(query, exp.SetOperation | exp.Subquery):
+            query = query.this
+        for ttl in state_ttls(query, env.source):
+            self._unused[ttl.span] = ttl
+            if keeps_state(node, base):
+                del self._unused[ttl.span]
+                node = with_ttl(node, base, ttl.milliseconds)
+        return node
+
+    def _block(self, select: exp.Select, relation: Relation, env: Environment) -> Node:
+        """Return the plan of a query block over what it selects from."""
         node = relation.node
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
         if (where := select.args.get("where")) is not None:
             plain = ExpressionBinder(scope, self.catalog, self.judge)
-            node = Filter(node, self._predicate(plain, where.this, "WHERE"))
+            node = filtered(Filter(node, self._predicate(plain, where.this, "WHERE")))
         if find_group_window(select) is not None:
             node, select = GroupWindows(self.judge, scope, node).rewrite(select)
             scope = replace(scope, schema=schema(node))
@@ -202,7 +233,7 @@ class Binder:
             predicate = over.typed(condition, qualify.this)
             if predicate.type not in ("BOOLEAN", NULL_TYPE):
                 raise BindError(f"QUALIFY needs a condition, not a value of type {predicate.type}", predicate.span)
-            return Project(Filter(ranked, predicate), self._items(over, bound))
+            return Project(filtered(Filter(ranked, predicate)), self._items(over, bound))
         return Project(ranked, self._items(over, bound))
 
     def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
@@ -342,26 +373,72 @@ class Binder:
 
     def _first_rows(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
-        node = self.query(_without(query, "order", "limit", "offset", "with_"), env)
-        source, fields = env.source, schema(node)
+        source = env.source
+        node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
+        order = self._typed_order(node, items, source)
+        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + self._limit(query.args["limit"], source)
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
+        span = span_of(query.args["order"], source)
+        ranked = Rank(node, "", number, "row_number", (), order, last, span=span)
+        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
+        first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        return self._remembering(query, first, node, env)
+
+    def _sorted(self, query: exp.Expr, env: Environment) -> Node:
+        """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
+        source, span = env.source, span_of(query.args["order"], env.source)
+        node, fields, order = self._ordered(query, env)
+        time = time_of(node, order)
+        if time is None:
+            what, hint = _CLAUSES["order"]
+            raise UnsupportedError(what, span, hint=hint)
+        node = by_time(node, time, self.judge, span)
+        ordered = Sort(node, "", time, self._typed_order(node, order, source), span)
+        if fields == schema(node):
+            return ordered
+        return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
+        """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
+
+        Items that name columns which are not in the select list are added to the plan, behind the others.
+        """
+        node = self.query(_without(query, "order"), env)
+        fields = schema(node)
+        known = {f.name.lower() for f in fields}
+        query = query.copy()
+        hidden = [
+            item
+            for item in query.args["order"].expressions
+            if any(c.table or c.name.lower() not in known for c in item.find_all(exp.Column))
+        ]
+        if hidden and isinstance(query, exp.Select) and query.args.get("distinct") is None:
+            for number, item in enumerate(hidden, 1):
+                name = next(n for i in count(number) if (n := f"_order_{i}") not in known)
+                query.append("expressions", exp.alias_(item.this.copy(), name, quoted=True))
+                item.set("this", column_reference(name))
+            node = self.query(_without(query, "order"), env)
+        return node, fields, self._order(node, query, len(fields), env.source)
+
+    def _order(self, node: Node, query: exp.Expr, shown: int, source: Source) -> list[exp.Expr]:
+        """Return the items of ORDER BY over the columns of the result, of which they may name those shown by their places."""
+        fields = schema(node)
         binder = ExpressionBinder(Scope("", fields, source, "the result"), self.catalog, self.judge)
         order = []
         for item in query.args["order"].expressions:
             place = item.this
             if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
-                if not 1 <= int(place.name) <= len(fields):
+                if not 1 <= int(place.name) <= shown:
                     raise BindError(f"ORDER BY position {place.name} is not in the select list", span_of(place, source))
                 item = item.copy()
                 item.set("this", column_reference(fields[int(place.name) - 1].name))
-            bound = binder.rewrite(item)
-            order.append(Expression(to_duckdb(bound), self.judge.type(fields, bound.this, source)))
-        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + self._limit(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in fields})
-        span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), tuple(order), last, span)
-        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
-        return Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+            order.append(binder.rewrite(item))
+        return order
+
+    def _typed_order(self, node: Node, order: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
+        types = self.judge.types(schema(node), [item.this for item in order], source)
+        return tuple(Expression(to_duckdb(item), type) for item, type in zip(order, types, strict=True))
 
     # -- UNION, INTERSECT, EXCEPT
 
@@ -371,7 +448,8 @@ class Binder:
         name = query.key.upper()
         sides = self._alike([self.query(side, env) for side in (query.this, query.expression)], name, span)
         if isinstance(query, exp.Union):
-            return distinct_rows(Union(sides), span)
+            both = Union(sides)
+            return self._remembering(query, distinct_rows(both, span), both, env)
         fields = schema(sides[0])
         side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
         marked = []
@@ -379,7 +457,9 @@ class Binder:
             items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
             marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
         function: Literal["intersect", "except"] = "intersect" if isinstance(query, exp.Intersect) else "except"
-        return SetOperation(Union(tuple(marked)), "", function, side, distinct, span)
+        united = Union(tuple(marked))
+        found = SetOperation(united, "", function, side, distinct, span=span)
+        return self._remembering(query, found, united, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         self._refuse(_without(query, "distinct"), env)
@@ -456,7 +536,7 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
 def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
-        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() if (
+        case WindowAggregate() | WindowRank() | Session() | Aggregate() | Rank() | SetOperation() | Over() if (
             name and not node.name
         ):
             return replace(node, name=name)

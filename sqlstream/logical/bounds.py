@@ -11,20 +11,27 @@ from sqlstream.logical.nodes import (
     Changing,
     Expand,
     Filter,
+    InOrder,
     Node,
     Normalize,
+    Over,
     Project,
     Rank,
+    Remembering,
     Scan,
     SetOperation,
+    Sort,
     Union,
+    quote,
     walk,
 )
-from sqlstream.logical.properties import called, changes
+from sqlstream.logical.over import keeps_rows
+from sqlstream.logical.properties import called, changes, schema
 
 _WINDOW = (
     "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR), which are forgotten."
 )
+_TTL = "Or let keys be forgotten: SELECT /*+ STATE_TTL('{table}' = '1 d') */ .., or SET 'table.exec.state.ttl' = '1 d'."
 _ALLOW = "To run it all the same without this warning: SET 'sqlstream.unbounded-state' = 'allow'."
 # Types with so few values that a row for each is no matter.
 _FEW = ("BOOLEAN",)
@@ -38,27 +45,33 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
     found: list[Node] = []
     for node in (n for plan in plans for n in walk(plan)):
         # Two sinks may have the same below them.
-        if not isinstance(node, Changing) or node in found or (reason := growth(node)) is None:
+        if not isinstance(node, Changing | InOrder) or node in found or (reason := growth(node)) is None:
             continue
         found.append(node)
         if not all(ends(n.table) for n in walk(node) if isinstance(n, Scan)):
             message = f"the state of {called(node)} grows without a bound: {reason}"
-            yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_ALLOW}")
+            yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_TTL.format(table=_alias(node))} {_ALLOW}")
 
 
-def growth(node: Changing) -> str | None:
+def _alias(node: Node) -> str:
+    """Return the name of a table that a node reads, as a hint would name it."""
+    return next((n.alias for n in walk(node) if isinstance(n, Scan)), "t")
+
+
+def growth(node: Changing | InOrder) -> str | None:
     """Return what a node keeps more and more of, None where there is a bound.
 
-    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. A table of changes
-    is a table whose rows go as they come.
+    A result that changes has no more rows than the node that makes it keeps: what grows is said of that one. What that one
+    has forgotten is not taken back, though. A table of changes is a table whose rows go as they come.
     """
-    if all(changes(n) for n in _inputs(node.input)):
+    if (isinstance(node, Remembering) and node.ttl) or all(changes(n) and not _forgets(n) for n in _inputs(node.input)):
         return None
     match node:
         case Normalize():
             return None
         case Aggregate():
-            keyed = any(k.expression.type not in _FEW for k in node.keys)
+            sets = {quote(n.column) for n in walk(node.input) if isinstance(n, Expand)}
+            keyed = any(k.expression.type not in _FEW and k.expression.sql not in sets for k in node.keys)
             if changes(node.input):
                 return "it keeps every row of its input"
             if any(a.distinct or a.order_by for a in node.aggregates):
@@ -67,9 +80,36 @@ def growth(node: Changing) -> str | None:
         case Rank():
             if node.limit is None or changes(node.input):
                 return "it keeps every row of its input"
-            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if node.keys else None
+            keyed = any(k.type not in _FEW for k in node.keys)
+            return f"it keeps {node.limit} row{'' if node.limit == 1 else 's'} for every key" if keyed else None
         case SetOperation():
+            if all(f.type in _FEW for f in schema(node)):
+                return None
             return "it keeps every row of both sides"
+        case Over():
+            return _kept_of_keys(node)
+        case Sort():
+            return None
+
+
+def _kept_of_keys(node: Over) -> str | None:
+    if any(keeps_rows(c) for c in node.calls):
+        return "it keeps every row of its input"
+    if all(k.type in _FEW for k in node.keys):
+        return None
+    if rows := rows_kept(node):
+        return f"it keeps {rows} row{'' if rows == 1 else 's'} for every key"
+    return "it keeps a row for every key" if any(c.frame.preceding is None for c in node.calls) else None
+
+
+def rows_kept(node: Over) -> int:
+    """Return how many of a key's last rows frames of ROWS, and calls that wait for later rows, need."""
+    frames = [c.frame for c in node.calls if c.frame.mode == "rows"]
+    return max(0, max((f.preceding or 0 for f in frames), default=0)) + node.following
+
+
+def _forgets(node: Node) -> bool:
+    return any(isinstance(n, Remembering) and n.ttl for n in walk(node))
 
 
 def _inputs(node: Node) -> Iterator[Node]:

@@ -5,25 +5,28 @@ from __future__ import annotations
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
+from sqlstream.logical import properties
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
     Filter,
     Node,
     Normalize,
+    Over,
     Project,
     Rank,
     Scan,
     Session,
     SetOperation,
     Sink,
+    Sort,
     Union,
     WindowAggregate,
     WindowRank,
     Windows,
     children,
 )
-from sqlstream.logical.properties import schema, time_attribute
+from sqlstream.logical.properties import changes, schema, time_attribute
 
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
@@ -39,10 +42,18 @@ def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
     if schemas and not isinstance(node, Sink):
         time = time_attribute(node)
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
-        lines.append(f"{pad}    -> {columns}")
+        lines.append(f"{pad}    -> {columns}{_changing(node)}")
     for child in children(node):
         lines += _lines(child, depth + 1, schemas)
     return lines
+
+
+def _changing(node: Node) -> str:
+    """Return what there is to say of rows that are taken back: by which columns one is told from another."""
+    if not changes(node):
+        return ""
+    found = next(iter(properties.keys(node)), None)
+    return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
 
 
 def describe(node: Node) -> str:
@@ -67,13 +78,13 @@ def describe(node: Node) -> str:
         case Project():
             return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
         case Windows():
-            offset = f" offset {_duration(node.offset)}" if node.offset else ""
+            offset = f" offset {duration(node.offset)}" if node.offset else ""
             zone = f" in {node.zone}" if node.zone else ""
-            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {_duration(node.slide)}"
-            return f"{node.kind.capitalize()} {node.time_column}{every} size {_duration(node.size)}{offset}{zone}"
+            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {duration(node.slide)}"
+            return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Session():
             keys = ", ".join(node.keys) or "no key"
-            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {_duration(node.gap)}"
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {duration(node.gap)}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():
@@ -97,6 +108,12 @@ def describe(node: Node) -> str:
             return f"Rank{_quoted(node.name)} {node.function} by {keys} order {order}{limit} AS {node.column}"
         case SetOperation():
             return f"{node.function.capitalize()}{'' if node.distinct else ' all'}{_quoted(node.name)} by {node.side}"
+        case Over():
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            order = ", ".join(o.sql for o in node.order)
+            return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
+        case Sort():
+            return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case Sink():
@@ -111,7 +128,8 @@ def _quoted(name: str) -> str:
     return f' "{name}"' if name else ""
 
 
-def _duration(micros: int) -> str:
+def duration(micros: int) -> str:
+    """Return a length of time in words, in the largest unit that divides it."""
     for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
         if micros % length == 0:
             return f"{micros // length} {unit}"

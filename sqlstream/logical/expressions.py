@@ -117,7 +117,7 @@ class ExpressionBinder:
             case exp.In() if node.args.get("query") is not None:
                 raise self.unsupported("IN (SELECT ..)", node, "List the values, or filter with a column of the input.")
             case exp.Window() if self.ranks is not None:
-                return _like(node, column_reference(self.ranks.column(node, self.rewrite, self.span(node))))
+                return _like(node, column_reference(self.ranks.column(node, self)))
             case exp.Window():
                 raise self.unsupported("OVER here", node, "Write it in a select list or in QUALIFY.")
             case exp.Star():

@@ -90,6 +90,35 @@ class AggregateItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows that a call with OVER looks at: from so many before a row to so many after it.
+
+    In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
+    `preceding` is microseconds, and rows that are equal in the order are all in it. None: from the first row of the partition.
+    """
+
+    mode: Literal["rows", "range"]
+    preceding: int | None
+    following: int = 0
+
+    def __str__(self) -> str:
+        first = "unbounded" if self.preceding is None else str(self.preceding)
+        return f"{self.mode} {first} preceding" + (f" {self.following} following" if self.following else "")
+
+
+@dataclass(frozen=True, slots=True)
+class OverItem:
+    """A call with OVER: the call, the rows that it looks at, and whether it passes over NULLs."""
+
+    call: AggregateItem
+    frame: Frame
+    ignore_nulls: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.call}{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Reads a table: its columns, the computed ones among them.
 
@@ -221,7 +250,8 @@ class Aggregate:
     """Aggregates all rows of a key so far.
 
     Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left. Keeps
-    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it.
+    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it. A key without
+    a row for `ttl` milliseconds is forgotten (0: never; None: as long as the session says).
     """
 
     input: Node
@@ -229,6 +259,7 @@ class Aggregate:
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -237,7 +268,7 @@ class Rank:
     """Emits each row with its rank among all rows so far of equal keys, and changes the ranks that further rows move.
 
     With a `limit` only rows up to that rank; of rows that are only added, those beyond it are not kept. The SQL of an `order`
-    says the direction, too. Rows that are equal in it are numbered in the order of all their columns.
+    says the direction, too. Rows that are equal in it are numbered in the order of all their columns. `ttl`: as of Aggregate.
     """
 
     input: Node
@@ -247,6 +278,7 @@ class Rank:
     keys: tuple[Expression, ...]
     order: tuple[Expression, ...]
     limit: int | None = None
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -255,7 +287,7 @@ class SetOperation:
     """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
 
     The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
-    once, else as often as the counts on both sides say. Keeps both sides.
+    once, else as often as the counts on both sides say. Keeps both sides. `ttl`: as of Aggregate, a row being the key.
     """
 
     input: Node
@@ -263,6 +295,44 @@ class SetOperation:
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
+    ttl: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Emits each row once, with what calls find in the rows around it of equal keys, when its place among them is final.
+
+    That is when the watermark passes its time; over processing time in the batch in which it comes; for calls that look at rows
+    after it, when those are final, too, or the input ends. The SQL of an `order` says the direction, and begins with the time;
+    rows that are equal in it are in the order of all their columns. Keeps rows that wait, and what is still needed of those that
+    were emitted: rows as far back as frames reach, for those without a bound a partial result per key. A row that comes behind
+    the watermark is dropped and counted. `ttl`: as of Aggregate.
+    """
+
+    input: Node
+    name: str
+    keys: tuple[Expression, ...]
+    time: str
+    order: tuple[Expression, ...]
+    calls: tuple[OverItem, ...]
+    ttl: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def following(self) -> int:
+        """How many rows after a row must be final before it is."""
+        return max(0, max((c.frame.following for c in self.calls), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Emits rows in the order of their time, then of the rest of `order`, as the watermark passes them. Keeps those that wait."""
+
+    input: Node
+    name: str
+    time: str
+    order: tuple[Expression, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -290,7 +360,11 @@ class Sink:
 Windowed = Session | WindowAggregate | WindowRank
 # They emit what is so now, and change it.
 Changing = Normalize | Aggregate | Rank | SetOperation
-Stateful = Windowed | Changing
+# They emit every row once, in the order of time.
+InOrder = Over | Sort
+# They keep what they know of a key until its time to live is over.
+Remembering = Aggregate | Rank | SetOperation | Over
+Stateful = Windowed | Changing | InOrder
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
@@ -312,7 +386,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
         case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
             return (node.input,)
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)
         case Union():
             return node.inputs

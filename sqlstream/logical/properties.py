@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Item,
     Node,
     Normalize,
+    Over,
     Project,
     Rank,
     Scan,
@@ -23,6 +24,7 @@ from sqlstream.logical.nodes import (
     Session,
     SetOperation,
     Sink,
+    Sort,
     Stateful,
     Union,
     WindowAggregate,
@@ -31,7 +33,9 @@ from sqlstream.logical.nodes import (
     Windows,
     children,
     quote,
+    walk,
 )
+from sqlstream.logical.predicates import upper_bounds
 
 T = TypeVar("T")
 
@@ -41,7 +45,7 @@ def schema(node: Node) -> Schema:
     match node:
         case Scan():
             return tuple(Field(c.name, c.type) for c in node.table.visible)
-        case Filter() | Normalize():
+        case Filter() | Sort() | Normalize():
             return schema(node.input)
         case Project():
             return tuple(Field(i.name, i.expression.type) for i in node.items)
@@ -53,6 +57,8 @@ def schema(node: Node) -> Schema:
             return (*schema(node.input), Field(node.column, "INTEGER"))
         case WindowRank() | Rank():
             return (*schema(node.input), Field(node.column, "BIGINT"))
+        case Over():
+            return (*schema(node.input), *(Field(c.call.name, c.call.type) for c in node.calls))
         case SetOperation():
             return tuple(f for f in schema(node.input) if f.name != node.side)
         case Aggregate():
@@ -76,8 +82,11 @@ def time_attribute(node: Node) -> str | None:
     match node:
         case Scan():
             return node.clock or (node.table.watermark.column if node.table.watermark else None)
-        case Filter() | Expand() | WindowRank() | Sink() | Normalize():
+        case Filter() | Expand() | WindowRank() | Sort() | Sink() | Normalize():
             return time_attribute(node.input)
+        case Over():
+            # A row that waits for the rows after it leaves behind the watermark.
+            return None if node.following else time_attribute(node.input)
         case Project():
             return _renamed(node.items, time_attribute(node.input))
         case Windows() | Session():
@@ -99,13 +108,17 @@ def processing_times(node: Node) -> tuple[str, ...]:
             return tuple(c.name for c in node.table.columns if c.processing_time)
         case Filter() | Expand() | Windows():
             return processing_times(node.input)
+        case Over() | Sort():
+            # Over processing time, and only there, a row leaves in the batch in which it comes.
+            found = processing_times(node.input)
+            return found if node.time in found and not (isinstance(node, Over) and node.following) else ()
         case Project():
             below = {quote(name) for name in processing_times(node.input)}
             return tuple(i.name for i in node.items if i.expression.sql in below)
         case Union():
-            found = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
+            places = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
             names = [f.name for f in schema(node)]
-            return tuple(names[place] for place in sorted(set.intersection(*found)))
+            return tuple(names[place] for place in sorted(set.intersection(*places)))
         case (
             Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Sink() | Normalize()
         ):
@@ -119,7 +132,7 @@ def by_clock(node: Node, column: str) -> Node:
     match node:
         case Scan():
             return replace(node, clock=column)
-        case Filter() | Expand() | Windows():
+        case Filter() | Expand() | Windows() | Over() | Sort():
             return replace(node, input=by_clock(node.input, column))
         case Project():
             below = {quote(name): name for name in processing_times(node.input)}
@@ -145,8 +158,10 @@ def window_columns(node: Node) -> WindowColumns | None:
     match node:
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return None
-        case Filter() | Expand() | WindowRank() | Sink():
+        case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
+        case Over():
+            return None if node.following else window_columns(node.input)
         case Project():
             below = window_columns(node.input)
             if below is None:
@@ -170,7 +185,7 @@ def window_size(node: Node) -> int | None:
             return None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Sink():
+        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
             return window_size(node.input)
         case Union():
             sizes = {window_size(n) for n in node.inputs}
@@ -182,13 +197,16 @@ def window_size(node: Node) -> int | None:
 def on_time(node: Node) -> bool:
     """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
 
-    True above an operator over windows, which emits a window in the batch in which the watermark reaches its end.
+    True above an operator over windows, which emits a window in the batch in which the watermark reaches its end, and above one
+    that emits rows in order, each in the batch in which the watermark passes its time.
     """
     match node:
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
             return False
-        case Session() | WindowAggregate() | WindowRank():
+        case Session() | WindowAggregate() | WindowRank() | Sort():
             return True
+        case Over():
+            return not node.following
         case Filter() | Project() | Windows() | Expand() | Sink():
             return on_time(node.input)
         case Union():
@@ -205,41 +223,75 @@ def changes(node: Node) -> bool:
 def changer(node: Node) -> Scan | Changing | None:
     """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
 
-    What an operator over windows emits is final, also where its input changes.
+    What an operator over windows emits is final, also where its input changes; those in the order of time take no changes.
     """
     match node:
         case Scan():
             return node if node.table.has_changes else None
         case Normalize() | Aggregate() | Rank() | SetOperation():
             return node
-        case Session() | WindowAggregate() | WindowRank():
+        case Session() | WindowAggregate() | WindowRank() | Over() | Sort():
             return None
         case _:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)
 
 
-def keys(node: Node) -> frozenset[str]:
-    """Return columns whose values no two rows of a node's result share at a time; none where nothing is known."""
+def keys(node: Node) -> tuple[frozenset[str], ...]:
+    """Return sets of columns whose values no two rows of a node's result share at a time; none where nothing is known."""
     match node:
         case Normalize():
-            return frozenset(node.keys)
+            return (frozenset(node.keys),)
         case Aggregate():
-            return frozenset(k.name for k in node.keys)
+            return (frozenset(k.name for k in node.keys),) if node.keys else ()
+        case WindowAggregate():
+            own = frozenset(k.name for k in node.keys)
+            return tuple(own | {bound} for bound in _telling_bounds(node))
         case Rank():
             partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
-            whole = len(partition) == len(node.keys)
-            by_rank = node.function == "row_number" and whole
-            return partition if by_rank and node.limit == 1 else partition | {node.column} if by_rank else frozenset()
+            if node.function != "row_number" or len(partition) < len(node.keys):
+                return ()
+            return (partition,) if node.limit == 1 and partition else (partition | {node.column},)
         case SetOperation():
-            return frozenset(f.name for f in schema(node)) if node.distinct else frozenset()
-        case Filter() | Sink():
+            return (frozenset(f.name for f in schema(node)),) if node.distinct else ()
+        case Over():
+            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            numbers = [c.call.name for c in node.calls if c.call.function == "row_number"]
+            return tuple(partition | {n} for n in numbers) if len(partition) == len(node.keys) else ()
+        case Filter():
+            bounds = upper_bounds(node.predicate.sql)
+            firsts = {n for f in keys(node.input) for n in f if bounds.get(quote(n)) == 1 and _is_number(node.input, n)}
+            return tuple(f - firsts for f in keys(node.input) if f - firsts)
+        case Sink():
             return keys(node.input)
         case Project():
-            below = keys(node.input)
-            kept = {quote(name): _renamed(node.items, name) for name in below}
-            return frozenset(n for n in kept.values() if n is not None) if None not in kept.values() else frozenset()
+            below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
+            return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
         case _:
-            return frozenset()
+            return ()
+
+
+def _is_number(node: Node, column: str) -> bool:
+    """Tell whether a column is the number of a row among those of its key, from 1 on."""
+    match node:
+        case Over():
+            return any(c.call.name == column and c.call.function == "row_number" for c in node.calls)
+        case Filter():
+            return _is_number(node.input, column)
+        case Project():
+            below = [f.name for f in schema(node.input) if _renamed(node.items, f.name) == column]
+            return any(_is_number(node.input, name) for name in below)
+        case _:
+            return False
+
+
+def _telling_bounds(node: WindowAggregate) -> Iterator[str]:
+    """Yield the columns that each tell the windows of one key apart."""
+    of_one_size = window_size(node.input) is not None
+    sessions = any(isinstance(n, Session) for n in walk(node.input))
+    if node.window.end is not None:
+        yield node.window.end
+    if node.window.start is not None and (of_one_size or sessions):
+        yield node.window.start
 
 
 def called(node: Scan | Stateful) -> str:
@@ -257,6 +309,10 @@ def called(node: Scan | Stateful) -> str:
             return f"{node.function.upper()} over rows of no window"
         case SetOperation():
             return node.function.upper()
+        case Over():
+            return "OVER"
+        case Sort():
+            return "ORDER BY"
         case _:
             return type(node).__name__
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from sqlglot import exp, parse_one
-
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
@@ -20,18 +18,21 @@ from sqlstream.logical.nodes import (
     Filter,
     Node,
     Normalize,
+    Over,
     Project,
     Rank,
     Scan,
     Session,
     SetOperation,
     Sink,
+    Sort,
     Union,
     WindowAggregate,
     WindowRank,
     Windows,
     quote,
 )
+from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema
 
 Rule = Callable[[Node], Node]
@@ -75,11 +76,31 @@ def push_rank_limit(node: Node) -> Node:
     """Tell a rank how far it counts, where a filter above keeps only rows up to there: the rest need not be stored."""
     match node:
         case Filter():
-            for column, limit in _upper_bounds(node.predicate.sql).items():
+            for column, limit in upper_bounds(node.predicate.sql).items():
                 found = _limited(node.input, column, limit)
                 if found is not node.input:
                     return replace(node, input=found)
     return node
+
+
+def merge_overs(node: Node) -> Node:
+    """Make one of two nodes of calls over the same partitions: each row waits once."""
+    match node:
+        case Over(input=Over() as below) if (
+            (node.keys, node.time, node.order) == (below.keys, below.time, below.order)
+            # Calls that wait for later rows keep nothing but rows.
+            and not node.following
+            and not below.following
+            and not any(quote(c.call.name) in e.sql for c in below.calls for e in over_expressions(node))
+        ):
+            return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))
+        case _:
+            return node
+
+
+def over_expressions(node: Over) -> tuple[Expression, ...]:
+    """Return all that is computed from the rows of a node's input."""
+    return (*node.keys, *node.order, *(e for c in node.calls for e in c.call.expressions))
 
 
 def _limited(node: Node, column: str, limit: int) -> Node:
@@ -98,44 +119,9 @@ def _limited(node: Node, column: str, limit: int) -> Node:
             return node
 
 
-def _upper_bounds(condition: str) -> dict[str, int]:
-    """Return the columns, as SQL, that a condition bounds from above by a number.
-
-    >>> _upper_bounds('"rn" <= 3 AND "x" > 1'), _upper_bounds('"rn" = 1'), _upper_bounds('4 > "a" OR "b" < 2')
-    ({'"rn"': 3}, {'"rn"': 1}, {})
-    """
-    found = {}
-    whole = parse_one(condition, dialect="duckdb").unnest()
-    for part in whole.flatten() if isinstance(whole, exp.And) else [whole]:
-        part = part.unnest()
-        match part:
-            case exp.Between(this=exp.Column() as column):
-                bound, less = part.args["high"], 0
-            case (
-                exp.LTE(this=exp.Column() as column, expression=bound)
-                | exp.EQ(this=exp.Column() as column, expression=bound)
-            ):
-                less = 0
-            case (
-                exp.GTE(this=bound, expression=exp.Column() as column)
-                | exp.EQ(this=bound, expression=exp.Column() as column)
-            ):
-                less = 0
-            case (
-                exp.LT(this=exp.Column() as column, expression=bound)
-                | exp.GT(this=bound, expression=exp.Column() as column)
-            ):
-                less = 1
-            case _:
-                continue
-        if isinstance(bound, exp.Literal) and not bound.is_string and bound.name.isdigit():
-            found[column.sql(dialect="duckdb")] = int(bound.name) - less
-    return found
-
-
 # Projections go first: what they hid between two filters or two unions can then be merged.
 # Limits go last, when the filters are whole.
-RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions, push_rank_limit)
+RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions, merge_overs, push_rank_limit)
 
 
 def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str, ...]]:
@@ -156,7 +142,7 @@ def _everywhere(rule: Rule, node: Node) -> Node:
         case Filter() | Project() | Windows() | Expand() | Sink():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation():
+        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             child = _everywhere(rule, node.input)
             below = node if child is node.input else replace(node, input=child)
         case Union():

@@ -44,6 +44,10 @@ class Strategy(Enum):
     VALUES = "values"
 
 
+# The name of the window over which a merge runs.
+FRAME = "__frame"
+
+
 class Refused(ValueError):
     """The call cannot run incrementally; the message is the reason."""
 
@@ -54,13 +58,14 @@ class Columns:
     def __init__(self, prefix: str, known: dict[tuple[str, str, str], str], rows: str | None = None) -> None:
         self.prefix = prefix
         self.rows = rows
-        self.used: dict[str, tuple[str, str, str]] = {}
+        self.used: dict[str, tuple[str, str, str, str]] = {}
         self._known = known
 
-    def add(self, type_: str, made: str, merge: Callable[[str], str]) -> str:
+    def add(self, type_: str, made: str, merge: Callable[[str, str], str]) -> str:
+        """Return the name of a column; `merge` writes what merges a column, with what follows the aggregate in it."""
         _keep(type_)
-        name = self._known.setdefault((type_, made, merge("?")), f"{self.prefix}_{len(self._known)}")
-        self.used[name] = (type_, made, merge(name))
+        name = self._known.setdefault((type_, made, merge("?", "")), f"{self.prefix}_{len(self._known)}")
+        self.used[name] = (type_, made, merge(name, ""), merge(name, f" OVER {FRAME}"))
         return name
 
 
@@ -159,7 +164,7 @@ def _weighted(call: AggregateCall, columns: Columns) -> _Built:
 
 
 def _sum_up(columns: Columns, type_: str, made: str) -> str:
-    return columns.add(type_, made, lambda c: f"CAST(sum({c}) AS {type_})")
+    return columns.add(type_, made, lambda c, over: f"CAST(sum({c}){over} AS {type_})")
 
 
 _NARROW = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER", '"NULL"'}
@@ -196,7 +201,7 @@ def _fold(call: AggregateCall, columns: Columns) -> _Built:
 
 
 def _fold_column(columns: Columns, function: str, argument: str, type_: str, where: str) -> str:
-    return columns.add(type_, f"{function}({argument}){where}", lambda c: f"{function}({c})")
+    return columns.add(type_, f"{function}({argument}){where}", lambda c, over: f"{function}({c}){over}")
 
 
 def _extremes_column(call: AggregateCall, columns: Columns, argument: str, type_: str, where: str) -> str:
@@ -209,7 +214,7 @@ def _extremes_column(call: AggregateCall, columns: Columns, argument: str, type_
     return columns.add(
         f"{type_}[]",
         f"{way}({argument}, {n}){where}",
-        lambda c: f"list_sort(flatten(list({c}) FILTER (WHERE {c} IS NOT NULL)), {order})[:{n}]",
+        lambda c, over: f"list_sort(flatten(list({c}) FILTER (WHERE {c} IS NOT NULL){over}), {order})[:{n}]",
     )
 
 
@@ -217,7 +222,7 @@ def _bitstring(call: AggregateCall, columns: Columns) -> _Built:
     if len(call.arguments) != 3:
         raise Refused("bitstring_agg needs its bounds; write bitstring_agg(x, min, max)")
     made = f"bitstring_agg({', '.join(call.arguments)}){_where(call)}"
-    return Strategy.PLAIN, columns.add("BIT", made, lambda c: f"bit_or({c})")
+    return Strategy.PLAIN, columns.add("BIT", made, lambda c, over: f"bit_or({c}){over}")
 
 
 def _arg(call: AggregateCall, columns: Columns) -> _Built:
@@ -261,9 +266,9 @@ def _pick(call: AggregateCall, columns: Columns) -> _Built:
         f"STRUCT({', '.join((*types, f'v {type_}'))})",
         f"{function}(struct_pack({', '.join((*fields, f'v := {value}'))})"
         f" ORDER BY {', '.join(order)}, {value} ASC NULLS LAST){where}",
-        lambda c: (
+        lambda c, over: (
             f"{function}({c} ORDER BY {', '.join(again).format(c)}, struct_extract({c}, 'v') ASC NULLS LAST)"
-            f" FILTER (WHERE {c} IS NOT NULL)"
+            f" FILTER (WHERE {c} IS NOT NULL){over}"
         ),
     )
     return Strategy.PLAIN, f"struct_extract({column}, 'v')"
@@ -289,7 +294,7 @@ def _quantile(call: AggregateCall, columns: Columns) -> _Built:
         return f"(CAST({exported} AS {kept}) || CAST([] AS {kept}))"
 
     made = plain(f"quantile_disc({value}, 0.5){_where(call)} EXPORT_STATE")
-    column = columns.add(kept, made, lambda c: plain(f"combine_aggr({_as_state(state, c, ('0.5',))})"))
+    column = columns.add(kept, made, lambda c, over: plain(f"combine_aggr({_as_state(state, c, ('0.5',))}){over}"))
     return Strategy.STATE, f"list_aggregate({', '.join((column, quote_text(call.function), *call.arguments[1:]))})"
 
 
@@ -309,9 +314,9 @@ def _state(call: AggregateCall, columns: Columns) -> _Built:
         f"CAST({text} AS {state.parameters[i]})" for i, text in enumerate(call.arguments) if i not in positions
     ]
 
-    def merge(column: str) -> str:
+    def merge(column: str, over: str) -> str:
         order = f" ORDER BY {column}" if entry.ordered else ""
-        return f"CAST(combine_aggr({_as_state(state, column, shared)}{order}) AS {state.type})"
+        return f"CAST(combine_aggr({_as_state(state, column, shared)}{order}){over} AS {state.type})"
 
     made = f"{entry.exporter}({', '.join((*arguments, *shared))}){_where(call)} EXPORT_STATE"
     column = columns.add(state.type, f"CAST({made} AS {state.type})", merge)

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlstream.operators.aggregate_sql import (
+    FRAME,
     AggregateCall,
     Columns,
     Refused,
@@ -32,6 +33,7 @@ from sqlstream.operators.aggregate_table import ALIASES, FUNCTIONS, REFUSED, Kin
 
 __all__ = [
     "ALIASES",
+    "FRAME",
     "AggregateCall",
     "Partial",
     "Refused",
@@ -52,12 +54,14 @@ class Partial:
 
     `partial` makes them from input rows, `merge` makes them from rows of them (from none, and again and again), over
     columns of exactly the declared types. A merge is an expression with one or more aggregates in it, which ignore rows
-    where the column is NULL. `final` is a scalar over merged columns.
+    where the column is NULL. `running` is the merge with OVER behind its aggregate, over the window FRAME. `final` is a scalar
+    over merged columns.
     """
 
     columns: tuple[tuple[str, str], ...]
     partial: tuple[str, ...]
     merge: tuple[str, ...]
+    running: tuple[str, ...]
     final: str
 
 
@@ -119,9 +123,10 @@ def partials(calls: Iterable[AggregateCall], prefix: str) -> tuple[Partial, ...]
             raise ValueError(f"{call.function} keeps its values")
         result.append(
             Partial(
-                columns=tuple((name, type_) for name, (type_, _, _) in columns.used.items()),
-                partial=tuple(made for _, made, _ in columns.used.values()),
-                merge=tuple(merge for _, _, merge in columns.used.values()),
+                columns=tuple((name, type_) for name, (type_, *_) in columns.used.items()),
+                partial=tuple(made for _, made, _, _ in columns.used.values()),
+                merge=tuple(merge for _, _, merge, _ in columns.used.values()),
+                running=tuple(running for *_, running in columns.used.values()),
                 final=f"CAST({final} AS {call.result_type})",
             )
         )

@@ -8,27 +8,31 @@ from functools import cached_property
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState, keep, nothing
 from sqlstream.operators.step import Clock, Port
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
-from sqlstream.storage.tables import WEIGHTS, Bucket
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed, zset
+from sqlstream.storage.tables import Bucket
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, zset
 
 BATCH_ROWS = 100_000
+# The columns that the view of a state has beside those of the result.
+UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 
 
 class Changes(ABC):
     """An operator that emits, for the keys that a batch touches, the difference of the results after and before it.
 
     `keys` are columns with the SQL that makes them from input rows. Of each part, `deltas` are the columns in which a batch's
-    rows arrive, and `stored` those of the state: both begin with the keys. `advance` says what a part's state becomes,
-    `result` what follows from the state of some keys; both are the same whatever other keys there are.
+    rows arrive, and `stored` those of the state: both begin with the keys. One part has one row for each key, with AT as its
+    last column; where that is KEYS, no rows arrive for it. `advance` says what a part's state becomes, `result` what follows
+    from the state of some keys; both are the same whatever other keys there are. `ttl` is in milliseconds, 0 for ever.
     """
 
     keys: tuple[tuple[Column, str], ...]
+    ttl: int
 
     @property
     @abstractmethod
@@ -49,6 +53,11 @@ class Changes(ABC):
     @property
     @abstractmethod
     def columns_out(self) -> tuple[Column, ...]: ...
+
+    @property
+    @abstractmethod
+    def result_keys(self) -> tuple[str, ...]:
+        """The SQL of the keys over a row of the result."""
 
     @abstractmethod
     def advance(self, part: str, old: str, delta: str) -> str:
@@ -82,9 +91,35 @@ class Changes(ABC):
     def outputs(self) -> tuple[Column, ...]:
         return (*self.columns_out, WEIGHT_COLUMN)
 
+    @cached_property
+    def _state(self) -> KeyedState:
+        return KeyedState(self.key_names, self.stored, self.clocked, self.ttl)
+
+    @cached_property
+    def clocked(self) -> str:
+        """The part that has a row for each key, with the time of its last row."""
+        return next(part for part, columns in self.stored.items() if columns[-1] == AT)
+
     def current(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the current result over the state tables."""
-        return self.result({part: f"({summed(columns, relations[part])})" for part, columns in self.stored.items()})
+        """Return the SELECT of the current result over the state tables, with the time of each key's last row."""
+        tables = self._state.current(relations)
+        times = [f"make_timestamptz({AT.name} * 1000) AS {UPDATED_AT}"]
+        if self.ttl:
+            times.append(f"make_timestamptz(({AT.name} + {self.ttl}) * 1000) AS {EXPIRES_AT}")
+        listed = ", ".join([*self.key_names, *times])
+        found = ", ".join(
+            [*(f"{sql} AS _of_{k}" for k, sql in zip(self.key_names, self.result_keys, strict=True)), "*"]
+        )
+        same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.key_names) or "true"
+        columns = ", ".join([*(quote_name(c.name) for c in self.columns_out), *self.times])
+        rows = f"(SELECT {found} FROM ({self.result(tables)}))"
+        keys = f"(SELECT {listed} FROM {tables[self.clocked]})"
+        return f"SELECT {columns} FROM {rows} _result_ JOIN {keys} _keys_ ON {same}"
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns of `current` beside those of the result: instants."""
+        return (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
 
     def step(
         self,
@@ -100,48 +135,42 @@ class Changes(ABC):
         if not any(arrived.values()):
             return
         for part, columns in self.deltas.items():
-            _keep(con, f"_delta_{part}", _decoded(con, part, columns, arrived[part]))
+            keep(con, f"_delta_{part}", _decoded(con, part, columns, arrived[part]))
         if self.keys:
             touched = " UNION ".join(f"SELECT {', '.join(self.key_names)} FROM _delta_{p}" for p in self.deltas)
-            _keep(con, "_touched", touched)
-        for part, columns in self.stored.items():
-            _keep(con, f"_old_{part}", summed(columns, f"({self._touched(state, part, columns)})"))
-            _keep(con, f"_new_{part}", self.advance(part, f"_old_{part}", f"_delta_{part}"))
-            changed = difference(columns, f"_new_{part}", f"_old_{part}")
-            rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({changed})")).to_arrow_table()
-            state.append(part, rows, clock.batch)
-            state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+            keep(con, TOUCHED, touched)
+        self._state.load(con, state, clock)
         for counter, sql in self.counters(
-            *({p: f"_{age}_{p}" for p in self.stored} for age in ("old", "delta"))
+            *({p: f"_{age}_{p}" for p in self.deltas} for age in ("old", "delta"))
         ).items():
             [(number,)] = con.execute(sql).fetchall()
             state.count(counter, number)
+        for part in self.stored:
+            keep(con, f"_new_{part}", self._advanced(part, clock))
+            self._state.store(con, state, part, f"_new_{part}", clock)
         [new, old] = [f"({self.result({p: f'_{age}_{p}' for p in self.stored})})" for age in ("new", "old")]
         weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
         changes = difference(self.columns_out, *weighted)
         yield from con.sql(encoded(self.outputs, f"({changes})")).to_arrow_reader(BATCH_ROWS)
+        self._state.sweep(con, state, clock)
 
-    def _touched(self, state: Bucket, part: str, columns: Sequence[Column]) -> str:
-        rows = state.relation(part)
-        if rows is None:
-            nothing = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in (*columns, WEIGHT_COLUMN))
-            return f"SELECT {nothing} WHERE false"
-        if not self.keys:
-            return f"SELECT * FROM {rows}"
-        same = " AND ".join(f"_state.{k} IS NOT DISTINCT FROM _touched.{k}" for k in self.key_names)
-        return f"SELECT * FROM {rows} _state SEMI JOIN _touched ON {same}"
-
-
-def _keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> None:
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+    def _advanced(self, part: str, clock: Clock) -> str:
+        if part in self.deltas:
+            new = self.advance(part, f"_old_{part}", f"_delta_{part}")
+        else:
+            others = " UNION ".join(f"SELECT {', '.join(self.key_names) or 'true'} FROM _new_{p}" for p in self.deltas)
+            new = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})"
+        if part != self.clocked:
+            return new
+        listed = ", ".join([*(quote_name(c.name) for c in self.stored[part][:-1]), WEIGHT])
+        return f"SELECT {listed}, CAST({clock.time} AS BIGINT) AS {AT.name} FROM ({new})"
 
 
 def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:
     """Return the SELECT of rows that have arrived, in an order that does not depend on that of their arrival."""
     items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
     if not rows:
-        nothing = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-        return f"SELECT {nothing} WHERE false"
+        return nothing(tuple(columns))
     con.register(f"_arrived_{part}", pa.concat_tables(rows, promote_options="permissive"))
     # Sums of floating-point numbers depend on their order.
     order = f" ORDER BY {names(columns)}" if len(rows) > 1 else ""

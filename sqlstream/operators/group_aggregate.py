@@ -10,7 +10,9 @@ from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.windowing import PARTIALS
+from sqlstream.storage.segments import quote_name
 from sqlstream.storage.zsets import WEIGHT, names, repeated, summed
 
 # The one group of an aggregate without keys.
@@ -45,6 +47,7 @@ class GroupAggregate(Changes):
 
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
@@ -62,9 +65,13 @@ class GroupAggregate(Changes):
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
         return {t.name: t.columns for t in self._grouped.tables}
 
-    @property
+    @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
-        return self.deltas
+        return {part: (*columns, AT) if part == PARTIALS else columns for part, columns in self.deltas.items()}
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(quote_name(c.name) for c, _ in self.keys)
 
     @cached_property
     def columns_out(self) -> tuple[Column, ...]:

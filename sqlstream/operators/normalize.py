@@ -8,6 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.operators.changes import Changes
+from sqlstream.operators.keyed_state import AT
 from sqlstream.storage.changelogs import ADDS, CHANGE, PLACE, last_of_keys
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, names
@@ -26,6 +27,7 @@ class Normalize(Changes):
     keys: tuple[tuple[Column, str], ...]
     columns: tuple[Column, ...]
     time_column: str | None
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
@@ -40,11 +42,11 @@ class Normalize(Changes):
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
-        return {ROWS: tuple(self._stored.values())}
+        return {ROWS: (*self._stored.values(), AT)}
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
-        return {ROWS: (*self.stored[ROWS], CHANGE, *PLACE)}
+        return {ROWS: (*self._stored.values(), CHANGE, *PLACE)}
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -53,13 +55,17 @@ class Normalize(Changes):
         return {ROWS: encoded(self.deltas[ROWS], rows)}
 
     @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(sql for _, sql in self.keys)
+
+    @property
     def columns_out(self) -> tuple[Column, ...]:
         return self.columns
 
     def advance(self, part: str, old: str, delta: str) -> str:
         last = last_of_keys(self.key_names, delta)
         timed = f" AND isfinite({self._stored[self.time_column].name})" if self.time_column is not None else ""
-        return f"SELECT {names(self.stored[part])}, 1 AS {WEIGHT} FROM ({last}) WHERE {ADDS}{timed}"
+        return f"SELECT {names(self._stored.values())}, 1 AS {WEIGHT} FROM ({last}) WHERE {ADDS}{timed}"
 
     def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
         """Count the deletes whose key has no row: before the batch, and after what came before them in it."""

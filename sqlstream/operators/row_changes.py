@@ -11,6 +11,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import grouped
+from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
@@ -35,7 +36,7 @@ class RowChanges(Changes):
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
-        return {ROWS: (*self.key_columns, *(c for c, _ in self._rows))}
+        return {ROWS: (*self.key_columns, *(c for c, _ in self._rows)), KEYS: (*self.key_columns, AT)}
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
@@ -70,10 +71,15 @@ class ChangingAggregate(RowChanges):
     columns: tuple[Column, ...]
     calls: tuple[tuple[str, AggregateCall], ...]
     changing: bool = True
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
         return "aggregate"
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(quote_name(c.name) for c, _ in self.keys)
 
     @cached_property
     def columns_out(self) -> tuple[Column, ...]:
@@ -93,10 +99,15 @@ class Rank(RowChanges):
     columns: tuple[Column, ...]
     ranking: Ranking
     changing: bool
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
         return "rank"
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(sql for _, sql in self.keys)
 
     @cached_property
     def columns_out(self) -> tuple[Column, ...]:
@@ -135,10 +146,15 @@ class SetOperation(RowChanges):
     function: str
     distinct: bool
     changing: bool
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
         return self.function
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(quote_name(c.name) for c, _ in self.keys)
 
     @cached_property
     def columns_out(self) -> tuple[Column, ...]:

@@ -13,7 +13,8 @@ from typing import Literal
 from sqlstream.catalog import Column, Table
 from sqlstream.logical.clock import asks_watermark
 from sqlstream.operators.step import Operator, Port
-from sqlstream.storage.zsets import WEIGHT_COLUMN
+from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    `unique` are columns that tell its rows apart, where that is known.
     """
 
     name: str
@@ -77,13 +79,15 @@ class StatefulStage:
     bound: str
     hash_columns: tuple[str, ...]
     time_column: str | None = None
+    unique: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known.
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With `upserts` they are
+    among the table's PRIMARY KEY: the last change of a key says what its row is.
     """
 
     table: Table
@@ -91,12 +95,23 @@ class SinkPlan:
     limit: int | None = None
     changing: bool = False
     keys: tuple[str, ...] = ()
+    upserts: bool = False
 
     @property
     def stored(self) -> tuple[Column, ...]:
         """The columns of the rows on their way to the sink."""
         columns = tuple(Column(name, type) for name, type in self.columns)
-        return (*columns, WEIGHT_COLUMN) if self.changing else columns
+        if not self.changing:
+            return columns
+        return (*columns, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
+
+    @property
+    def declaration(self) -> TableDeclaration:
+        """How a table of the warehouse keeps the rows."""
+        name, columns = self.table.name, tuple(Column(name, type) for name, type in self.columns)
+        if self.upserts:
+            return upserts(name, columns, self.table.primary_key)
+        return zset(name, columns) if self.changing else TableDeclaration(name, columns)
 
     @property
     def kind(self) -> str:

@@ -59,8 +59,7 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if changes(s.input)}
-        columns = tuple((c.name, c.type) for c in sink.columns)
-        found.setdefault(name, SinkPlan(sink.table, columns, sink.limit, name in changing, keys_of(sink)))
+        found.setdefault(name, _sink(sink, sinks, name in changing))
         number = list(found).index(name)
         pairs = zip(schema(sink.input), sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
@@ -81,6 +80,14 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     )
 
 
+def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
+    columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
+    alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
+    upserts = changing and alone and bool(keys) and set(keys) <= set(sink.table.primary_key)
+    upserts = upserts and sink.table.connector is None
+    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else (), upserts)
+
+
 def assigned(field: nodes.Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
     value = f"CAST({quote(field.name)} AS {field.type})"
@@ -91,10 +98,11 @@ def assigned(field: nodes.Field, table: Table) -> str:
 
 
 def keys_of(sink: Sink) -> tuple[str, ...]:
-    """Return the columns of a sink that tell its rows apart, none where nothing is known of them."""
-    found = properties.keys(sink.input)
-    pairs = zip(schema(sink.input), sink.columns, strict=True)
-    return tuple(target.name for own, target in pairs if own.name in found)
+    """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
+    pairs = {own.name: target.name for own, target in zip(schema(sink.input), sink.columns, strict=True)}
+    found = [tuple(target for own, target in pairs.items() if own in names) for names in properties.keys(sink.input)]
+    primary = set(sink.table.primary_key)
+    return next((f for f in found if set(f) <= primary), next(iter(found), ()))
 
 
 def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
@@ -105,7 +113,7 @@ def branches(node: Node, made_above: Node | None = None) -> list[Branch]:
     match node:
         case Windows() | Session() if node is made_above:
             return [b.over(lambda rows: at_their_time(node, rows)) for b in branches(node.input)]
-        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
@@ -218,6 +226,7 @@ class _Planner:
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=properties.time_attribute(node),
+            unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
         )
         self.stages.append((node, stage, []))
 
@@ -243,10 +252,12 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)
-        case nodes.WindowRank() | nodes.Rank():
-            return tuple(k.sql.strip('"') for k in node.keys)
+        case nodes.Sort():
+            return ()
         case nodes.Normalize():
             return node.keys
+        case nodes.WindowRank() | nodes.Rank() | nodes.Over():
+            return tuple(k.sql.replace('"', "") for k in node.keys)
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

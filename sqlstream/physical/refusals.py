@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.errors import UnsupportedError
@@ -10,6 +10,7 @@ from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
 from sqlstream.logical.properties import changes
+from sqlstream.logical.rules import over_expressions
 
 
 def refuse(sinks: Sequence[Sink]) -> None:
@@ -17,6 +18,7 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_replay_differences(sinks)
     refuse_two_clocks(sinks)
     refuse_clock_over_changes(sinks)
+    refuse_clock_in_order(sinks)
     refuse_windows_over_changes(sinks)
     refuse_unlike_rows(sinks)
     refuse_changes(sinks)
@@ -60,6 +62,19 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
                         expression.span,
                         hint="A row is taken back as it was emitted, with its time then; compute the time below the aggregate.",
                     )
+
+
+def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
+    """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
+    for node in (n for sink in sinks for n in nodes.walk(sink)):
+        if isinstance(node, nodes.InOrder) and (
+            found := next((e for e in expressions(node) if uses_clock(e.sql)), None)
+        ):
+            raise UnsupportedError(
+                f"the current time in {properties.called(node)}",
+                found.span or node.span,
+                hint="Compute it in a subquery in FROM: that is done when a row comes.",
+            )
 
 
 def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
@@ -107,7 +122,8 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
                 hint=f"{_subject(changing)} changes rows that it has emitted. "
                 "Write into a warehouse table (one without a connector), or aggregate in windows.",
             )
-        if changing is None and table.primary_key:
+        unique = any(_stored_as(sink, key) <= set(table.primary_key) for key in properties.keys(sink.input))
+        if changing is None and table.primary_key and not unique:
             raise UnsupportedError(
                 f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in nodes.walk(sink) if isinstance(n, Scan)), None),
@@ -120,6 +136,12 @@ def _subject(node: Scan | Stateful) -> str:
     """Return what people call a node as a sentence begins with it."""
     called = properties.called(node)
     return called[:1].upper() + called[1:]
+
+
+def _stored_as(sink: Sink, names: Iterable[str]) -> set[str]:
+    """Return the columns of a sink that columns of its query are stored in."""
+    pairs = zip(properties.schema(sink.input), sink.columns, strict=True)
+    return {target.name for own, target in pairs if own.name in names}
 
 
 def expressions(node: Node) -> Iterator[nodes.Expression]:
@@ -139,5 +161,9 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
             yield from (e for a in node.aggregates for e in a.expressions)
         case nodes.WindowRank() | nodes.Rank():
             yield from (*node.keys, *node.order)
+        case nodes.Over():
+            yield from over_expressions(node)
+        case nodes.Sort():
+            yield from node.order
         case _:
             assert_never(node)

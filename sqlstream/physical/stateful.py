@@ -7,19 +7,30 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.logical import nodes
-from sqlstream.logical.bounds import growth
+from sqlstream.logical.bounds import growth, rows_kept
+from sqlstream.logical.explain import duration
 from sqlstream.logical.nodes import Node, quote
-from sqlstream.logical.properties import changes, schema, time_attribute
+from sqlstream.logical.properties import changes, processing_times, schema, time_attribute
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
+from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
 from sqlstream.operators.normalize import Normalize
+from sqlstream.operators.over import Over
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
-from sqlstream.physical.windows import calls_of, named_keys, used_columns, window_bound, window_operator
+from sqlstream.physical.windows import (
+    calls_of,
+    named_keys,
+    over_calls_of,
+    time_sql,
+    used_columns,
+    window_bound,
+    window_operator,
+)
 
 
-def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
+def operator_of(node: nodes.Stateful) -> WindowOperator | Changes | Over:
     """Return the operator that computes a stateful node."""
     match node:
         case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
@@ -31,19 +42,35 @@ def operator_of(node: nodes.Stateful) -> WindowOperator | Changes:
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
+            if changes(node.input) and all(is_linear(call) for _, call in calls):
+                return LinearAggregate(keys, calls, node.ttl or 0)
             if changes(node.input):
-                return ChangingAggregate(keys, used_columns(node), calls)
-            return GroupAggregate(keys, calls)
+                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0)
+            return GroupAggregate(keys, calls, node.ttl or 0)
         case nodes.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return Rank(keys, _columns(node.input), ranking, changes(node.input))
+            return Rank(keys, _columns(node.input), ranking, changes(node.input), node.ttl or 0)
         case nodes.SetOperation():
             keys = tuple((Column(f.name, f.type), quote(f.name)) for f in schema(node))
             side = (Column(node.side, "INTEGER"),)
-            return SetOperation(keys, side, node.function, node.distinct, changes(node.input))
+            return SetOperation(keys, side, node.function, node.distinct, changes(node.input), node.ttl or 0)
+        case nodes.Over() | nodes.Sort():
+            return _in_order(node)
         case _:
             assert_never(node)
+
+
+def _in_order(node: nodes.InOrder) -> Over:
+    time, order = time_sql(node.input, node.time), tuple(o.sql for o in node.order[1:])
+    by_clock = node.time in processing_times(node.input)
+    columns = _columns(node.input)
+    if isinstance(node, nodes.Sort):
+        return Over((), columns, time, order, by_clock=by_clock, sorts=True)
+    own = {quote(c.name): c.name for c in columns}
+    names = [own.get(k.sql, f"key_{i}") for i, k in enumerate(node.keys, 1)]
+    calls = over_calls_of(node.calls)
+    return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:
@@ -57,22 +84,46 @@ def state_bound(node: nodes.Stateful) -> str:
             return window_bound(node)
         case nodes.Normalize():
             return f'the number of keys of table "{node.input.table.name}"'
-        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() if (grows := growth(node)) is not None:
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if node.ttl:
+            return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
+        case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if (
+            grows := growth(node)
+        ) is not None:
             return f"nothing: {grows}"
+        case nodes.Over() | nodes.Sort():
+            return _bound_in_order(node)
         case nodes.Rank():
             return f"its limit: {node.limit} rows"
+        case nodes.Aggregate() if not changes(node.input) or all(is_linear(c) for _, c in calls_of(node.aggregates)):
+            return "the number of groups"
         case nodes.Aggregate() | nodes.SetOperation():
-            return "the number of groups" if not changes(node.input) else "the number of rows of the result below"
+            return "the number of rows of the result below"
         case _:
             assert_never(node)
 
 
-def state_view(node: nodes.Stateful, operator: WindowOperator | Changes) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _bound_in_order(node: nodes.InOrder) -> str:
+    """Return what bounds the state of a node whose state does not grow with its input."""
+    frames = [c.frame for c in node.calls] if isinstance(node, nodes.Over) else []
+    span = max((f.preceding or 0 for f in frames if f.mode == "range"), default=0)
+    by_clock = node.time in processing_times(node.input)
+    waits = "the batch: a row leaves at once" if by_clock else "watermark: a row leaves when the watermark passes it"
+    kept = [f"rows stay for {span / 1_000_000:g} s"] if span else []
+    if isinstance(node, nodes.Over) and (rows := rows_kept(node)):
+        kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key stay{'s' if rows == 1 else ''}")
+    return ", ".join([waits, *kept])
+
+
+def state_view(
+    node: nodes.Stateful, operator: WindowOperator | Changes | Over
+) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the view over an operator's state, and its columns.
 
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.
     """
     relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    if isinstance(operator, Over):
+        return operator.current(relations), tuple((c.name, c.type) for c in operator.viewed)
     columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, nodes.WindowAggregate | nodes.Aggregate):
@@ -81,5 +132,7 @@ def state_view(node: nodes.Stateful, operator: WindowOperator | Changes) -> tupl
         for item in node.shown:
             if item.name.lower() not in names and item.expression.sql not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
+    if isinstance(operator, Changes):
+        columns += [(time, "TIMESTAMP WITH TIME ZONE", time) for time in operator.times if time not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

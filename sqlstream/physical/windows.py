@@ -10,8 +10,10 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes
 from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
 from sqlstream.logical.properties import changes, schema, window_size
+from sqlstream.operators.aggregate_table import REFUSED
 from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.grid import Grid
+from sqlstream.operators.over_calls import OverCall
 from sqlstream.operators.session_changes import ChangingSessions
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
@@ -30,9 +32,13 @@ def grid(node: Windows) -> Grid:
 
 def event_time(node: Windows | Session) -> str:
     """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
-    field = next(f for f in schema(node.input) if f.name == node.time_column)
-    column = quote(node.time_column)
-    return f"CAST({column} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else column
+    return time_sql(node.input, node.time_column)
+
+
+def time_sql(node: Node, column: str) -> str:
+    """Return the SQL of a time of a node's rows as a TIMESTAMP."""
+    field = next(f for f in schema(node) if f.name == column)
+    return f"CAST({quote(column)} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else quote(column)
 
 
 def in_windows(node: Windows, rows: str) -> str:
@@ -198,7 +204,26 @@ def calls_of(items: tuple[nodes.AggregateItem, ...]) -> tuple[tuple[str, Aggrega
 
 
 def _call(item: nodes.AggregateItem) -> AggregateCall:
-    call = AggregateCall(
+    call = call_of(item)
+    if strategy(call) is None:
+        raise _refused(item, reason(call))
+    return call
+
+
+def over_calls_of(items: tuple[nodes.OverItem, ...]) -> tuple[OverCall, ...]:
+    """Return calls with OVER as the operator takes them."""
+    for item in items:
+        if why := REFUSED.get(item.call.function):
+            raise _refused(item.call, why)
+    return tuple(OverCall(i.call.name, call_of(i.call), i.frame, i.ignore_nulls) for i in items)
+
+
+def _refused(item: nodes.AggregateItem, why: str) -> UnsupportedError:
+    return UnsupportedError(f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(why))
+
+
+def call_of(item: nodes.AggregateItem) -> AggregateCall:
+    return AggregateCall(
         function=ALIASES.get(item.function, item.function),
         arguments=tuple(a.sql for a in item.arguments),
         argument_types=tuple(a.type for a in item.arguments),
@@ -208,11 +233,6 @@ def _call(item: nodes.AggregateItem) -> AggregateCall:
         filter=item.filter.sql if item.filter else None,
         result_type=item.type,
     )
-    if strategy(call) is None:
-        raise UnsupportedError(
-            f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(reason(call))
-        )
-    return call
 
 
 def _sentence(phrase: str) -> str:

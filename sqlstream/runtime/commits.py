@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -26,10 +26,9 @@ from sqlstream.runtime.worker import Job
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry, holders
 from sqlstream.storage.jobs import last_committed
-from sqlstream.storage.manifests import TableDeclaration, newest_manifest
+from sqlstream.storage.manifests import newest_manifest
 from sqlstream.storage.segments import Segment, quote_text
 from sqlstream.storage.tables import Bucket
-from sqlstream.storage.zsets import zset
 
 # Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
 Emit = Callable[[int, Sequence[str]], None]
@@ -206,8 +205,7 @@ class Commits:
         manifest = self._manifests.get(sink)
         if not segments and manifest is not None:
             return
-        columns = tuple(Column(name, type) for name, type in plan.columns)
-        declaration = zset(ROWS, columns) if plan.changing else TableDeclaration(ROWS, columns)
+        declaration = replace(plan.declaration, name=ROWS)
         bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention_ms)
         bucket.adopt(ROWS, segments)
         with _connection().cursor() as con:

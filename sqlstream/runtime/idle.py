@@ -14,7 +14,7 @@ from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.joblog import fell_idle
-from sqlstream.storage.units import parse_duration
+from sqlstream.units import parse_duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from sqlstream.storage import duckdb_errors
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
+from sqlstream.storage.tables import EXPIRED, RETURNED
+from sqlstream.storage.zsets import VERSION
 
 # The one table of a sink's directory.
 ROWS = "rows"
@@ -160,6 +162,8 @@ class Advance:
             "late_rows": state.counters.get("late_rows", 0),
             "missed_windows": state.counters.get("missed_windows", 0),
             "absent_deletes": state.counters.get("absent_deletes", 0),
+            "expired_keys": state.counters.get(EXPIRED, 0),
+            "returned_keys": state.counters.get(RETURNED, 0),
             "wake_at": state.wake_at,
         }
 
@@ -197,7 +201,7 @@ def run_fragment(
             count, files = job.file_sink(fragment.sink).write(con, columns, written, batch)
             yield Output("files", json.dumps([count, files]), fragment.sink)
             return
-        for _, reader in execute.part_batches(con, stored(fragment, job), rows, 1):
+        for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1):
             if sink.kind == "blackhole":
                 yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)), fragment.sink)
                 continue
@@ -223,10 +227,13 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
     return write
 
 
-def stored(fragment: Fragment, job: Job) -> Fragment:
+def stored(fragment: Fragment, job: Job, batch: int) -> Fragment:
     """Return the fragment with its rows in the form in which the sink stores them."""
-    columns = job.plan.sinks[fragment.sink].stored
-    parts = tuple((name, encoded(columns, f"({sql})")) for name, sql in fragment.parts)
+    sink = job.plan.sinks[fragment.sink]
+    version = f"SELECT *, {batch} AS {VERSION} FROM " if sink.upserts else ""
+    parts = tuple(
+        (name, encoded(sink.stored, f"({version}({sql}))" if version else f"({sql})")) for name, sql in fragment.parts
+    )
     return replace(fragment, parts=parts)
 
 

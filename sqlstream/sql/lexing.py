@@ -1,4 +1,4 @@
-"""Text to tokens. Here fails what no parser should see: a quote that is never closed, and a hint.
+"""Text to tokens. Here fails what no parser should see: a quote that is never closed, and a hint that is not behind SELECT.
 
 sqlglot takes a hint for a comment wherever it stands (in dialects derived from DuckDB), so it would be dropped without a word.
 """
@@ -13,6 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token
 
 from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+from sqlstream.sql.hints import HINT, is_behind_select
 
 # What can hide a quote, a comment or a semicolon from the reader. A comment opens with the group `block`, and may nest.
 _REGION = re.compile(
@@ -27,22 +28,13 @@ _REGION = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-# A line of plus signs is a decoration; `/*+` and a name is a hint.
-_HINT = re.compile(r"/\*\+\s*(\w+)")
 _WRONG_DIGITS = re.compile(r"(?<!\w)(?:[xX]'(?![0-9a-fA-F]*')[^']*'|[bB]'(?![01]*')[^']*')")
-_HINT_ADVICE = {
-    "OPTIONS": "Put the options into the WITH clause of CREATE TABLE.",
-    "STATE_TTL": "State is kept as long as the query needs it; leave the hint out.",
-}
+_HINT_ADVICE = {"OPTIONS": "Put the options into the WITH clause of CREATE TABLE."}
 
 
 def tokenize(source: Source, dialect: Dialect) -> list[Token]:
-    """Return the tokens of a source; their offsets are characters of its text. Raises on open quotes and on hints."""
-    for region in regions(source):
-        if hint := _HINT.match(region.text):
-            name = hint.group(1).upper()
-            advice = _HINT_ADVICE.get(name, "Leave the hint out.")
-            raise UnsupportedError(f"the hint {name}", region, hint=advice)
+    """Return the tokens of a source; their offsets are characters of its text. Raises on open quotes and misplaced hints."""
+    hints = [region for region in regions(source) if HINT.match(region.text)]
     # A byte order mark becomes a blank, so that offsets stay as they are.
     text = re.sub("^\ufeff", " ", source.text)
     try:
@@ -53,6 +45,12 @@ def tokenize(source: Source, dialect: Dialect) -> list[Token]:
             span = Span(source, wrong.start(), wrong.end())
             raise ParseError("the string holds a character that is not a digit", span) from None
         raise ParseError("the text is not SQL", Span(source, 0, 1), detail=f"{error}.") from None
+    for region in hints:
+        if not is_behind_select(region.start, tokens):
+            found = HINT.match(region.text)
+            name = found.group(1).upper() if found else ""
+            advice = _HINT_ADVICE.get(name, f"Write it behind SELECT: SELECT /*+ {name}(..) */ ...")
+            raise UnsupportedError(f"the hint {name} here", region, hint=advice)
     for token in tokens:
         # sqlglot takes DuckDB's factorial for NOT; `x !~ y` is another operator, in two tokens.
         if token.text == "!" and text[token.end + 1 : token.end + 2] != "~" and text[token.start] == "!":

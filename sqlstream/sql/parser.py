@@ -17,6 +17,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql.flink_calls import FlinkCallParser
+from sqlstream.sql.hints import select_hints
 from sqlstream.sql.spans import mark, marks, name_span
 from sqlstream.sql.windows import WindowParser
 
@@ -154,6 +155,9 @@ class StreamingParser(FlinkCallParser):
         parse_set_operation: bool = True,
     ) -> exp.Expr | None:
         return _with_own_joins(super()._parse_select_query(nested, table, parse_subquery_alias, parse_set_operation))
+
+    def _parse_hint(self) -> exp.Hint | None:
+        return select_hints(self.source, self._prev) if self._prev.token_type == TokenType.SELECT else None
 
     def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
         return super()._parse_set_operations(_with_own_joins(this))

@@ -12,8 +12,8 @@ from dataclasses import replace
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.errors import BindError
 from sqlstream.storage.segments import quote_name, quote_text
-from sqlstream.storage.units import parse_boolean
 from sqlstream.storage.zsets import WEIGHT, names, repeated, summed
+from sqlstream.units import parse_boolean
 
 # No names that a user would give to columns.
 CHANGE = Column("__change", "VARCHAR")

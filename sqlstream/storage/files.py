@@ -17,7 +17,7 @@ from pyarrow import fs as arrow_fs
 from sqlstream.catalog import Table
 from sqlstream.errors import DataError, UsageError
 from sqlstream.storage.listing import FoundFile, Place, is_remote, open_uri
-from sqlstream.storage.units import parse_bytes, parse_count, parse_duration
+from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 DEFAULT_MAX_BYTES = 128 << 20
 # A Parquet file is not cut below this: opening it once more costs more than another core saves.

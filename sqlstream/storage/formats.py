@@ -34,8 +34,8 @@ from sqlstream.storage.json_lines import json_source
 from sqlstream.storage.parquet_types import conversion
 from sqlstream.storage.read_errors import duckdb_paths, name_file, open_text, reading
 from sqlstream.storage.segments import quote_name, quote_text
-from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count, parse_duration
 from sqlstream.storage.values import values_sql
+from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
 
 FORMATS = ("parquet", "json", "csv", DEBEZIUM)
 

@@ -12,7 +12,7 @@ from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.locks import read_holder
 from sqlstream.storage.manifests import TableDeclaration
 
-FORMAT = 2
+FORMAT = 3
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
@@ -60,7 +60,7 @@ class OperatorRecord:
 class SinkRecord:
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
-    With `changing` they are written with weights; of the rows of a `key` a table holds one.
+    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one.
     """
 
     kind: str
@@ -68,6 +68,7 @@ class SinkRecord:
     columns: Columns
     changing: bool = False
     key: tuple[str, ...] = ()
+    upserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "missed_windows": "BIGINT",
         "open_windows": "BIGINT",
         "next_end": "TIMESTAMP",
+        "expired_keys": "BIGINT",
+        "returned_keys": "BIGINT",
         "absent_deletes": "BIGINT",
     },
     "snapshots": {
@@ -63,7 +65,10 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-_COUNTS = ("state_rows", "state_bytes", "segments", "late_rows", "missed_windows", "absent_deletes")
+_COUNTS = (
+    *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
+    *("expired_keys", "returned_keys", "absent_deletes"),
+)
 
 SYSTEM_TABLES = tuple(_COLUMNS)
 

@@ -36,6 +36,8 @@ from sqlstream.storage.segments import (
 PENDING_BYTES = 32 << 20
 # The counter of the rows that the Z-sets of an operator amount to.
 WEIGHTS = "weights"
+# Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
+EXPIRED, RETURNED = "expired_keys", "returned_keys"
 
 # Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
 # would cost a batch more than it would save a query.
@@ -112,9 +114,8 @@ class Bucket:
     @property
     def live_rows(self) -> int:
         """The rows of all tables that are not forgotten and not waiting to be written; of Z-sets, what they amount to."""
-        if WEIGHTS in self.counters:
-            return self.counters[WEIGHTS]
-        return sum(s.live for segments in self._segments.values() for s in segments)
+        plain = (self._segments[t.name] for t in self._declarations.values() if not t.replaces)
+        return self.counters.get(WEIGHTS, 0) + sum(s.live for segments in plain for s in segments)
 
     @property
     def bytes(self) -> int:

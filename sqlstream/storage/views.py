@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from sqlstream.catalog import Column
 from sqlstream.logical import clock
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
-from sqlstream.storage.jobs import JobRecord, OperatorRecord
+from sqlstream.storage.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import BATCH_COLUMN, quote_name, scan, time_literal
 from sqlstream.storage.snapshot import Snapshot, VisibleSegments, visible_segments
-from sqlstream.storage.zsets import current, zset
+from sqlstream.storage.zsets import current, upserted, upserts, zset
 
 # In the SQL of a view: the version's watermark in microseconds.
 WATERMARK = "{_watermark}"
@@ -47,20 +47,24 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
         assert sink is not None
         columns = tuple(Column(name, type) for name, type in sink.columns)
         declaration = zset(table, columns) if sink.changing else TableDeclaration(table, columns)
+        if sink.upserts:
+            declaration = upserts(table, columns, sink.key)
         visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
         parts: list[VisibleSegments | None] = [*visible.values()] or [None]
         for part in parts:
             rows = _rows(warehouse.fs, paths, declaration, part, snapshot)
-            selects.append(_current(columns, sink.key, rows) if sink.changing else rows)
+            selects.append(_current(columns, sink, rows) if sink.changing else rows)
     return " UNION ALL BY NAME ".join(f"({select})" for select in selects)
 
 
-def _current(columns: Sequence[Column], key: Sequence[str], rows: str) -> str:
+def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
     """Return the SELECT of what changes add up to; of several rows of a key there is the greatest."""
+    if sink.upserts:
+        return upserted(columns, sink.key, f"({rows})")
     found = current(columns, f"({rows})")
-    if not key:
+    if not sink.key:
         return found
-    by, order = (", ".join(map(quote_name, given)) for given in (key, [c.name for c in columns]))
+    by, order = (", ".join(map(quote_name, given)) for given in (sink.key, [c.name for c in columns]))
     return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order} DESC) = 1"
 
 

@@ -11,11 +11,24 @@ from sqlstream.storage.segments import quote_name
 # No name that a user would give to a column.
 WEIGHT = "__weight"
 WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
+# The batch of a change.
+VERSION = "__version"
+VERSION_COLUMN = Column(VERSION, "BIGINT")
 
 
 def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:
     """Return the declaration of a table that holds a Z-set of rows of some columns."""
     return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, "{rows}"), replaces=True)
+
+
+def upserts(name: str, columns: Sequence[Column], key: Sequence[str]) -> TableDeclaration:
+    """Return the declaration of a table in which the last change of each key counts, whatever came before.
+
+    A batch takes away at most one row of a key, and adds at most one.
+    """
+    return TableDeclaration(
+        name, (*columns, VERSION_COLUMN, WEIGHT_COLUMN), merge=_latest(columns, key, "{rows}"), replaces=True
+    )
 
 
 def names(columns: Iterable[Column]) -> str:
@@ -50,3 +63,14 @@ def repeated(columns: Sequence[Column], rows: str) -> str:
 def current(columns: Sequence[Column], rows: str) -> str:
     """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
     return f"WITH __sum AS ({summed(columns, rows)}) {repeated(columns, '__sum')}"
+
+
+def upserted(columns: Sequence[Column], key: Sequence[str], rows: str) -> str:
+    """Return the SELECT of the rows that the last changes of the keys have left; `rows` goes behind FROM."""
+    return f"SELECT {names(columns)} FROM ({_latest(columns, key, rows)}) WHERE {WEIGHT} > 0"
+
+
+def _latest(columns: Sequence[Column], key: Sequence[str], rows: str) -> str:
+    by = ", ".join(map(quote_name, key))
+    last = f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC, {WEIGHT} DESC) = 1"
+    return f"SELECT {names(columns)}, {VERSION}, {WEIGHT} FROM {rows} QUALIFY {last}"

@@ -1,7 +1,8 @@
 """Measure sqlstream, plain Spark Structured Streaming and DuckDB on the same data, one after the other (`make bench`).
 
 Work: a filter with a projection, windows of all kinds with few and with many keys, the highest rows of windows, and windows
-over windows (`work.WORKS`), from Parquet files to Parquet files; all systems must give the same result. Spark and sqlstream
+over windows (`work.WORKS`); results that change, of states of 100,000 and of 5 million keys (`changing_work`). All from
+Parquet files to Parquet files; all systems must give the same result. Spark and sqlstream
 read the same files in the same batches: one file per core. With `--rows` from 6,000,000 on, a million sessions are open at a
 time in the work of many sessions; with less, it and other works have fewer keys (see `data`).
 
@@ -29,7 +30,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import latency, report, throughput
+from tests.bench import changing, latency, report, throughput
+from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
@@ -42,7 +44,10 @@ from tests.bench.work import WORKS, Work, work_named, works_of
 ROOT = Path(__file__).resolve().parents[2]
 SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), LATENCIES, COMMANDS]
+# Of the works of which the result changes.
+GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
+CHANGING_BATCHES = 12
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, LATENCIES, COMMANDS]
 
 console = Console(highlight=False)
 
@@ -65,14 +70,17 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
-        if name not in KNOWN and not works_of((name,)):
-            raise click.UsageError(f'there is no work "{name}": {", ".join([*KNOWN, *(w.name for w in WORKS)])}')
+        if name not in KNOWN and not works_of((name,)) and not changing_works_of((name,)):
+            names = ", ".join([*KNOWN, *(w.name for w in (*WORKS, *CHANGING_WORKS))])
+            raise click.UsageError(f'there is no work "{name}": {names}')
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve())
     try:
         for work in works_of(only) if only else WORKS:
             bench.throughput(work)
+        for changing_work in changing_works_of(only or GROUPS):
+            bench.changes(changing_work)
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -130,6 +138,21 @@ class _Bench:
             self.results.works.setdefault(work.name, {})[system] = sorted(figures, key=lambda f: f.rows_per_second)[
                 len(figures) // 2
             ]
+
+    def changes(self, work: ChangingWork) -> None:
+        """Run every system on one work whose result changes; only plain aggregates are something that Spark can do."""
+        source = changing_data(self.data, work, CHANGING_BATCHES, self.cores)
+        found = self.results.changes.setdefault(work.name, {})
+        for system in (SQLSTREAM, *(STORES if work.spark else ()), changing.DUCKDB_ANEW):
+            folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
+            task = changing.Task(system, work.name, str(source), CHANGING_BATCHES, self.cores, str(folder))
+            output, _ = self._measured("changing", asdict(task))
+            found[system] = changing.BatchRun(**json.loads(output))
+            console.print(f"{work.title}, {system}: {found[system].batch_ms:,.0f} ms a batch")
+            shutil.rmtree(folder)
+        if len({tuple(run.summary) for run in found.values()}) > 1:
+            answers = {system: run.summary for system, run in found.items()}
+            raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
 
     def latencies(self) -> None:
         """Measure the smallest batch of sqlstream and of both stores."""

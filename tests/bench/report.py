@@ -12,6 +12,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from tests.bench.changing import BatchRun
+from tests.bench.changing_work import changing_work
 from tests.bench.latency import Latency
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
@@ -53,6 +55,7 @@ class Results:
     batches: int
     repeat: int
     works: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    changes: dict[str, dict[str, BatchRun]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
 
@@ -79,6 +82,13 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             speed = f"{f.rows_per_second / 1e6:.2f} M"
             batch = f"{f.batch_ms:.0f} ms"
             yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", f"{f.peak_bytes / 1e9:.2f} GB"
+            title = ""
+    for name, runs in results.changes.items():
+        title, ours_ms = changing_work(name).title, runs[SQLSTREAM].batch_ms
+        for system, run in runs.items():
+            ratio = "" if system == SQLSTREAM else f"{run.batch_ms / ours_ms:.2f} x"
+            speed = f"{run.rows_per_second / 1e6:.2f} M"
+            yield title, system, speed, ratio, f"{run.batch_ms:.0f} ms", f"{run.whole_seconds:.1f} s", ""
             title = ""
 
 
@@ -109,6 +119,7 @@ def _targets(results: Results) -> Iterator[str]:
             ratio = found[SQLSTREAM].rows_per_second / found[store].rows_per_second
             title = work_named(name).title
             yield f"{title}, sqlstream to {store}: {ratio:.1f} x (target {factor:.0f} x: {_reached(ratio >= factor)})"
+    yield from _changing_targets(results)
     for system, latency in results.latencies.items():
         target = f" (target 300 ms: {_reached(latency.batch_ms <= 300)})" if system == SQLSTREAM else ""
         yield f"smallest batch, {system}: {latency.batch_ms:.0f} ms{target}, from the file's arrival {latency.file_ms:.0f} ms"
@@ -116,6 +127,20 @@ def _targets(results: Results) -> Iterator[str]:
         if name in results.commands:
             seconds = results.commands[name]
             yield f"{title}: {seconds:.2f} s (target {limit:.0f} s: {_reached(seconds <= limit)})"
+
+
+def _changing_targets(results: Results) -> Iterator[str]:
+    found = {name: runs[SQLSTREAM].batch_ms for name, runs in results.changes.items()}
+    for name in ("group_by", "two_levels", "top_ten", "keep_last"):
+        few, many = (found.get(f"{name}_{size}{'_some' if name == 'group_by' else ''}") for size in ("few", "many"))
+        if few and many:
+            reached = _reached(many <= 1.5 * few)
+            yield f"{name}, a batch at 5 M keys to one at 100 k keys: {many / few:.2f} x (target 1.5 x: {reached})"
+    for name in ("group_by_few_all", "group_by_many_all"):
+        if runs := results.changes.get(name):
+            ratio = runs[ROCKSDB_STORE].batch_ms / runs[SQLSTREAM].batch_ms
+            title = changing_work(name).title
+            yield f"{title}, sqlstream to {ROCKSDB_STORE}: {ratio:.1f} x (target 1 x: {_reached(ratio >= 1)})"
 
 
 def _reached(yes: bool) -> str:

@@ -33,6 +33,9 @@ MEASURES = st.sampled_from(
             "MIN(x)",
             "MAX(x)",
             "CAST(SUM(x) FILTER (WHERE s = 'a') AS BIGINT)",
+            "COUNT(s) FILTER (WHERE x > 0)",
+            "CAST(round(AVG(x) * 6) AS BIGINT)",
+            "CAST(SUM(CAST(x AS DECIMAL(5, 1)) / 1) AS BIGINT)",
         ),
         *("COUNT(DISTINCT x)", "CAST(SUM(DISTINCT x) AS BIGINT)", "quantile_disc(x, 0.5)", "len(list(x))"),
     ]

@@ -65,7 +65,7 @@ def test_a_record_comes_back_as_written(warehouse: Warehouse) -> None:
 
 def test_a_record_of_another_format_is_refused() -> None:
     with pytest.raises(UsageError, match='job "Counts" was made by another version of sqlstream'):
-        JobRecord.from_json(RECORD.to_json().replace('"format": 2', '"format": 3'))
+        JobRecord.from_json(RECORD.to_json().replace('"format": 3', '"format": 4'))
 
 
 def test_a_status_comes_back_as_written(warehouse: Warehouse) -> None:

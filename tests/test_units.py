@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from sqlstream.storage.units import parse_boolean, parse_bytes, parse_count, parse_duration
+from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""What hints behind SELECT mean, and how long operators remember a key that no row comes for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.logical.nodes import Node, Normalize, Remembering, Scan, Sink, Union, children
+from sqlstream.sql.hints import HintCall
+from sqlstream.sql.spans import span_of
+from sqlstream.units import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class StateTtl:
+    """STATE_TTL of one input of a query block: milliseconds, 0 for ever."""
+
+    name: str
+    milliseconds: int
+    span: Span
+
+
+def state_ttls(select: exp.Expr, source: Source) -> tuple[StateTtl, ...]:
+    """Return what STATE_TTL says in a query block."""
+    found = []
+    for call in _calls(select, "STATE_TTL"):
+        for argument in call.expressions:
+            if not isinstance(argument, exp.EQ):
+                raise BindError(
+                    "STATE_TTL takes names of tables and durations",
+                    span_of(argument, source),
+                    hint="Write STATE_TTL('orders' = '1 d').",
+                )
+            found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
+    return tuple(found)
+
+
+def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
+    """Raise for a name in STATE_TTL that is not one of FROM's."""
+    known = {name.lower(): name for name in names if name}
+    for ttl in ttls:
+        if ttl.name.lower() not in known:
+            hint = missing("name", ttl.name, known.values()) if known else "Give the subquery an alias, and name that."
+            raise BindError(f'STATE_TTL: "{ttl.name}" is not in FROM', ttl.span, hint=hint)
+
+
+def with_ttl(node: Node, base: Node, ttl: int) -> Node:
+    """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
+    # A table of changes is as large as it is: its rows are not forgotten.
+    if node is base or isinstance(node, Scan | Normalize):
+        return node
+    if isinstance(node, Union):
+        return Union(tuple(with_ttl(n, base, ttl) for n in node.inputs))
+    below = with_ttl(node.input, base, ttl)
+    if isinstance(node, Remembering) and node.ttl is None:
+        return replace(node, input=below, ttl=ttl)
+    return node if below is node.input else replace(node, input=below)
+
+
+def with_session_ttl(sink: Sink, ttl: int) -> Sink:
+    """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
+    return replace(sink, input=with_ttl(sink.input, sink, ttl))
+
+
+def keeps_state(node: Node, base: Node) -> bool:
+    """Tell whether a plan has an operator above `base` that can forget keys."""
+    return node is not base and (isinstance(node, Remembering) or any(keeps_state(n, base) for n in children(node)))
+
+
+def _calls(select: exp.Expr, name: str) -> list[HintCall]:
+    hint = select.args.get("hint")
+    return [call for call in hint.expressions if call.this == name] if hint is not None else []
+
+
+def _duration(value: exp.Expr, source: Source) -> int:
+    try:
+        return int(parse_duration(value.name).total_seconds() * 1000)
+    except ValueError as error:
+        raise BindError(str(error), span_of(value, source)) from None

@@ -1,0 +1,126 @@
+"""State per key: Z-sets of which a batch reads and changes the rows of the keys that it touches, and which forget keys.
+
+The state knows when a row last came for a key. With a time to live, a key for which none came so long is forgotten: what was
+emitted for it stays, and when it returns it starts afresh. Forgotten keys leave the state when they return, or with a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.logical.clock import NOW
+from sqlstream.operators.step import Clock
+from sqlstream.storage.segments import encoded, quote_name
+from sqlstream.storage.tables import EXPIRED, RETURNED, WEIGHTS, Bucket
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+
+# When the last row came for a key: processing time in milliseconds.
+AT = Column("_at", "BIGINT")
+# The state table of the keys alone, for operators whose other tables have no one row for each.
+KEYS = "keys"
+# The temporary table of the keys that a batch touches.
+TOUCHED = "_touched"
+# So often within its time to live forgotten keys are looked for.
+SWEEPS = 4
+# The counter that holds the time of the last sweep.
+SWEPT_AT = "swept_at"
+
+
+@dataclass(frozen=True)
+class KeyedState:
+    """The Z-set tables of an operator, which begin with its keys. `ttl` is in milliseconds, 0 for ever.
+
+    The table `clocked` has one row for each key, with AT as its last column.
+    """
+
+    keys: tuple[str, ...]
+    tables: Mapping[str, tuple[Column, ...]]
+    clocked: str
+    ttl: int
+
+    def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Make `_stored_<table>` of the rows of the keys in TOUCHED, and `_old_<table>` of those that are not forgotten."""
+        self._keep_stored(con, state)
+        expired = 0
+        if self.ttl:
+            past = f"SELECT {self._listed} FROM _stored_{self.clocked} WHERE {AT.name} <= {clock.time - self.ttl}"
+            expired = keep(con, "_expired", past)
+        for table in self.tables:
+            live = f" _stored_ ANTI JOIN _expired ON {self.same('_stored_', '_expired')}" if expired else ""
+            con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS SELECT * FROM _stored_{table}{live}")
+        state.count(EXPIRED, expired)
+        state.count(RETURNED, expired)
+
+    def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: str, clock: Clock) -> None:
+        """Let what is stored of the loaded keys in a table become what is new, which goes behind FROM."""
+        columns = self.tables[table]
+        changed = difference(columns, new, f"_stored_{table}")
+        rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({changed})")).to_arrow_table()
+        state.append(table, rows, clock.batch)
+        if table != KEYS:
+            state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+
+    def sweep(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Take keys out of the state for which no row came for their time to live, every now and then."""
+        if not self.ttl:
+            return
+        swept = state.counters.setdefault(SWEPT_AT, clock.time)
+        if clock.time - swept < max(self.ttl // SWEEPS, 1):
+            return
+        state.counters[SWEPT_AT] = clock.time
+        rows = state.relation(self.clocked)
+        if rows is None:
+            return
+        keys = summed(self.tables[self.clocked], rows)
+        past = f"SELECT {self._listed} FROM ({keys}) WHERE {AT.name} <= {clock.time - self.ttl}"
+        if found := keep(con, TOUCHED, past):
+            self._keep_stored(con, state)
+            for table in self.tables:
+                self.store(con, state, table, f"(SELECT * FROM _stored_{table} WHERE false)", clock)
+            state.count(EXPIRED, found)
+
+    def current(self, relations: Mapping[str, str]) -> dict[str, str]:
+        """Return, to go behind FROM, what the tables amount to for the keys that are not forgotten at the time of NOW()."""
+        found = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
+        if not self.ttl:
+            return found
+        keys = f"(SELECT * FROM {found[self.clocked]} WHERE {AT.name} > epoch_ms({NOW}) - {self.ttl})"
+        live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
+        return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in found.items()}
+
+    def touched(self, rows: str) -> str:
+        """Return the SELECT of those of some rows that have touched keys."""
+        if not self.keys:
+            return f"SELECT * FROM {rows}"
+        return f"SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} ON {self.same('_state', TOUCHED)}"
+
+    def same(self, a: str, b: str) -> str:
+        """Return the condition that rows of two relations have the same key."""
+        return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(self.keys) or "true AS _all"
+
+    def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket) -> None:
+        for table, columns in self.tables.items():
+            rows = state.relation(table)
+            found = nothing((*columns, WEIGHT_COLUMN)) if rows is None else self.touched(rows)
+            keep(con, f"_stored_{table}", summed(columns, f"({found})"))
+
+
+def keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> int:
+    """Make a temporary table of a query, and return how many rows it has."""
+    [(count,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}").fetchall()
+    return int(count)
+
+
+def nothing(columns: tuple[Column, ...]) -> str:
+    """Return a SELECT with some columns and no rows."""
+    items = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+    return f"SELECT {items} WHERE false"

@@ -1,0 +1,91 @@
+"""Time to live: results are those over the rows since a key was last forgotten, for every kind of operator."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model import limits
+
+from sqlstream.testing import Stream
+
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+TTL = 10_000
+Row = tuple[int | None, int]
+# The result of one key, given its rows: the rest of a row of (k, x).
+Result = Callable[[list[int]], int | None]
+
+HINT = "/*+ STATE_TTL('t' = '10 s') */"
+# Each has rows (k, x), at most one of a key.
+QUERIES: dict[str, Result] = {
+    f"SELECT {HINT} k, CAST(SUM(x) AS BIGINT) FROM t GROUP BY k": sum,
+    f"SELECT {HINT} k, COUNT(DISTINCT x) FROM t GROUP BY k": lambda xs: len(set(xs)),
+    f"SELECT {HINT} k, MAX(x) FROM (SELECT * FROM t EXCEPT ALL SELECT * FROM none) AS t GROUP BY k": max,
+    f"SELECT {HINT} k, x FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x DESC) = 1": max,
+    f"SELECT {HINT} k, x FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 2": lambda xs: (
+        sorted(xs)[1] if len(xs) > 1 else None
+    ),
+}
+
+
+@dataclass
+class Model:
+    """What is remembered of each key, and what its row in a keyed table is."""
+
+    result: Result
+    rows: dict[int | None, list[int]] = field(default_factory=lambda: defaultdict(list))
+    last: dict[int | None, int] = field(default_factory=dict)
+    table: dict[int | None, int] = field(default_factory=dict)
+
+    def add(self, rows: list[Row], now: int) -> None:
+        for key in {k for k, _ in rows}:
+            if key in self.last and self.last[key] <= now - TTL:
+                self.rows[key] = []
+            self.last[key] = now
+            self.rows[key] += [x for k, x in rows if k == key]
+            found = self.result(self.rows[key])
+            if found is not None:
+                self.table[key] = found
+
+    def seen(self, now: int) -> dict[int | None, int]:
+        found = {k: self.result(self.rows[k]) for k, at in self.last.items() if at > now - TTL}
+        return {k: x for k, x in found.items() if x is not None}
+
+
+rows = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.integers(0, 4)), min_size=1, max_size=4)
+waits = st.sampled_from([0, 1, 3_000, 6_000, 9_999, 10_000, 25_000])
+
+
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(
+    st.sampled_from(list(QUERIES)),
+    st.lists(st.tuples(rows, waits, st.booleans()), min_size=2, max_size=8),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_keys_are_forgotten(
+    query: str, history: list[tuple[list[Row], int, bool]], parallelism: int, small: bool
+) -> None:
+    script = f"""CREATE TABLE t (k BIGINT, x BIGINT); CREATE TABLE none (k BIGINT, x BIGINT);
+        CREATE TABLE out (k BIGINT, x BIGINT, PRIMARY KEY (k) NOT ENFORCED); INSERT INTO out {query}"""
+    model = Model(QUERIES[query])
+    with limits(small=small), Stream(script, parallelism=parallelism) as stream:
+        for given_rows, wait, restarts in history:
+            stream.batch("t", given_rows)
+            model.add(given_rows, stream.now)
+            [operator] = [s.name for s in stream.runs["out"].job.plan.stages if s.operator.kind != "except"]
+            result = "k, x" if "QUALIFY" in query else "COLUMNS(*)"
+            seen = stream.query(f'SELECT {result} FROM state.out."{operator}"')
+            shown = {(row[0], row[1]) for row in seen}
+            # Of the second one, the state has the first one, too.
+            if "= 2" not in query:
+                assert shown == set(model.seen(stream.now).items())
+            assert dict(stream.rows()) == model.table
+            if restarts:
+                stream.restart()
+            stream.advance(wait)
