@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal, TypeVar
@@ -38,6 +38,7 @@ from sqlstream.logical.nodes import (
     WindowRank,
     quote,
 )
+from sqlstream.logical.ordering import bound_items, typed_items, with_hidden_items
 from sqlstream.logical.over import by_time, time_of, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
@@ -375,7 +376,7 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        order = self._typed_order(node, items, source)
+        order = typed_items(node, items, self.judge, source)
         skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
         last = skipped + self._limit(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
@@ -394,7 +395,7 @@ class Binder:
             what, hint = _CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.judge, span)
-        ordered = Sort(node, "", time, self._typed_order(node, order, source), span)
+        ordered = Sort(node, "", time, typed_items(node, order, self.judge, source), span)
         if fields == schema(node):
             return ordered
         return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
@@ -406,39 +407,11 @@ class Binder:
         """
         node = self.query(_without(query, "order"), env)
         fields = schema(node)
-        known = {f.name.lower() for f in fields}
-        query = query.copy()
-        hidden = [
-            item
-            for item in query.args["order"].expressions
-            if any(c.table or c.name.lower() not in known for c in item.find_all(exp.Column))
-        ]
-        if hidden and isinstance(query, exp.Select) and query.args.get("distinct") is None:
-            for number, item in enumerate(hidden, 1):
-                name = next(n for i in count(number) if (n := f"_order_{i}") not in known)
-                query.append("expressions", exp.alias_(item.this.copy(), name, quoted=True))
-                item.set("this", column_reference(name))
-            node = self.query(_without(query, "order"), env)
-        return node, fields, self._order(node, query, len(fields), env.source)
-
-    def _order(self, node: Node, query: exp.Expr, shown: int, source: Source) -> list[exp.Expr]:
-        """Return the items of ORDER BY over the columns of the result, of which they may name those shown by their places."""
-        fields = schema(node)
-        binder = ExpressionBinder(Scope("", fields, source, "the result"), self.catalog, self.judge)
-        order = []
-        for item in query.args["order"].expressions:
-            place = item.this
-            if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
-                if not 1 <= int(place.name) <= shown:
-                    raise BindError(f"ORDER BY position {place.name} is not in the select list", span_of(place, source))
-                item = item.copy()
-                item.set("this", column_reference(fields[int(place.name) - 1].name))
-            order.append(binder.rewrite(item))
-        return order
-
-    def _typed_order(self, node: Node, order: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
-        types = self.judge.types(schema(node), [item.this for item in order], source)
-        return tuple(Expression(to_duckdb(item), type) for item, type in zip(order, types, strict=True))
+        whole = with_hidden_items(query, fields)
+        if whole is not query:
+            node = self.query(_without(whole, "order"), env)
+        binder = ExpressionBinder(Scope("", schema(node), env.source, "the result"), self.catalog, self.judge)
+        return node, fields, bound_items(whole.args["order"], fields, binder)
 
     # -- UNION, INTERSECT, EXCEPT
 

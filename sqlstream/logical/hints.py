@@ -49,7 +49,6 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
 
 def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
-    # A table of changes is as large as it is: its rows are not forgotten.
     if node is base or isinstance(node, Scan | Normalize):
         return node
     if isinstance(node, Union):

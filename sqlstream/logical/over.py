@@ -12,7 +12,7 @@ from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import AggregateItem, Expression, Frame, Node, Over, OverItem, Schema, quote
+from sqlstream.logical.nodes import AggregateItem, Expression, Frame, Node, Over, OverItem, Schema, quote, walk
 from sqlstream.logical.properties import by_clock, changes, processing_times, schema, time_attribute
 from sqlstream.logical.scope import Scope
 from sqlstream.sql.dialect import to_duckdb
@@ -42,6 +42,7 @@ KEEPING = frozenset(
 # They tell a row's place among all rows, which are never all there.
 _OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
 _HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
+WAITED = "Rows that wait for later ones, for LEAD or n FOLLOWING, leave behind the watermark: do this before."
 _FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, those of ROWS also to n FOLLOWING."
 
 
@@ -284,12 +285,19 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Jud
     return Over(node, "", typed(partition.keys), time, typed(partition.order), tuple(calls), span=span)
 
 
+def waits_for_later(node: Node) -> bool:
+    """Tell whether rows leave a plan behind the watermark, because they have waited for later ones."""
+    return any(isinstance(n, Over) and n.following for n in walk(node))
+
+
 def _not_in_order(node: Node, span: Span) -> UnsupportedError:
     if changes(node):
         hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
         return UnsupportedError("OVER over a result that changes", span, hint=hint)
     times = dict.fromkeys(t for t in (time_attribute(node), *processing_times(node)) if t is not None)
     hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."
+    if waits_for_later(node):
+        hint = WAITED
     if times:
         hint = f"Write ORDER BY {' or '.join(times)}, ascending: rows are final in the order of time."
     return UnsupportedError("OVER in another order than that of time", span, hint=hint)

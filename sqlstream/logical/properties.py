@@ -223,14 +223,14 @@ def changes(node: Node) -> bool:
 def changer(node: Node) -> Scan | Changing | None:
     """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
 
-    What an operator over windows emits is final, also where its input changes; those in the order of time take no changes.
+    What an operator over windows emits is final, also where its input changes.
     """
     match node:
         case Scan():
             return node if node.table.has_changes else None
         case Normalize() | Aggregate() | Rank() | SetOperation():
             return node
-        case Session() | WindowAggregate() | WindowRank() | Over() | Sort():
+        case Session() | WindowAggregate() | WindowRank():
             return None
         case _:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)

@@ -10,6 +10,7 @@ from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import BOUNDS, TIMES, Node, Normalize, Scan, Session, Union, WindowColumns, Windows, quote
+from sqlstream.logical.over import WAITED, waits_for_later
 from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
@@ -143,4 +144,6 @@ class WindowBinder:
             return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
         if isinstance(below, Scan | Normalize):
             return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
+        if waits_for_later(below):
+            return WAITED
         return "A column remains a time attribute as long as every query on the way passes it on unchanged."

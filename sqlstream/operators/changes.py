@@ -141,7 +141,7 @@ class Changes(ABC):
             keep(con, TOUCHED, touched)
         self._state.load(con, state, clock)
         for counter, sql in self.counters(
-            *({p: f"_{age}_{p}" for p in self.deltas} for age in ("old", "delta"))
+            *({p: f"_{age}_{p}" for p in self.stored} for age in ("old", "delta"))
         ).items():
             [(number,)] = con.execute(sql).fetchall()
             state.count(counter, number)

@@ -27,6 +27,7 @@ class Normalize(Changes):
     keys: tuple[tuple[Column, str], ...]
     columns: tuple[Column, ...]
     time_column: str | None
+    # A table has its rows as long as the source has them.
     ttl: int = 0
 
     @property
@@ -48,15 +49,15 @@ class Normalize(Changes):
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
         return {ROWS: (*self._stored.values(), CHANGE, *PLACE)}
 
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(quote_name(c.name) for c, _ in self.keys)
+
     @cached_property
     def parts(self) -> dict[str, str]:
         items = [f"{quote_name(name)} AS {c.name}" for name, c in self._stored.items()]
         rows = f"(SELECT {', '.join(items)}, {names((CHANGE, *PLACE))} FROM _rows)"
         return {ROWS: encoded(self.deltas[ROWS], rows)}
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        return tuple(sql for _, sql in self.keys)
 
     @property
     def columns_out(self) -> tuple[Column, ...]:

@@ -184,11 +184,13 @@ class Over:
         if reached is None:
             keep(con, "_new", nothing(self.tables[0].columns))
             return None
-        since = "" if state.closed is None else f" WHERE {AT} >= {state.closed}"
-        keep(con, "_new", f"SELECT * FROM {reached}{since}")
-        if state.closed is None or not self._span:
+        if state.closed is None:
+            keep(con, "_new", f"SELECT * FROM {reached}")
             return None
-        return f"(SELECT * FROM {reached} WHERE {AT} < {state.closed})"
+        # By the time column: of it files know which of their rows to leave out.
+        before = f"{UNTIL} <= {min(state.closed + self._span, END_OF_TIME)}"
+        keep(con, "_new", f"SELECT * FROM {reached} WHERE NOT {before}")
+        return f"(SELECT * FROM {reached} WHERE {before})" if self._span else None
 
     def _gather(
         self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, clock: Clock, *, ends: bool
@@ -299,11 +301,13 @@ class Over:
         waits = "'kept'" if self.by_clock else f"CASE WHEN {AT} >= {WATERMARK} THEN 'waiting' ELSE 'kept' END"
         found = [f"SELECT {named}, {waits} AS {state} FROM {relations[ROWS]}"]
         if self._kept != 0:
-            last = f"({current(context.stored, known[LAST])})"
+            last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"
             older = f" WHERE {AT} < {WATERMARK} - {self._span}" if self._span else ""
             # At the end of the input nothing waits.
-            waits = f"CASE WHEN _waits AND {WATERMARK} < {-NEVER} THEN 'waiting' ELSE 'kept' END"
-            found.append(f"SELECT {named}, {waits} AS {state} FROM ({context.is_waiting(last)}){older}")
+            waits = f"{PLACE} > {COUNT} - {context.following} AND {WATERMARK} < {-NEVER}"
+            columns = ", ".join([quote_name(c.name) for c in self.columns] + [f"__{item}" for item in computed])
+            kept = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
+            found.append(f"SELECT {columns}, {kept} AS {state} FROM ({context.of(last + older)})")
         if self._running.calls:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]

@@ -111,18 +111,9 @@ class Context:
     def is_due(self, *, ends: bool) -> str:
         """Return the condition under which a row of the context leaves now; `ends` says that no row will come any more.
 
-        Of the rows that were known before, the last ones of a partition wait for those after them, and no others.
+        Of the rows that were known before, the last ones of a partition have waited for those after them, and no others.
         """
         if not self.following:
             return NEW
         waits = f"({NEW} OR {PLACE} > {OLD} - {self.following})"
         return waits if ends else f"{waits} AND {PLACE} <= {COUNT} - {self.following}"
-
-    def is_waiting(self, rows: str) -> str:
-        """Return the SELECT of stored rows that are final, with a column `_waits`: whether they wait for rows after them."""
-        by = ", ".join(k.name for k in self.keys) or "true"
-        turn = [TURN] if self.by_clock else []
-        order = ", ".join([AT, *turn, *self.order, *(quote_name(c.name) for c in self.columns)])
-        named = f"SELECT *, {', '.join(self.named)} FROM {rows}"
-        place, count = f"row_number() OVER (PARTITION BY {by} ORDER BY {order})", f"count(*) OVER (PARTITION BY {by})"
-        return f"SELECT *, {place} > {count} - {self.following} AS _waits FROM ({named})"

@@ -254,10 +254,10 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return tuple(k.name for k in node.keys)
         case nodes.Sort():
             return ()
-        case nodes.Normalize():
-            return node.keys
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
             return tuple(k.sql.replace('"', "") for k in node.keys)
+        case nodes.Normalize():
+            return node.keys
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

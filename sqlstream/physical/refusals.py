@@ -132,16 +132,16 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
             )
 
 
-def _subject(node: Scan | Stateful) -> str:
-    """Return what people call a node as a sentence begins with it."""
-    called = properties.called(node)
-    return called[:1].upper() + called[1:]
-
-
 def _stored_as(sink: Sink, names: Iterable[str]) -> set[str]:
     """Return the columns of a sink that columns of its query are stored in."""
     pairs = zip(properties.schema(sink.input), sink.columns, strict=True)
     return {target.name for own, target in pairs if own.name in names}
+
+
+def _subject(node: Scan | Stateful) -> str:
+    """Return what people call a node as a sentence begins with it."""
+    called = properties.called(node)
+    return called[:1].upper() + called[1:]
 
 
 def expressions(node: Node) -> Iterator[nodes.Expression]:

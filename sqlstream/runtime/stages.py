@@ -161,9 +161,9 @@ class Advance:
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
             "late_rows": state.counters.get("late_rows", 0),
             "missed_windows": state.counters.get("missed_windows", 0),
-            "absent_deletes": state.counters.get("absent_deletes", 0),
             "expired_keys": state.counters.get(EXPIRED, 0),
             "returned_keys": state.counters.get(RETURNED, 0),
+            "absent_deletes": state.counters.get("absent_deletes", 0),
             "wake_at": state.wake_at,
         }
 

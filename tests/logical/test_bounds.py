@@ -51,8 +51,6 @@ GROWING = [
     "(SELECT DISTINCT item FROM few) INTERSECT ALL SELECT item FROM bid",
     "SELECT n, COUNT(*) FROM (SELECT item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
     "SELECT b.item, COUNT(*) FROM (SELECT upper(item) AS item FROM bid) AS b GROUP BY b.item",
-    f"SELECT item, SUM(n) FROM (SELECT item, COUNT(*) AS n FROM {HOURS} GROUP BY item, window_start, window_end) GROUP BY item",
-    "SELECT item FROM moves EXCEPT SELECT item FROM bid",
     # What is forgotten below is not taken back: it stays above.
     "SELECT n, COUNT(*) FROM (SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) AS n FROM bid GROUP BY item) GROUP BY n",
     "SELECT /*+ STATE_TTL('bid' = '0') */ item, COUNT(*) FROM bid GROUP BY item",
@@ -61,6 +59,8 @@ GROWING = [
     "SELECT paid, MAX(n) FROM (SELECT item, paid, COUNT(*) AS n FROM bid GROUP BY item, paid) GROUP BY paid",
     "(SELECT item FROM few) EXCEPT SELECT item FROM bid",
     "SELECT item, QUANTILE_CONT(price, 0.5) FROM bid GROUP BY item",
+    f"SELECT item, SUM(n) FROM (SELECT item, COUNT(*) AS n FROM {HOURS} GROUP BY item, window_start, window_end) GROUP BY item",
+    "SELECT item FROM moves EXCEPT SELECT item FROM bid",
 ]
 BOUNDED = [
     "SELECT item, price FROM bid WHERE price > 3",
@@ -80,13 +80,6 @@ BOUNDED = [
     "SELECT item, SUM(n) FROM few GROUP BY item",
     "SELECT DISTINCT item FROM few",
     "SELECT item FROM few EXCEPT SELECT 'x' FROM few",
-    # A table whose changes are read is as large as it is elsewhere.
-    "SELECT * FROM orders",
-    "SELECT item, COUNT(*), MAX(price) FROM orders GROUP BY item",
-    "SELECT item, SUM(n) FROM moves GROUP BY item",
-    "SELECT item FROM moves INTERSECT SELECT item FROM orders",
-    "SELECT * FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) = 1",
-    f"SELECT item, COUNT(*) FROM {HOURS} GROUP BY item, window_start, window_end",
     "SELECT /*+ STATE_TTL('bid' = '1 d') */ item, COUNT(*) FROM bid GROUP BY item",
     "SELECT /*+ STATE_TTL('b' = '1 d') */ DISTINCT item FROM bid AS b",
     "SELECT /*+ STATE_TTL('bid' = '1 d') */ item FROM bid UNION SELECT user FROM bid",
@@ -99,6 +92,13 @@ BOUNDED = [
     "SELECT DISTINCT paid FROM bid",
     "SELECT paid FROM bid EXCEPT ALL SELECT paid FROM bid",
     "SELECT paid FROM bid UNION SELECT paid FROM bid",
+    # A table whose changes are read is as large as it is elsewhere.
+    "SELECT * FROM orders",
+    "SELECT item, COUNT(*), MAX(price) FROM orders GROUP BY item",
+    "SELECT item, SUM(n) FROM moves GROUP BY item",
+    "SELECT item FROM moves INTERSECT SELECT item FROM orders",
+    "SELECT * FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) = 1",
+    f"SELECT item, COUNT(*) FROM {HOURS} GROUP BY item, window_start, window_end",
 ]
 
 

@@ -45,7 +45,7 @@ def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) 
     ("frames", "tables"),
     [
         ([Frame("range", None)], ["rows", "totals", "keys"]),
-        ([Frame("rows", 3)], ["rows", "last"]),
+        ([Frame("rows", 3)], ["rows", "last", "keys"]),
         ([Frame("rows", 0)], ["rows"]),
         ([Frame("range", 5_000_000)], ["rows"]),
         ([Frame("rows", None, 1)], ["rows", "last", "keys"]),
