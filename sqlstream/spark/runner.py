@@ -192,8 +192,9 @@ class JobRun(threading.Thread):
         if totals.sequence < self.feed.sequence or not self._is_committed(totals.version):
             return False
         if self.feed.ended:
-            stateful = bool(self.job.plan.stages)
-            return totals.ended and (not stateful or (totals.watermark or 0) >= END_OF_INPUT)
+            # Without a watermark no window waits.
+            waiting = bool(self.job.plan.stages and self.job.plan.watched)
+            return totals.ended and (not waiting or (totals.watermark or 0) >= END_OF_INPUT)
         waits = self.feed.exhausted and not self.settings.finish
         return waits and self._is_idle(query)
 

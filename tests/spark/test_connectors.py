@@ -137,3 +137,29 @@ def test_classes_of_the_project(session: Session) -> None:
     assert job.wait(60)
     written = [json.loads(line) for line in Path(session.project.root, "lines").read_text().splitlines()]
     assert sorted(k for _, keys in written for k in keys) == list(range(1000))
+
+
+CHANGES = """
+CREATE TABLE orders (id BIGINT, item STRING, price BIGINT, PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'filesystem', 'path' = 'orders', 'format' = 'debezium-json', 'source.max-files-per-batch' = '2');
+CREATE TABLE items (item STRING, total BIGINT, PRIMARY KEY (item) NOT ENFORCED);
+INSERT INTO items SELECT item, SUM(price) FROM orders GROUP BY item;
+"""
+
+
+def test_changes_of_files_count_in_their_order(session: Session) -> None:
+    # No table has a watermark: the job ends when all is read.
+    for number in range(7):
+        envelopes = [{"op": "u", "after": {"id": id, "item": "ab"[id % 2], "price": number}} for id in range(4)]
+        deleted = {"op": "d", "before": {"id": number}}
+        path = Path(session.project.root) / "orders" / f"{number}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f"{json.dumps(e)}\n" for e in [*envelopes, deleted]))
+    job = session.sql(CHANGES)
+    assert job is not None
+    assert job.wait(120)
+    assert session.query("FROM items ORDER BY ALL").fetchall() == [("a", 12), ("b", 12)]
+    found = session.query(
+        "SELECT state_rows, absent_deletes FROM sqlstream.operators WHERE operator = 'orders_current'"
+    )
+    assert found.fetchall() == [(4, 3)]
