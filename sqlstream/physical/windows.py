@@ -100,7 +100,8 @@ def made_above(node: Node) -> Windows | Session | None:
     if isinstance(found, Session) and changes(found.input):
         return None
     bounds = _bounds_on_the_way(node.input, found)
-    used = [e.sql for e in _expressions(node, found) if e.sql not in bounds]
+    # On the way a bound may get another name; what is computed of it needs its value.
+    used = [e.sql for e in _computed(node)] + [e.sql for e in _passed(node, found) if e.sql not in bounds]
     if any(name in sql for sql in used for name in bounds):
         return None
     if isinstance(found, Session) and not _is_by_the_keys_of(node, found):
@@ -141,9 +142,12 @@ def _bounds_on_the_way(node: Node, to: Node) -> set[str]:
     return names
 
 
-def _expressions(node: nodes.WindowAggregate, to: Node) -> Iterator[Expression]:
+def _computed(node: nodes.WindowAggregate) -> Iterator[Expression]:
     yield from (k.expression for k in node.keys)
     yield from (e for a in node.aggregates for e in a.expressions)
+
+
+def _passed(node: nodes.WindowAggregate, to: Node) -> Iterator[Expression]:
     for step in _path(node.input, to):
         if isinstance(step, Project):
             yield from (i.expression for i in step.items)
