@@ -120,7 +120,6 @@ class RowWindows:
                 else:
                     state.count("late_rows", behind.num_rows)
             state.append(WAITING, rows, clock.batch)
-            state.count(WEIGHTS, rows.num_rows)
         if clock.watermark is not None:
             self._number(con, state, on_time, clock.watermark)
             yield from self._complete(con)
@@ -135,8 +134,6 @@ class RowWindows:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
             rows += f" UNION ALL SELECT {declared(self._row)} FROM _on_time"
         _keep(con, "_final", rows)
-        [(final,)] = con.execute("SELECT count(*) FROM _final").fetchall()
-        state.count(WEIGHTS, sum(r.num_rows for r in on_time) - final)
         same = " AND ".join(f"_row_.{c.name} IS NOT DISTINCT FROM _final.{c.name}" for c in self.key_columns) or "true"
         for name, table in (("_old", numbered), ("_before", counted)):
             stored = f"{state.relation(table.name) or empty_relation(table)} _row_ SEMI JOIN _final ON {same}"

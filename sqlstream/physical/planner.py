@@ -246,7 +246,9 @@ class _Planner:
             count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
-            time_column=None if changes(node) else properties.time_attribute(node),
+            time_column=None
+            if properties.changer(node) is node and isinstance(node, nodes.Windowed)
+            else properties.time_attribute(node),
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
             late=self._late(node, operator, name),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
