@@ -83,6 +83,12 @@ def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
         if not isinstance(node, nodes.Windowed):
             continue
         changing = properties.changer(node.input)
+        if changing is not None and isinstance(node, Session):
+            raise UnsupportedError(
+                "sessions of a table of changes",
+                node.span,
+                hint="A row that is taken away may part a session after its end: use TUMBLE, HOP or CUMULATE.",
+            )
         if changing is not None and not isinstance(changing, Scan | nodes.Normalize):
             raise UnsupportedError(
                 "a window over a result that changes",
