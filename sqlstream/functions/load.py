@@ -127,7 +127,8 @@ def _line(path: str, number: int, root: str) -> Span | None:
 def _package(folder: Path) -> Iterator[str]:
     """Make the directory a package under a name of its own, so that a file may be called like an installed module."""
     package = f"udfs_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
-    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+    # Another thread may be importing: the names are copied in one go.
+    for name in [n for n in list(sys.modules) if n == package or n.startswith(f"{package}.")]:
         del sys.modules[name]
     module = ModuleType(package)
     module.__path__ = [str(folder)]

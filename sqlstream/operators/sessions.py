@@ -185,14 +185,14 @@ def _in_order(keys: Sequence[str]) -> str:
     return f"{by}ORDER BY {START}, {END}"
 
 
-def same_keys(keys: Sequence[str]) -> list[str]:
-    """Return the conditions that `_rows_` and `_in_` have equal keys."""
-    return [f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys]
-
-
 def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
     """Return rows with the bounds of the sessions that they are in, where a condition on those bounds holds."""
-    on = " AND ".join([*same_keys(keys), f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}"])
+    on = " AND ".join(
+        [
+            *(f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys),
+            f"_rows_.{START} BETWEEN _in_.{START} AND _in_.{END}",
+        ]
+    )
     known = f"(SELECT * FROM {sessions} WHERE {condition})"
     bounds = f"_in_.{START}, _in_.{END}"
     return f"(SELECT _rows_.* EXCLUDE ({START}, {END}), {bounds} FROM {rows} _rows_ JOIN {known} _in_ ON {on})"

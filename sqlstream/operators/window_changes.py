@@ -65,8 +65,6 @@ class WindowChanges(WindowOperator):
         return self.of_rows(f"({rows})")
 
     def count(self, partials: str) -> str:
-        if not self.windows.mergeable:
-            return super().count(partials)
         [table] = self.row_tables
         present = f"({summed(table.columns[:-1], partials)})"
         return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)")
@@ -74,22 +72,20 @@ class WindowChanges(WindowOperator):
 
 @dataclass(frozen=True)
 class ChangingWindowRows(WindowChanges):
-    """The rows of sessions, and ranks of rows in their window: the fields are those of WindowRows."""
+    """Ranks of rows in their window: the fields are those of WindowRows."""
 
-    name: str
     keys: tuple[tuple[Column, str], ...]
     windows: Windowing
     columns: tuple[Column, ...]
-    bounds: tuple[str, str, str] | None = None
-    ranking: Ranking | None = None
+    ranking: Ranking
 
     @cached_property
     def _final(self) -> WindowRows:
-        return WindowRows(self.name, self.keys, self.windows, self.columns, self.bounds, self.ranking)
+        return WindowRows(self.kind, self.keys, self.windows, self.columns, None, self.ranking)
 
     @property
     def kind(self) -> str:
-        return self.name
+        return "window_rank"
 
     @property
     def outputs(self) -> tuple[Column, ...]:

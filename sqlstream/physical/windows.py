@@ -17,7 +17,6 @@ from sqlstream.operators.firing import Early
 from sqlstream.operators.grid import Grid
 from sqlstream.operators.late_rows import MARK, OPERATOR, TIME, LateRows
 from sqlstream.operators.over_calls import OverCall
-from sqlstream.operators.session_changes import ChangingSessions
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
@@ -199,10 +198,13 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
                 keys, _windowing(node), used_columns(node), bounds, calls_of(node.aggregates)
             )
         case Session():
-            return ChangingWindowRows("session", *_session(node))
+            raise UnsupportedError(
+                "sessions of a table of changes",
+                node.span,
+                hint="A row that is taken away may part a session after its end: use TUMBLE, HOP or CUMULATE.",
+            )
         case nodes.WindowRank():
-            keys, windows, columns, ranking = _rank(node)
-            return ChangingWindowRows("window_rank", keys, windows, columns, None, ranking)
+            return ChangingWindowRows(*_rank(node))
         case _:
             assert_never(node)
 
@@ -222,19 +224,9 @@ def _rank(node: nodes.WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], 
 
 
 def _sessions(node: Session) -> Sessions:
-    if not changes(node.input):
-        return (
-            Sessions(event_time(node), node.gap)
-            if isinstance(node.gap, int)
-            else Sessions(event_time(node), None, own_end(node))
-        )
-    if not isinstance(node.gap, int):
-        raise UnsupportedError(
-            "sessions of rows that come and go with a gap of their own",
-            node.span,
-            hint="Write one gap for all rows, such as INTERVAL '10' MINUTES.",
-        )
-    return ChangingSessions(event_time(node), node.gap)
+    if isinstance(node.gap, int):
+        return Sessions(event_time(node), node.gap)
+    return Sessions(event_time(node), None, own_end(node))
 
 
 def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
