@@ -46,7 +46,6 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-CHANGING_BATCHES = 12
 KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, LATENCIES, COMMANDS]
 
 console = Console(highlight=False)
@@ -141,11 +140,11 @@ class _Bench:
 
     def changes(self, work: ChangingWork) -> None:
         """Run every system on one work whose result changes; only plain aggregates are something that Spark can do."""
-        source = changing_data(self.data, work, CHANGING_BATCHES, self.cores)
+        source = changing_data(self.data, work, self.cores)
         found = self.results.changes.setdefault(work.name, {})
         for system in (SQLSTREAM, *(STORES if work.spark else ()), changing.DUCKDB_ANEW):
             folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
-            task = changing.Task(system, work.name, str(source), CHANGING_BATCHES, self.cores, str(folder))
+            task = changing.Task(system, work.name, str(source), self.cores, str(folder))
             output, _ = self._measured("changing", asdict(task))
             found[system] = changing.BatchRun(**json.loads(output))
             console.print(f"{work.title}, {system}: {found[system].batch_ms:,.0f} ms a batch")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DUCKDB_ANEW = "DuckDB, all anew"
-# The batch of all keys, and some until everything is compiled.
-WARM_UP = 4
 DUCKDB_RUNS = 3
 
 
@@ -38,7 +36,6 @@ class Task:
     system: str
     work: str
     data: str
-    batches: int
     cores: int
     folder: str
 
@@ -80,7 +77,7 @@ def _sqlstream(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:
         assert job is not None
         job.wait()
         summary = session.query(work.summary(OUTPUT)).fetchall()[0]
-    seconds = batch_seconds(warehouse / "jobs" / OUTPUT / "checkpoint", task.batches + 1, WARM_UP)
+    seconds = batch_seconds(warehouse / "jobs" / OUTPUT / "checkpoint", work.batches + 1, work.warm_up)
     return seconds, list(summary)
 
 
@@ -109,7 +106,7 @@ def _spark(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:
     )
     with duckdb.connect() as con:
         [summary] = con.execute(work.summary(last)).fetchall()
-    return batch_seconds(folder / "checkpoint", task.batches + 1, WARM_UP), list(summary)
+    return batch_seconds(folder / "checkpoint", work.batches + 1, work.warm_up), list(summary)
 
 
 def _duckdb(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:

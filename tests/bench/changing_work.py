@@ -53,6 +53,16 @@ class ChangingWork:
     touched: int
     spark: bool = False
 
+    @property
+    def batches(self) -> int:
+        """How many batches follow the first one: few where each takes long."""
+        return 5 if self.touched > 1_000_000 else 12
+
+    @property
+    def warm_up(self) -> int:
+        """How many batches do not count: that of all keys, and some until everything is compiled."""
+        return 3 if self.touched > 1_000_000 else 5
+
     def summary(self, rows: str) -> str:
         """Return the SELECT of how many rows there are, and a checksum of them."""
         values = ", ".join(f"CAST({name} AS {type})" for name, type in self.columns.items())
@@ -108,16 +118,16 @@ def changing_works_of(names: tuple[str, ...]) -> list[ChangingWork]:
     return [w for w in CHANGING_WORKS if any(w.name == n or w.name.startswith(f"{n}_") for n in names)]
 
 
-def changing_data(root: Path, work: ChangingWork, batches: int, files_per_batch: int) -> Path:
-    """Return the folder of a work's input, made now unless it is there: a first batch of all keys, and `batches` more."""
-    folder = root / f"changes-{work.keys}-{work.touched}-{batches}-{files_per_batch}"
+def changing_data(root: Path, work: ChangingWork, files_per_batch: int) -> Path:
+    """Return the folder of a work's input, made now unless it is there: a first batch of all keys, and more."""
+    folder = root / f"changes-{work.keys}-{work.touched}-{work.batches}-{files_per_batch}"
     if folder.exists():
         return folder
     making = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
     with duckdb.connect() as con:
-        for batch in range(batches + 1):
+        for batch in range(work.batches + 1):
             for part in range(files_per_batch):
                 path = making / f"part-{batch:05d}-{part}.parquet"
                 con.execute(f"COPY ({_bids(work, batch, part, files_per_batch)}) TO '{path}' (FORMAT parquet)")
