@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from sqlglot import exp
 
 from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
-from sqlstream.logical.assignment import assignable
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
@@ -20,7 +19,6 @@ from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
     Aggregate,
     Expression,
-    Field,
     Filter,
     Item,
     Node,
@@ -44,6 +42,7 @@ from sqlstream.logical.over import by_time, time_of, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.logical.set_operations import alike, distinct_rows, of_both_sides, sides_of
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
@@ -423,53 +422,19 @@ class Binder:
     def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
         self._refuse(_without(query, "distinct"), env)
         span, distinct = span_of(query, env.source), query.args.get("distinct") is not False
-        name = query.key.upper()
-        sides = self._alike([self.query(side, env) for side in (query.this, query.expression)], name, span)
+        both = [self.query(side, env) for side in (query.this, query.expression)]
+        sides = alike(both, query.key.upper(), span, self.judge)
+        found: Aggregate | SetOperation
         if isinstance(query, exp.Union):
-            both = Union(sides)
-            return self._remembering(query, distinct_rows(both, span), both, env)
-        fields = schema(sides[0])
-        side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
-        marked = []
-        for number, node in enumerate(sides):
-            items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
-            marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
-        function: Literal["intersect", "except"] = "intersect" if isinstance(query, exp.Intersect) else "except"
-        united = Union(tuple(marked))
-        found = SetOperation(united, "", function, side, distinct, span=span)
-        return self._remembering(query, found, united, env)
+            found = distinct_rows(Union(sides), span)
+        else:
+            found = of_both_sides(sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span)
+        return self._remembering(query, found, found.input, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         self._refuse(_without(query, "distinct"), env)
-        inputs = [self.query(side, env) for side in _sides(query)]
-        return Union(self._alike(inputs, "UNION ALL", span_of(query, env.source)))
-
-    def _alike(self, inputs: list[Node], name: str, span: Span) -> tuple[Node, ...]:
-        """Return inputs whose columns have the same types, by position."""
-        first = schema(inputs[0])
-        for node in inputs[1:]:
-            if len(schema(node)) != len(first):
-                raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", span)
-        types = self.judge.union_types([schema(n) for n in inputs])
-        if types is None:
-            raise BindError(f"the columns of {name} have types that do not fit", span)
-        for place, (field, type) in enumerate(zip(first, types, strict=True)):
-            found = list(dict.fromkeys(schema(node)[place].type for node in inputs))
-            if not all(assignable(t, type) for t in found):
-                raise BindError(
-                    f'column "{field.name}" of {name} is {" and ".join(found)}',
-                    span,
-                    hint="Convert it in one of the queries, with CAST.",
-                )
-        wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
-        return tuple(_cast_to(node, wanted) for node in inputs)
-
-
-def distinct_rows(node: Node, span: Span) -> Node:
-    """Return every row of a plan once."""
-    return Aggregate(
-        node, "", tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node)), (), span=span
-    )
+        inputs = [self.query(side, env) for side in sides_of(query)]
+        return Union(alike(inputs, "UNION ALL", span_of(query, env.source), self.judge))
 
 
 def _without(query: Q, *clauses: str) -> Q:
@@ -478,30 +443,6 @@ def _without(query: Q, *clauses: str) -> Q:
     for clause in clauses:
         rest.set(clause, None)
     return rest
-
-
-def _sides(query: exp.Expr) -> list[exp.Expr]:
-    """Flatten a left-deep chain of UNION ALL; a chain of thousands must not recurse."""
-    sides: list[exp.Expr] = []
-    while isinstance(query, exp.Union) and query.args.get("distinct") is False and not _has_modifiers(query):
-        sides.append(query.expression)
-        query = query.this
-    return [query, *reversed(sides)]
-
-
-def _has_modifiers(query: exp.Union) -> bool:
-    return any(query.args.get(key) for key in ("order", "limit", "offset", "by_name"))
-
-
-def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
-    own = schema(node)
-    if all(f.type == w.type for f, w in zip(own, wanted, strict=True)):
-        return node
-    items = []
-    for f, w in zip(own, wanted, strict=True):
-        sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
-        items.append(Item(f.name, Expression(sql, w.type)))
-    return Project(node, tuple(items))
 
 
 def _rows_of(table: Table, alias: str, span: Span) -> Node:
