@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import duckdb
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState, keep, nothing
-from sqlstream.operators.step import Clock, Port
+from sqlstream.operators.step import Clock, Inputs
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
 from sqlstream.storage.tables import Bucket
@@ -125,7 +125,7 @@ class Changes(ABC):
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table | Segment]],
+        inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, and emit what changes."""

@@ -20,7 +20,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.grouped import Grouped
 from sqlstream.operators.late_rows import LateRows
-from sqlstream.operators.step import Clock, Port
+from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, Received, declared, empty_relation
 from sqlstream.operators.windowing import END, PARTIALS, ROWS, START, Relations, Span, Windowing
@@ -158,7 +158,7 @@ class FiringAggregate(WindowAggregate):
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table | Segment]],
+        inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, and emit what changes: results of windows that end, that late rows change, and early ones."""

@@ -38,20 +38,31 @@ def grouped(keys: tuple[tuple[Column, str], ...], calls: tuple[tuple[str, Aggreg
     return Grouped(keys or (_ALL,), Always(), (None, None, None), calls)
 
 
-@dataclass(frozen=True)
-class GroupAggregate(Changes):
-    """Aggregates of rows that are only added: keeps partial results, and the values of what cannot be merged.
+class KeyAggregate(Changes):
+    """What aggregates per key share: output columns are the keys and one per call."""
 
-    Output columns are the keys and one per call.
-    """
-
-    keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
-    ttl: int = 0
 
     @property
     def kind(self) -> str:
         return "aggregate"
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        return tuple(quote_name(c.name) for c, _ in self.keys)
+
+    @cached_property
+    def columns_out(self) -> tuple[Column, ...]:
+        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
+
+
+@dataclass(frozen=True)
+class GroupAggregate(KeyAggregate):
+    """Aggregates of rows that are only added: keeps partial results, and the values of what cannot be merged."""
+
+    keys: tuple[tuple[Column, str], ...]
+    calls: tuple[tuple[str, AggregateCall], ...]
+    ttl: int = 0
 
     @cached_property
     def _grouped(self) -> Grouped:
@@ -68,14 +79,6 @@ class GroupAggregate(Changes):
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
         return {part: (*columns, AT) if part == PARTIALS else columns for part, columns in self.deltas.items()}
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        return tuple(quote_name(c.name) for c, _ in self.keys)
-
-    @cached_property
-    def columns_out(self) -> tuple[Column, ...]:
-        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
 
     def advance(self, part: str, old: str, delta: str) -> str:
         columns, rows = self.deltas[part], self._grouped

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
-from sqlstream.operators.changes import Changes
+from sqlstream.operators.group_aggregate import KeyAggregate
 from sqlstream.operators.keyed_state import AT
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, names, repeated
@@ -37,16 +37,12 @@ def is_linear(call: AggregateCall) -> bool:
 
 
 @dataclass(frozen=True)
-class LinearAggregate(Changes):
+class LinearAggregate(KeyAggregate):
     """Linear aggregates of rows that come and go: keeps the sums of every key, in a row."""
 
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
     ttl: int = 0
-
-    @property
-    def kind(self) -> str:
-        return "aggregate"
 
     @cached_property
     def _sums(self) -> dict[_Sum, Column]:
@@ -69,14 +65,6 @@ class LinearAggregate(Changes):
         sums += [f"CAST({made} AS {type}) AS {c.name}" for (type, made), c in self._sums.items()]
         group = f"GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else "HAVING count(*) > 0"
         return {SUMS: encoded(self.deltas[SUMS], f"(SELECT {', '.join([*keys, *sums])} FROM _rows {group})")}
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        return tuple(quote_name(c.name) for c, _ in self.keys)
-
-    @cached_property
-    def columns_out(self) -> tuple[Column, ...]:
-        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
 
     def advance(self, part: str, old: str, delta: str) -> str:
         listed, sums = names(self.deltas[part]), [_ROWS, *self._sums.values()]

@@ -7,7 +7,7 @@ that it has rows of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState, keep, nothing
 from sqlstream.operators.over_calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over_context import AT, COUNT, NEW, TURN, Context
-from sqlstream.operators.step import Clock, Port
+from sqlstream.operators.step import Clock, Inputs
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
 from sqlstream.storage.tables import Bucket
@@ -133,7 +133,7 @@ class Over:
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table | Segment]],
+        inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, then emit those whose place is final."""
@@ -154,7 +154,7 @@ class Over:
             self._known.sweep(con, state, clock)
         state.wake_at = self._wake_at(con, state, clock.watermark)
 
-    def _arrive(self, state: Bucket, inputs: Iterable[tuple[Port, pa.Table | Segment]], clock: Clock) -> None:
+    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> None:
         """Store rows that are not late."""
         for port, rows in inputs:
             passed = state.closed if port.on_time else clock.watermark

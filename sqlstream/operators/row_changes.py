@@ -10,7 +10,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
-from sqlstream.operators.group_aggregate import grouped
+from sqlstream.operators.group_aggregate import KeyAggregate, grouped
 from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.storage.segments import encoded, quote_name
@@ -64,7 +64,7 @@ class RowChanges(Changes):
 
 
 @dataclass(frozen=True)
-class ChangingAggregate(RowChanges):
+class ChangingAggregate(KeyAggregate, RowChanges):
     """Aggregates of rows that come and go: those of a key are aggregated anew when it changes."""
 
     keys: tuple[tuple[Column, str], ...]
@@ -72,18 +72,6 @@ class ChangingAggregate(RowChanges):
     calls: tuple[tuple[str, AggregateCall], ...]
     changing: bool = True
     ttl: int = 0
-
-    @property
-    def kind(self) -> str:
-        return "aggregate"
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        return tuple(quote_name(c.name) for c, _ in self.keys)
-
-    @cached_property
-    def columns_out(self) -> tuple[Column, ...]:
-        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
 
     def of_rows(self, rows: str) -> str:
         aggregate = grouped(self.keys, self.calls)

@@ -6,7 +6,7 @@ were cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.operators.step import Clock, Port
+from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared, empty_relation
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
@@ -105,7 +105,7 @@ class RowWindows:
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table | Segment]],
+        inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, number those that the watermark has passed, and emit the windows that are complete."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -32,6 +32,10 @@ class Port:
     on_time: bool
 
 
+# What has arrived: rows, or a segment that was written into the bucket's directory.
+Inputs: TypeAlias = Iterable[tuple[Port, pa.Table | Segment]]
+
+
 class Operator(Protocol):
     """A stateful operator over one bucket of keys.
 
@@ -54,7 +58,7 @@ class Operator(Protocol):
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table | Segment]],
+        inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]: ...
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.late_rows import LATE, MARK, LateRows
-from sqlstream.operators.step import Clock, Port
+from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windowing import PARTIALS, Span, Windowing, weights
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name, time_literal
@@ -92,7 +92,7 @@ class WindowOperator(Groups, ABC):
         self,
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
-        inputs: Iterable[tuple[Port, pa.Table | Segment]],
+        inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Take the rows of a batch, then emit and forget every window that the watermark has closed.
@@ -110,7 +110,7 @@ class WindowOperator(Groups, ABC):
         earliest = self._forget(con, state, NEVER if clock.watermark is None else clock.watermark)
         state.wake_at = self.windows.next_time(earliest, clock.watermark)
 
-    def _receive(self, state: Bucket, inputs: Iterable[tuple[Port, pa.Table | Segment]], clock: Clock) -> Received:
+    def _receive(self, state: Bucket, inputs: Inputs, clock: Clock) -> Received:
         """Add the rows of a batch that are in no window which the clock's watermark has closed."""
         received = Received({t.name: [] for t in self.row_tables})
         for port, rows in inputs:
