@@ -38,6 +38,11 @@ def grouped(keys: tuple[tuple[Column, str], ...], calls: tuple[tuple[str, Aggreg
     return Grouped(keys or (_ALL,), Always(), (None, None, None), calls)
 
 
+def is_inexact(call: AggregateCall) -> bool:
+    """Tell whether a call's result may depend on the order of its rows by as much as a rounding."""
+    return "DOUBLE" in call.result_type or "FLOAT" in call.result_type
+
+
 class KeyAggregate(Changes):
     """What aggregates per key share: output columns are the keys and one per call."""
 
@@ -67,6 +72,10 @@ class GroupAggregate(KeyAggregate):
     @cached_property
     def _grouped(self) -> Grouped:
         return grouped(self.keys, self.calls)
+
+    @property
+    def ordered(self) -> frozenset[str]:
+        return frozenset(self._grouped.value_tables) if any(is_inexact(c) for _, c in self.calls) else frozenset()
 
     @property
     def parts(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from sqlstream.logical.clock import NOW
 from sqlstream.operators.step import Clock
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.tables import EXPIRED, RETURNED, WEIGHTS, Bucket
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
 
 # When the last row came for a key: processing time in milliseconds.
 AT = Column("_at", "BIGINT")
@@ -35,13 +35,15 @@ SWEPT_AT = "swept_at"
 class KeyedState:
     """The Z-set tables of an operator, which begin with its keys. `ttl` is in milliseconds, 0 for ever.
 
-    The table `clocked` has one row for each key, with AT as its last column.
+    The table `clocked` has one row for each key, with AT as its last column. Rows of the `ordered` ones are loaded in the order
+    of their columns.
     """
 
     keys: tuple[str, ...]
     tables: Mapping[str, tuple[Column, ...]]
     clocked: str
     ttl: int
+    ordered: frozenset[str] = frozenset()
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Make `_stored_<table>` of the rows of the keys in TOUCHED, and `_old_<table>` of those that are not forgotten."""
@@ -111,7 +113,12 @@ class KeyedState:
         for table, columns in self.tables.items():
             rows = state.relation(table)
             found = nothing((*columns, WEIGHT_COLUMN)) if rows is None else self.touched(rows)
-            keep(con, f"_stored_{table}", summed(columns, f"({found})"))
+            keep(con, f"_stored_{table}", self.in_order(table, summed(columns, f"({found})")))
+
+    def in_order(self, table: str, rows: str) -> str:
+        """Return the SELECT of a table's rows in their order, where they have one."""
+        order = f" ORDER BY {names(self.tables[table])}" if table in self.ordered else ""
+        return f"SELECT * FROM ({rows}){order}"
 
 
 def keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> int:

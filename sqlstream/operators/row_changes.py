@@ -10,7 +10,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
-from sqlstream.operators.group_aggregate import KeyAggregate, grouped
+from sqlstream.operators.group_aggregate import KeyAggregate, grouped, is_inexact
 from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.storage.segments import encoded, quote_name
@@ -72,6 +72,10 @@ class ChangingAggregate(KeyAggregate, RowChanges):
     calls: tuple[tuple[str, AggregateCall], ...]
     changing: bool = True
     ttl: int = 0
+
+    @property
+    def ordered(self) -> frozenset[str]:
+        return frozenset({ROWS}) if any(is_inexact(c) for _, c in self.calls) else frozenset()
 
     def of_rows(self, rows: str) -> str:
         aggregate = grouped(self.keys, self.calls)
