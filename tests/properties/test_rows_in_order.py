@@ -148,6 +148,11 @@ def without_copies(query: Query, history: Sequence[Step]) -> list[Step]:
     return steps
 
 
+def timeless(step: Step) -> Step:
+    """Return a batch without event times: its rows are told apart by the rest."""
+    return Batch((("a", tuple((*row[:3], None) for row in step.of("a"))),)) if isinstance(step, Batch) else step
+
+
 class Accepted:
     """The rows that were not behind the watermark when they came, and the watermark."""
 
@@ -195,7 +200,7 @@ def test_rows_leave_at_once_by_the_clock(
     """The time of a row is that of its batch."""
     assume(not query.above and not any(c.frame in OF_LATER_TIMES for c in query.calls))
     so_far: list[Row] = []
-    history = without_copies(query, history)
+    history = without_copies(query, [timeless(step) for step in history])
     with batch_tables({}) as con:
         columns = con.execute(f"DESCRIBE {query.sql(streaming=False)}").fetchall()
     declared = ", ".join(f'"{name}" {type}' for name, type, *_ in columns)
