@@ -10,8 +10,9 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState, keep, nothing
+from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.temporary import keep, nothing
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
 from sqlstream.storage.tables import Bucket
@@ -179,7 +180,7 @@ def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column
     """Return the SELECT of rows that have arrived, in an order that does not depend on that of their arrival."""
     items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
     if not rows:
-        return nothing(tuple(columns))
+        return nothing(columns)
     con.register(f"_arrived_{part}", pa.concat_tables(rows, promote_options="permissive"))
     # Sums of floating-point numbers depend on their order.
     order = f" ORDER BY {names(columns)}" if len(rows) > 1 else ""

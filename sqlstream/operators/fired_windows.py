@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from sqlstream.operators.firing import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, keep, same_columns
+from sqlstream.operators.firing import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, same_columns
 from sqlstream.operators.sessions import of_keys, sessions_of, within
 from sqlstream.operators.step import Clock
+from sqlstream.operators.temporary import keep
 from sqlstream.operators.window_operator import NEVER
 from sqlstream.operators.windowing import END, PARTIALS, SLICE, Given, Relations, Sliced, Span
 from sqlstream.storage.tables import Bucket

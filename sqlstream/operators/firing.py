@@ -21,6 +21,7 @@ from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.grouped import Grouped
 from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.temporary import keep
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, Received, declared, empty_relation
 from sqlstream.operators.windowing import END, PARTIALS, ROWS, START, Relations, Span, Windowing
@@ -317,10 +318,6 @@ class FiringAggregate(WindowAggregate):
 def same_columns(left: str, right: str, columns: Iterable[Column]) -> str:
     """Return the condition that rows of two relations agree in some columns."""
     return " AND ".join(f"{left}.{c.name} IS NOT DISTINCT FROM {right}.{c.name}" for c in columns)
-
-
-def keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> None:
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
 
 
 def between(after: int | None, to: int | None, column: str = END) -> str:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.logical.clock import NOW
 from sqlstream.operators.step import Clock
-from sqlstream.storage.segments import encoded, quote_name
+from sqlstream.operators.temporary import keep, nothing
+from sqlstream.storage.segments import encoded
 from sqlstream.storage.tables import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
 
@@ -119,15 +120,3 @@ class KeyedState:
         """Return the SELECT of a table's rows in their order, where they have one."""
         order = f" ORDER BY {names(self.tables[table])}" if table in self.ordered else ""
         return f"SELECT * FROM ({rows}){order}"
-
-
-def keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> int:
-    """Make a temporary table of a query, and return how many rows it has."""
-    [(count,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}").fetchall()
-    return int(count)
-
-
-def nothing(columns: tuple[Column, ...]) -> str:
-    """Return a SELECT with some columns and no rows."""
-    items = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-    return f"SELECT {items} WHERE false"

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
-from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState, keep, nothing
+from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
 from sqlstream.operators.over_calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over_context import AT, COUNT, NEW, TURN, Context
 from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.temporary import keep, nothing
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
 from sqlstream.storage.tables import Bucket

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.temporary import keep
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared, empty_relation
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
@@ -133,12 +134,12 @@ class RowWindows:
         if on_time:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
             rows += f" UNION ALL SELECT {declared(self._row)} FROM _on_time"
-        _keep(con, "_final", rows)
+        keep(con, "_final", rows)
         same = " AND ".join(f"_row_.{c.name} IS NOT DISTINCT FROM _final.{c.name}" for c in self.key_columns) or "true"
         for name, table in (("_old", numbered), ("_before", counted)):
             stored = f"{state.relation(table.name) or empty_relation(table)} _row_ SEMI JOIN _final ON {same}"
             columns = [c for c in table.columns if c.name != WEIGHT]
-            _keep(con, name, summed(columns, f"(SELECT * FROM {stored})"))
+            keep(con, name, summed(columns, f"(SELECT * FROM {stored})"))
         joined = (
             " AND ".join(f"_final.{c.name} IS NOT DISTINCT FROM _before.{c.name}" for c in self.key_columns) or "true"
         )
@@ -147,11 +148,11 @@ class RowWindows:
         counts = (
             f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count FROM _final LEFT JOIN _before ON {joined}"
         )
-        _keep(con, "_new", f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})")
+        keep(con, "_new", f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})")
         by = f"GROUP BY {names(self.key_columns)}" if self.keys else "HAVING count(*) > 0"
         listed = "".join(f"{c.name}, " for c in self.key_columns)
         number = f"max({NUMBER.name}) AS {NUMBER.name}, min(_count) AS _count"
-        _keep(con, "_after", f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}")
+        keep(con, "_after", f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}")
 
     @cached_property
     def _placed(self) -> str:
@@ -188,7 +189,3 @@ class RowWindows:
             rows = con.sql(encoded(table.columns, f"({changes[table.name]})")).to_arrow_table()
             state.append(table.name, rows, batch)
             state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
-
-
-def _keep(con: duckdb.DuckDBPyConnection, name: str, sql: str) -> None:
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")

@@ -14,6 +14,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.late_rows import LATE, MARK, LateRows
 from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.temporary import nothing
 from sqlstream.operators.windowing import PARTIALS, Span, Windowing, weights
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name, time_literal
@@ -228,5 +229,4 @@ def declared(columns: Iterable[Column]) -> str:
 
 def empty_relation(table: TableDeclaration) -> str:
     """Return a FROM-able relation with the table's columns and no rows."""
-    columns = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
-    return f"(SELECT {columns} WHERE false)"
+    return f"({nothing(table.columns)})"
