@@ -19,8 +19,6 @@ from sqlstream.storage.tables import Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, zset
 
 BATCH_ROWS = 100_000
-# The columns that the view of a state has beside those of the result.
-UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 
 
 class Changes(ABC):
@@ -113,23 +111,12 @@ class Changes(ABC):
     def current(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the current result over the state tables, with the time of each key's last row."""
         tables = self._state.current(relations)
-        times = [f"make_timestamptz({AT.name} * 1000) AS {UPDATED_AT}"]
-        if self.ttl:
-            times.append(f"make_timestamptz(({AT.name} + {self.ttl}) * 1000) AS {EXPIRES_AT}")
-        listed = ", ".join([*self.key_names, *times])
-        found = ", ".join(
-            [*(f"{sql} AS _of_{k}" for k, sql in zip(self.key_names, self.result_keys, strict=True)), "*"]
-        )
-        same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.key_names) or "true"
-        columns = ", ".join([*(quote_name(c.name) for c in self.columns_out), *self.times])
-        rows = f"(SELECT {found} FROM ({self.result(tables)}))"
-        keys = f"(SELECT {listed} FROM {tables[self.clocked]})"
-        return f"SELECT {columns} FROM {rows} _result_ JOIN {keys} _keys_ ON {same}"
+        return self._state.timed(self.result(tables), self.result_keys, self.columns_out, tables, all=False)
 
     @property
-    def times(self) -> tuple[str, ...]:
-        """The columns of `current` beside those of the result: instants."""
-        return (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
+    def times(self) -> tuple[Column, ...]:
+        """The columns of `current` beside those of the result."""
+        return self._state.times(self.columns_out)
 
     def step(
         self,

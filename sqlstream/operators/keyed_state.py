@@ -6,7 +6,7 @@ emitted for it stays, and when it returns it starts afresh. Forgotten keys leave
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -24,6 +24,8 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, su
 AT = Column("_at", "BIGINT")
 # The state table of the keys alone, for operators whose other tables have no one row for each.
 KEYS = "keys"
+# The columns that the view of a state has beside those of the result: instants.
+UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 # The temporary table of the keys that a batch touches.
 TOUCHED = "_touched"
 # So often within its time to live forgotten keys are looked for.
@@ -95,6 +97,28 @@ class KeyedState:
         keys = f"(SELECT * FROM {found[self.clocked]} WHERE {AT.name} > epoch_ms({NOW}) - {self.ttl})"
         live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
         return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in found.items()}
+
+    def times(self, columns: Iterable[Column]) -> tuple[Column, ...]:
+        """What a view with some columns says of keys beside them: when the last row came, and until when the key is kept."""
+        taken = {c.name.lower() for c in columns}
+        found = (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
+        return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in found if name not in taken)
+
+    def timed(
+        self, rows: str, keys: Sequence[str], columns: Sequence[Column], current: Mapping[str, str], *, all: bool
+    ) -> str:
+        """Return the SELECT of some columns of rows with the times of their keys; `keys` is the SQL of those over the rows.
+
+        With `all` rows whose key is not known are there, too.
+        """
+        instants = {UPDATED_AT: AT.name, EXPIRES_AT: f"({AT.name} + {self.ttl})"}
+        times = [f"make_timestamptz({instants[c.name]} * 1000) AS {c.name}" for c in self.times(columns)]
+        of = [f"{sql} AS _of_{k}" for k, sql in zip(self.keys, keys, strict=True)]
+        same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.keys) or "true"
+        found = f"(SELECT {', '.join([*of, '*'])} FROM ({rows}))"
+        known = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.clocked]})"
+        listed = names((*columns, *self.times(columns)))
+        return f"SELECT {listed} FROM {found} _result_ {'LEFT ' if all else ''}JOIN {known} _keys_ ON {same}"
 
     def touched(self, rows: str) -> str:
         """Return the SELECT of those of some rows that have touched keys."""

@@ -288,7 +288,12 @@ class Over:
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
-        """The columns of the view: those of the rows, what is known of partitions so far, and what a row of it is."""
+        """The columns of the view: what it shows of rows and partitions, and the times of their keys."""
+        return (*self._shown, *(self._known.times(self._shown) if self._knows else ()))
+
+    @cached_property
+    def _shown(self) -> tuple[Column, ...]:
+        """The columns of the rows, what is known of partitions so far, and what a row of the view is."""
         taken = {c.name.lower() for c in self.outputs}
         running = (Column(c.name, c.call.result_type) for c in self._running.calls)
         state = next(n for n in ("state", "_state", "__state") if n not in taken)
@@ -307,27 +312,35 @@ class Over:
         known = self._known.current(relations) if self._knows else {}
         computed = [f"{name} AS {quote_name(c.name)}" for c, name in self._computed_keys]
         named = ", ".join([*context.named, *computed])
-        state = quote_name(self.viewed[-1].name)
+        state = quote_name(self._shown[-1].name)
+        # No names that a user would give to columns.
+        keys_of = [f"__of_{name}" for name in self.hash_columns]
+        of = [f"{name} AS {hidden}" for name, hidden in zip(self.hash_columns, keys_of, strict=True)]
         waits = (
             "'kept'"
             if self.by_clock
             else f"CASE WHEN {AT} >= {WATERMARK} - {context.later} THEN 'waiting' ELSE 'kept' END"
         )
-        found = [f"SELECT {named}, {waits} AS {state} FROM {relations[ROWS]}"]
+        found = [f"SELECT {', '.join([named, *of])}, {waits} AS {state} FROM {relations[ROWS]}"]
         if self._kept != 0:
             last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"
             older = f" WHERE {AT} < {WATERMARK} - {self._span}" if self._span else ""
             # At the end of the input nothing waits.
             waits = f"{PLACE} > {COUNT} - {context.following} AND {WATERMARK} < {-NEVER}"
-            columns = ", ".join([quote_name(c.name) for c in self.columns] + [f"__{item}" for item in computed])
+            columns = ", ".join(
+                [*(quote_name(c.name) for c in self.columns), *(f"__{item}" for item in [*computed, *of])]
+            )
             kept = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
             found.append(f"SELECT {columns}, {kept} AS {state} FROM ({context.of(last + older)})")
         if self._running.calls:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
-            items = ", ".join([*keys, *computed, *self._running.finals, f"'total' AS {state}"])
+            items = ", ".join([*keys, *computed, *of, *self._running.finals, f"'total' AS {state}"])
             found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {known[TOTALS]})")
-        return f"SELECT {names(self.viewed)} FROM ({' UNION ALL BY NAME '.join(found)})"
+        rows = " UNION ALL BY NAME ".join(found)
+        if not self._knows:
+            return f"SELECT {names(self._shown)} FROM ({rows})"
+        return self._known.timed(rows, keys_of, self._shown, known, all=True)
 
 
 def _not_before(rows: pa.Table, column: str, least: int) -> pa.Table:

@@ -145,6 +145,6 @@ def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tup
             if item.name.lower() not in names and item.expression.sql not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
     if isinstance(operator, Changes):
-        columns += [(time, "TIMESTAMP WITH TIME ZONE", time) for time in operator.times if time not in names]
+        columns += [(c.name, c.type, c.name) for c in operator.times if c.name not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)
