@@ -25,8 +25,11 @@ class StateTtl:
 
 def state_ttls(select: exp.Expr, source: Source) -> tuple[StateTtl, ...]:
     """Return what STATE_TTL says in a query block."""
-    found = []
+    found: list[StateTtl] = []
     for call in _calls(select, "STATE_TTL"):
+        if not call.expressions:
+            hint = "Write STATE_TTL('orders' = '1 d')."
+            raise BindError("STATE_TTL without a table and a duration", span_of(call, source), hint=hint)
         for argument in call.expressions:
             if not isinstance(argument, exp.EQ):
                 raise BindError(
@@ -34,6 +37,8 @@ def state_ttls(select: exp.Expr, source: Source) -> tuple[StateTtl, ...]:
                     span_of(argument, source),
                     hint="Write STATE_TTL('orders' = '1 d').",
                 )
+            if any(t.name.lower() == argument.this.name.lower() for t in found):
+                raise BindError(f'STATE_TTL: "{argument.this.name}" is there twice', span_of(argument, source))
             found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
     return tuple(found)
 

@@ -134,7 +134,9 @@ class Grouped(Groups):
             finals[name] = f"r{len(finals)}"
         inner = " UNION ALL BY NAME ".join(rows)
         combined = f"SELECT {self.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.names}"
-        items = [f"k{i} AS {quote_name(c.name)}" for i, (c, _) in enumerate(self.keys)] + self._bounds()
+        items = [
+            f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True)
+        ] + self._bounds()
         items += [f"{finals[name]} AS {quote_name(name)}" for name, _ in self.calls]
         return f"SELECT {', '.join(items)} FROM ({combined})"
 

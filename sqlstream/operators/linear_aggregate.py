@@ -17,6 +17,8 @@ from sqlstream.storage.zsets import WEIGHT, names, repeated
 SUMS = "sums"
 # How many rows a group has.
 _ROWS = Column("_rows", "BIGINT")
+# Whether rows that have arrived were added, or taken away.
+_ADDED = Column("_added", "BOOLEAN")
 _NARROW = {"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"}
 _WIDE = {"BIGINT", "UBIGINT", "HUGEINT"}
 _DECIMAL = re.compile(r"DECIMAL\(\d+,\s?(?P<scale>\d+)\)")
@@ -52,22 +54,28 @@ class LinearAggregate(KeyAggregate):
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
-        return {SUMS: (*self.key_columns, _ROWS, *self._sums.values())}
+        return {SUMS: (*self.key_columns, _ROWS, *self._sums.values(), _ADDED)}
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
-        return {SUMS: (*self.deltas[SUMS], AT)}
+        return {SUMS: (*self.key_columns, _ROWS, *self._sums.values(), AT)}
 
     @cached_property
     def parts(self) -> dict[str, str]:
         keys = [f"{sql} AS {c.name}" for c, (_, sql) in zip(self.key_columns, self.keys, strict=True)]
         sums = [f"CAST(sum({WEIGHT}) AS BIGINT) AS {_ROWS.name}"]
         sums += [f"CAST({made} AS {type}) AS {c.name}" for (type, made), c in self._sums.items()]
-        group = f"GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else "HAVING count(*) > 0"
-        return {SUMS: encoded(self.deltas[SUMS], f"(SELECT {', '.join([*keys, *sums])} FROM _rows {group})")}
+        by = ", ".join(str(i + 1) for i in range(len(keys) + 1))
+        items = ", ".join([*keys, f"{WEIGHT} > 0 AS {_ADDED.name}", *sums])
+        return {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
 
     def advance(self, part: str, old: str, delta: str) -> str:
-        listed, sums = names(self.deltas[part]), [_ROWS, *self._sums.values()]
+        sums = [_ROWS, *self._sums.values()]
+        listed = names((*self.key_columns, *sums))
+        if self.ttl:
+            # What is taken away of a key that was forgotten is not there.
+            same = " AND ".join(f"_old_.{k} IS NOT DISTINCT FROM _delta_.{k}" for k in self.key_names) or "true"
+            delta = f"(SELECT * FROM {delta} _delta_ WHERE {_ADDED.name} OR EXISTS (FROM {old} _old_ WHERE {same}))"
         both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
         added = [f"CAST(sum({c.name}) AS {c.type}) AS {c.name}" for c in sums]
         by = f" GROUP BY {', '.join(self.key_names)}" if self.keys else ""
@@ -77,7 +85,7 @@ class LinearAggregate(KeyAggregate):
         return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some}"
 
     def result(self, relations: Mapping[str, str]) -> str:
-        rows = repeated(self.deltas[SUMS], relations[SUMS])
+        rows = repeated(self.stored[SUMS][:-1], relations[SUMS])
         items = [f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True)]
         for name, call in self.calls:
             columns = [self._sums[one].name for one in _sums_of(call)]

@@ -52,7 +52,9 @@ class RowChanges(Changes):
 
     def advance(self, part: str, old: str, delta: str) -> str:
         listed = f"{names(self.stored[part])}, {WEIGHT}"
-        return summed(self.stored[part], f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
+        rows = summed(self.stored[part], f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
+        # What is taken away of a key that was forgotten is not there.
+        return f"SELECT * FROM ({rows}) WHERE {WEIGHT} > 0" if self.ttl else rows
 
     def result(self, relations: Mapping[str, str]) -> str:
         return self.of_rows(f"({self.named(repeated(self.stored[ROWS], relations[ROWS]))})")

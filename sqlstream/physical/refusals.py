@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
@@ -12,9 +13,16 @@ from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
 
+# The names of columns that rows have on their way beside their own.
+_OWN = re.compile(
+    r"__(weight|version|change|path|row|mtime|copy|printed_op|window_end|event_time|(key|of|p|in|reach|later|until)_.*|k\d+"
+    r"|id|at|turn|new|old|count|place|first|before|after)"
+)
+
 
 def refuse(sinks: Sequence[Sink]) -> None:
     """Raise UnsupportedError for what would give wrong results in a job."""
+    refuse_names(sinks)
     refuse_replay_differences(sinks)
     refuse_two_clocks(sinks)
     refuse_clock_over_changes(sinks)
@@ -22,6 +30,19 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_windows_over_changes(sinks)
     refuse_unlike_rows(sinks)
     refuse_changes(sinks)
+
+
+def refuse_names(sinks: Sequence[Sink]) -> None:
+    """Refuse columns whose names are those of columns that rows get on their way."""
+    for node in (n for sink in sinks for n in nodes.walk(sink)):
+        for place, field in enumerate(properties.schema(node)):
+            if _OWN.fullmatch(field.name.lower()):
+                span = node.items[place].expression.span if isinstance(node, Project) else None
+                raise UnsupportedError(
+                    f'a column with the name "{field.name}"',
+                    span or next((n.span for n in nodes.walk(node) if isinstance(n, Scan)), None),
+                    hint="Rows get columns of such names on their way: give it another one, with AS.",
+                )
 
 
 def refuse_replay_differences(sinks: Sequence[Sink]) -> None:

@@ -8,7 +8,7 @@ from sqlstream.storage.segments import quote_name, quote_text
 from sqlstream.storage.zsets import WEIGHT, names
 
 # No name that a user would give to a column.
-OPERATION = "__op"
+OPERATION = "__printed_op"
 
 
 def changelog(sink: SinkPlan, file: str) -> str:

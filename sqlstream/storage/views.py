@@ -66,8 +66,9 @@ def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
     found = current(columns, f"({rows})")
     if not sink.key:
         return found
-    by, order = (", ".join(map(quote_name, given)) for given in (sink.key, [c.name for c in columns]))
-    return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order} DESC) = 1"
+    by = ", ".join(map(quote_name, sink.key))
+    order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
+    return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
 
 
 def _rows(
