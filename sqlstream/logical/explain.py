@@ -22,6 +22,7 @@ from sqlstream.logical.nodes import (
     SetOperation,
     Sink,
     Sort,
+    Stateful,
     Union,
     WindowAggregate,
     WindowRank,
@@ -73,8 +74,6 @@ def describe(node: Node) -> str:
             more = f" computed {', '.join(computed)}" if computed else ""
             changes = " of changes" if table.has_changes else ""
             return f"Scan {table.name} ({options}){changes}{mark}{more}"
-        case Normalize():
-            return f"Normalize{_quoted(node.name)} by {', '.join(node.keys)}"
         case Filter():
             return f"Filter {node.predicate.sql}"
         case Project():
@@ -84,6 +83,22 @@ def describe(node: Node) -> str:
             zone = f" in {node.zone}" if node.zone else ""
             every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {duration(node.slide)}"
             return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
+        case Expand():
+            return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
+        case Union():
+            return f"Union of {len(node.inputs)}"
+        case Sink():
+            columns = ", ".join(map(str, node.columns))
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
+        case _:
+            return _describe_operator(node)
+
+
+def _describe_operator(node: Stateful) -> str:
+    match node:
+        case Normalize():
+            return f"Normalize{_quoted(node.name)} by {', '.join(node.keys)}"
         case Session():
             keys = ", ".join(node.keys) or "no key"
             gap = node.gap.sql if isinstance(node.gap, Expression) else duration(node.gap)
@@ -92,8 +107,6 @@ def describe(node: Node) -> str:
             every = "" if node.slide == node.size else f" slide {node.slide}"
             keys = ", ".join(node.keys) or "no key"
             return f"RowWindows{_quoted(node.name)} {node.time_column} by {keys}{every} size {node.size} rows"
-        case Expand():
-            return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
         case WindowRank():
             keys = ", ".join(k.sql for k in node.keys) or "no key"
             limit = f" limit {node.limit}" if node.limit is not None else ""
@@ -126,12 +139,6 @@ def describe(node: Node) -> str:
             return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
         case Sort():
             return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
-        case Union():
-            return f"Union of {len(node.inputs)}"
-        case Sink():
-            columns = ", ".join(map(str, node.columns))
-            limit = f" limit {node.limit}" if node.limit is not None else ""
-            return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
         case _:
             assert_never(node)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Protocol
 
 from sqlstream.catalog import Column
+from sqlstream.storage.segments import quote_name
+
+
+def stored_columns(columns: Iterable[Column]) -> tuple[tuple[Column, str], ...]:
+    """Return the columns in which rows are stored, under names of our own, with the SQL that makes them from input rows."""
+    return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(columns))
 
 
 class Grouping(Protocol):

@@ -11,6 +11,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import KeyAggregate, grouped, is_inexact
+from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.storage.segments import encoded, quote_name
@@ -32,7 +33,7 @@ class RowChanges(Changes):
     @cached_property
     def _rows(self) -> tuple[tuple[Column, str], ...]:
         """The stored columns of the rows, under names of our own, with the SQL that makes them from input rows."""
-        return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
+        return stored_columns(self.columns)
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:

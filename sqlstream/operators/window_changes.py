@@ -10,12 +10,13 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.grouped import Grouped
+from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
 from sqlstream.operators.windowing import END, PARTIALS, Windowing
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import encoded, quote_name
+from sqlstream.storage.segments import encoded
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
 
 
@@ -36,7 +37,7 @@ class WindowChanges(WindowOperator):
     @cached_property
     def _rows(self) -> tuple[tuple[Column, str], ...]:
         """The stored columns of the rows, with the SQL that makes them from input rows."""
-        return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
+        return stored_columns(self.columns)
 
     @cached_property
     def row_tables(self) -> tuple[TableDeclaration, ...]:

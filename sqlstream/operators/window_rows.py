@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import END, PARTIALS, Windowing
@@ -78,7 +79,7 @@ class WindowRows(WindowOperator):
     @cached_property
     def _stored(self) -> tuple[tuple[Column, str], ...]:
         """The stored columns of the rows, with the SQL that makes them from input rows."""
-        return tuple((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
+        return stored_columns(self.columns)
 
     @cached_property
     def row_tables(self) -> tuple[TableDeclaration, ...]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.grid import Grid
+from sqlstream.operators.groups import Grouping
 from sqlstream.storage.segments import Segment, time_literal
 from sqlstream.storage.views import WATERMARK
 from sqlstream.storage.zsets import WEIGHT
@@ -69,7 +70,7 @@ class Arrival:
     missed_windows: int = 0
 
 
-class Windowing(Protocol):
+class Windowing(Grouping, Protocol):
     """How rows are stored between a scan and the close of their windows.
 
     `columns` are stored behind the keys, with the SQL that makes them from input rows; a fragment groups by `group_by` over
@@ -79,29 +80,9 @@ class Windowing(Protocol):
     """
 
     @property
-    def columns(self) -> tuple[tuple[Column, str], ...]: ...
-
-    @property
-    def value_columns(self) -> tuple[tuple[Column, str], ...]: ...
-
-    @property
-    def group_by(self) -> tuple[str, ...]: ...
-
-    @property
-    def bounds(self) -> tuple[str, ...]: ...
-
-    @property
     def meeting(self) -> tuple[str, ...]: ...
 
-    @property
-    def start(self) -> str: ...
-
-    @property
-    def mergeable(self) -> bool: ...
-
     def reach(self, watermark: int) -> int | None: ...
-
-    def source(self, keys: Sequence[str]) -> str: ...
 
     def is_early(self, segment: Segment, read: Read, watermark: int) -> bool: ...
 

@@ -97,8 +97,7 @@ class StatefulStage:
 class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With `upserts` they are
-    among the table's PRIMARY KEY: the last change of a key says what its row is.
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known.
     """
 
     table: Table
@@ -106,7 +105,12 @@ class SinkPlan:
     limit: int | None = None
     changing: bool = False
     keys: tuple[str, ...] = ()
-    upserts: bool = False
+
+    @property
+    def upserts(self) -> bool:
+        """Whether the last change of a key says what its row is: the keys are among the table's PRIMARY KEY."""
+        keyed = bool(self.keys) and set(self.keys) <= set(self.table.primary_key)
+        return self.changing and keyed and self.table.connector is None
 
     @property
     def stored(self) -> tuple[Column, ...]:

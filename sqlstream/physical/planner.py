@@ -92,9 +92,7 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
-    upserts = changing and alone and bool(keys) and set(keys) <= set(sink.table.primary_key)
-    upserts = upserts and sink.table.connector is None
-    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else (), upserts)
+    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else ())
 
 
 def assigned(field: nodes.Field, table: Table) -> str:

@@ -96,8 +96,6 @@ def made_above(node: Node) -> Windows | Session | None:
     found = _windows_below(node.input)
     if found is None or (isinstance(found, Windows) and not grid(found).overlaps):
         return None
-    if isinstance(found, Session) and changes(found.input):
-        return None
     bounds = _bounds_on_the_way(node.input, found)
     # On the way a bound may get another name; what is computed of it needs its value.
     used = [e.sql for e in _computed(node)] + [e.sql for e in _passed(node, found) if e.sql not in bounds]
@@ -198,11 +196,7 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
                 keys, _windowing(node), used_columns(node), bounds, calls_of(node.aggregates)
             )
         case Session():
-            raise UnsupportedError(
-                "sessions of a table of changes",
-                node.span,
-                hint="A row that is taken away may part a session after its end: use TUMBLE, HOP or CUMULATE.",
-            )
+            raise TypeError("sessions of rows that come and go are refused before")
         case nodes.WindowRank():
             return ChangingWindowRows(*_rank(node))
         case _:
