@@ -48,6 +48,7 @@ def divert(log_file: str) -> None:
         _installed = True
         _divert_warnings()
         _divert_tracebacks()
+        _divert_root_logger()
 
 
 def note(message: str, *, error: BaseException | bool = False) -> None:
@@ -97,6 +98,19 @@ def _divert_tracebacks() -> None:
             unraisable(args)
 
     threading.excepthook, sys.unraisablehook = thread_hook, unraisable_hook
+
+
+def _divert_root_logger() -> None:
+    """Log what py4j says of a broken connection: it logs on the root logger, which nothing above it can keep quiet."""
+    ours = tuple(_folder(n) for n in _LIBRARIES)
+
+    def users_own(record: logging.LogRecord) -> bool:
+        if not record.pathname.startswith(ours):
+            return True
+        _log.handle(record)
+        return False
+
+    logging.getLogger().addFilter(users_own)
 
 
 def _raised_in_libraries(trace: TracebackType | None) -> bool:

@@ -392,6 +392,26 @@ def test_nothing_of_sparks_reaches_the_terminal(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["spark.log", "talk.py"]
 
 
+BROKEN_CONNECTION = """
+import logging, os, sys
+import py4j
+from sqlstream.spark import chatter
+
+chatter.divert(sys.argv[1])
+# py4j says on the root logger that the JVM reset a connection; only chance has it do so in the test above.
+for place in (os.path.join(os.path.dirname(py4j.__file__), "java_gateway.py"), "mine.py"):
+    exec(compile(f"import logging; logging.error('said in {os.path.basename(place)}')", place, "exec"))
+"""
+
+
+def test_what_py4j_says_on_the_root_logger_goes_to_the_log(tmp_path: Path) -> None:
+    script, log = tmp_path / "talk.py", tmp_path / "spark.log"
+    script.write_text(BROKEN_CONNECTION)
+    done = subprocess.run([sys.executable, str(script), str(log)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr == "ERROR:root:said in mine.py\n"
+    assert "said in java_gateway.py" in log.read_text()
+
+
 HOLD = """
 import os, signal, sys
 from sqlstream.spark import jvm
