@@ -79,9 +79,9 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]
             lines.append(f"  state bounded by {node.bound}")
             lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view_columns)}")
-            if node.late is not None:
-                late = ", ".join(f"{n} {t}" for n, t in node.late.columns)
-                lines.append(f"  late rows, kept for the life of the job, in state.<job>.{node.late.name}: {late}")
+            for view in node.more_views:
+                shown = ", ".join(f"{n} {t}" for n, t in view.columns)
+                lines.append(f"  view state.<job>.{view.name}: {shown}{f' ({view.note})' if view.note else ''}")
         case _:
             assert_never(node)
     return lines

@@ -101,8 +101,8 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
                 view_columns=s.view_columns,
                 bound=s.bound,
                 count_sql=s.count_sql,
-                late_rows=s.late.name if s.late else "",
-                late_sql=s.late.sql if s.late else "",
+                more_views=tuple((v.name, v.sql) for v in s.more_views),
+                delay=s.delay,
             )
             for s in plan.stages
         ),

@@ -15,6 +15,8 @@ from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
+from sqlstream.logical.join_nodes import Joining
+from sqlstream.logical.joins import JoinBinder, Relation
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.nodes import (
     Aggregate,
@@ -41,8 +43,9 @@ from sqlstream.logical.ordering import bound_items, typed_items, with_hidden_ite
 from sqlstream.logical.over import by_time, time_of, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
-from sqlstream.logical.scope import Scope, column_reference, unique
+from sqlstream.logical.scope import Scope, unique
 from sqlstream.logical.set_operations import alike, distinct_rows, of_both_sides, sides_of
+from sqlstream.logical.subqueries import Subqueries, split
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
@@ -51,7 +54,7 @@ from sqlstream.sql.spans import span_of
 
 _UNNEST = "Write UNNEST(list) AS x in the select list."
 _CLAUSES = {
-    "joins": ("a join", "There are no joins yet: read one table per query block."),
+    "joins": ("a join in parentheses", "Write it as a subquery: FROM (SELECT .. FROM a JOIN b ON ..) AS ab."),
     "laterals": ("LATERAL", _UNNEST),
     "order": (
         "ORDER BY without LIMIT",
@@ -80,15 +83,6 @@ class Environment:
 
     source: Source
     ctes: Mapping[str, tuple[exp.CTE, Environment]]
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A bound item of FROM: its plan, the name by which columns qualify, and what errors call it."""
-
-    node: Node
-    alias: str
-    described: str
 
 
 class Binder:
@@ -180,16 +174,50 @@ class Binder:
     # -- SELECT
 
     def _select(self, select: exp.Select, env: Environment) -> Node:
-        self._refuse(select, env)
+        self._refuse(_without(select, "joins"), env)
         select = with_windows(select)
         if select.args.get("from_") is None:
             raise UnsupportedError(
                 "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
             )
+        base, node, scope = self._input(select, env)
+        bound = self._block(select, node, scope)
+        if not scope.joined:
+            bound = self._remembering(select, bound, base, env)
+        return with_window_hints(select, bound, base, env.source)
+
+    def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
+        """Return what a block reads, that with its WHERE, and what the block can name."""
+        aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
+        where = select.args.get("where")
+        plain, matched = split(where.this) if where is not None else ([], [])
+        if select.args.get("joins") or matched:
+            joins = self._joins(select, env)
+            scope = replace(joins.scope, select_aliases=aliases)
+            conditions = [c for part in plain for c in joins.conjuncts(part, scope, "WHERE")]
+            subqueries = Subqueries(joins, lambda query: self.query(query, env), lambda query: self._joins(query, env))
+            for condition in matched:
+                subqueries.add(condition, scope)
+            node = joins.tree(conditions)
+            return node, node, scope
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
-        bound = self._remembering(select, self._block(select, relation, env), relation.node, env)
-        return with_window_hints(select, bound, relation.node, env.source)
+        node = relation.node
+        scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
+        if where is not None:
+            binder = ExpressionBinder(scope, self.catalog, self.judge)
+            node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
+        return relation.node, node, scope
+
+    def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
+        """Return the relations that a block reads, and how they are joined."""
+        ttls = state_ttls(select, env.source)
+        binder = JoinBinder(self.catalog, self.judge, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder.add(self._relation(select.args["from_"].this, env))
+        for join in select.args.get("joins") or ():
+            binder.add(self._relation(join.this, env), join)
+        check_names(ttls, [v.alias for v in binder.visible])
+        return binder
 
     def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
         """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
@@ -202,14 +230,8 @@ class Binder:
                 node = with_ttl(node, base, ttl.milliseconds)
         return node
 
-    def _block(self, select: exp.Select, relation: Relation, env: Environment) -> Node:
-        """Return the plan of a query block over what it selects from."""
-        node = relation.node
-        aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
-        scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
-        if (where := select.args.get("where")) is not None:
-            plain = ExpressionBinder(scope, self.catalog, self.judge)
-            node = filtered(Filter(node, self._predicate(plain, where.this, "WHERE")))
+    def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
+        """Return the plan of a query block over what it selects from, but for its WHERE."""
         if find_group_window(select) is not None:
             node, select = GroupWindows(self.judge, scope, node).rewrite(select)
             scope = replace(scope, schema=schema(node))
@@ -270,24 +292,22 @@ class Binder:
 
     def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
         span = span_of(projection, scope.source)
-        if isinstance(projection, exp.Column) and projection.table.lower() != scope.alias.lower():
+        relation = scope.relation(projection.table) if isinstance(projection, exp.Column) else None
+        if isinstance(projection, exp.Column) and relation is None:
             raise BindError(f'table "{projection.table}" is not in FROM', span)
+        existing = [*relation.columns.items()] if relation is not None else scope.columns
+        described = relation.described if relation is not None else scope.described
         for clause in ("rename", "ilike"):
             if star.args.get(clause):
                 raise UnsupportedError(f"* {clause.upper()}", span, hint="Name the columns.")
         excluded = {e.name.lower(): e for e in star.args.get("except_") or ()}
         replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
         for name in (*excluded, *replaced):
-            if scope.find(name) is None:
-                hint = missing("column", name, [f.name for f in scope.schema])
-                raise BindError(f'column "{name}" does not exist in {scope.described}', span, hint=hint)
-        columns = []
-        for column in scope.schema:
-            if column.name.lower() not in excluded:
-                reference = column_reference(column.name)
-                reference.meta.update(projection.meta)
-                columns.append((column.name, replaced.get(column.name.lower(), reference)))
-        return columns
+            if not any(own.lower() == name for own, _ in existing):
+                hint = missing("column", name, [own for own, _ in existing])
+                raise BindError(f'column "{name}" does not exist in {described}', span, hint=hint)
+        kept = [(name, own) for name, own in existing if name.lower() not in excluded]
+        return [(name, replaced.get(name.lower(), scope.reference(name, own, projection))) for name, own in kept]
 
     # -- FROM
 
@@ -456,7 +476,15 @@ def named(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
     match node:
         case (
-            WindowAggregate() | WindowRank() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation() | Over()
+            WindowAggregate()
+            | WindowRank()
+            | Session()
+            | RowWindows()
+            | Aggregate()
+            | Rank()
+            | SetOperation()
+            | Over()
+            | Joining()
         ) if name and not node.name:
             return replace(node, name=name)
         case Filter() | Project():

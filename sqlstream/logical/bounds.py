@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
+from sqlstream.logical.join_nodes import Join
 from sqlstream.logical.nodes import (
     Aggregate,
     Changing,
@@ -58,9 +59,34 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
                 f"the state of windows by rows grows without a bound: it keeps up to {node.size} rows for every key"
             )
             yield UnboundedState(message, node.span, hint=_ALLOW)
+        if isinstance(node, Join):
+            yield from _of_join(node, ends)
         if isinstance(node, Changing | InOrder) and (reason := growth(node)) is not None:
             message = f"the state of {called(node)} grows without a bound: {reason}"
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_TTL.format(table=_alias(node))} {_ALLOW}")
+
+
+def _of_join(node: Join, ends: Callable[[Table], bool]) -> Iterator[UnboundedState]:
+    """Yield a warning where a join keeps all rows of inputs that go on for ever."""
+    grow = [
+        place
+        for place, (below, ttl) in enumerate(zip(node.inputs, node.ttls, strict=True))
+        if not ttl and grows_by(below) and not all(ends(n.table) for n in walk(below) if isinstance(n, Scan))
+    ]
+    if not grow:
+        return
+    names = [node.aliases[place] or _alias(node.inputs[place]) for place in grow]
+    message = f"the state of {called(node)} grows without a bound: it keeps every row of {' and '.join(names)}"
+    ttl = ", ".join(f"'{name}' = '1 d'" for name in names)
+    hint = (
+        "Bound how far times lie apart: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. Or let keys be forgotten: "
+    )
+    yield UnboundedState(message, node.span, hint=f"{hint}SELECT /*+ STATE_TTL({ttl}) */ .. {_ALLOW}")
+
+
+def grows_by(node: Node) -> bool:
+    """Tell whether a node that keeps every row of its input keeps more and more of them: see `growth`."""
+    return not all(changes(n) and not isinstance(n, Windowed) and not _forgets(n) for n in _inputs(node))
 
 
 def _alias(node: Node) -> str:
@@ -76,7 +102,7 @@ def growth(node: Changing | InOrder) -> str | None:
     """
     if isinstance(node, Remembering) and node.ttl:
         return None
-    if all(changes(n) and not isinstance(n, Windowed) and not _forgets(n) for n in _inputs(node.input)):
+    if not grows_by(node.input):
         return None
     match node:
         case Normalize():
@@ -121,7 +147,7 @@ def rows_kept(node: Over) -> int:
 
 
 def _forgets(node: Node) -> bool:
-    return any(isinstance(n, Remembering) and n.ttl for n in walk(node))
+    return any((isinstance(n, Remembering) and n.ttl) or (isinstance(n, Join) and any(n.ttls)) for n in walk(node))
 
 
 def _inputs(node: Node) -> Iterator[Node]:

@@ -6,11 +6,13 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical import properties
+from sqlstream.logical.join_nodes import IntervalJoin, Joining
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
     Expression,
     Filter,
+    Joins,
     Node,
     Normalize,
     Over,
@@ -139,8 +141,26 @@ def _describe_operator(node: Stateful) -> str:
             return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
         case Sort():
             return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
+        case Joining():
+            return _describe_join(node)
         case _:
             assert_never(node)
+
+
+def _describe_join(node: Joins) -> str:
+    pairs = [" = ".join(k.sql for k in pair) for pair in zip(*node.keys, strict=True)]
+    by = ", ".join(pairs) or "no key"
+    where = f" where {node.condition.sql}" if node.condition else ""
+    within = ""
+    if isinstance(node, IntervalJoin) and not node.windowed:
+        a, b = node.times
+        within = f" {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+    what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
+    return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
+
+
+def _shifted(column: str, micros: int) -> str:
+    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
 
 
 def _late(node: Session | WindowRank | WindowAggregate) -> str:

@@ -61,7 +61,7 @@ class ExpressionBinder:
         return self.typed(self.rewrite(node), node)
 
     def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
-        kind = self.judge.type(self.scope.schema, bound, self.scope.source)
+        kind = self.judge.type(self.scope.rows, bound, self.scope.source)
         return Expression(to_duckdb(bound), kind, self.span(node), self.is_volatile(bound))
 
     def is_volatile(self, bound: exp.Expr) -> bool:
@@ -113,9 +113,11 @@ class ExpressionBinder:
                 predicate = flink_functions.json_predicate(node.expression.args.get("this"))
                 return _filled(predicate, node, lambda _: self._rewrite(node.this))
             case exp.Query() | exp.Subquery() | exp.Exists():
-                raise self.unsupported("a subquery in an expression", node, "Only FROM takes a subquery.")
+                hint = "FROM takes a subquery; IN (SELECT ..) and EXISTS can be conditions of WHERE, joined by AND."
+                raise self.unsupported("a subquery here", node, hint)
             case exp.In() if node.args.get("query") is not None:
-                raise self.unsupported("IN (SELECT ..)", node, "List the values, or filter with a column of the input.")
+                hint = "It can be a condition of WHERE, joined to others by AND."
+                raise self.unsupported("IN (SELECT ..) here", node, hint)
             case exp.Window() if self.ranks is not None:
                 return _like(node, column_reference(self.ranks.column(node, self)))
             case exp.Window():
@@ -226,7 +228,7 @@ class ExpressionBinder:
     @property
     def rows(self) -> Schema:
         """What bound expressions are over."""
-        return self.scope.schema
+        return self.scope.rows
 
     def type_of(self, bound: exp.Expr) -> str | None:
         """Return the type of a bound expression, None where it has none by itself, such as inside a lambda."""

@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span, missing
-from sqlstream.logical.nodes import Node, Normalize, Remembering, Scan, Sink, Union, children
+from sqlstream.logical.join_nodes import Join
+from sqlstream.logical.nodes import (
+    Aggregate,
+    Node,
+    Normalize,
+    Over,
+    Rank,
+    Remembering,
+    Scan,
+    SetOperation,
+    Sink,
+    children,
+    with_children,
+)
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -56,12 +69,14 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
     if node is base or isinstance(node, Scan | Normalize):
         return node
-    if isinstance(node, Union):
-        return Union(tuple(with_ttl(n, base, ttl) for n in node.inputs))
-    below = with_ttl(node.input, base, ttl)
-    if isinstance(node, Remembering) and node.ttl is None:
-        return replace(node, input=below, ttl=ttl)
-    return node if below is node.input else replace(node, input=below)
+    found = with_children(node, tuple(with_ttl(child, base, ttl) for child in children(node)))
+    match found:
+        case Aggregate() | Rank() | SetOperation() | Over() if found.ttl is None:
+            return replace(found, ttl=ttl)
+        case Join():
+            return replace(found, ttls=tuple(ttl if own is None else own for own in found.ttls))
+        case _:
+            return found
 
 
 def with_session_ttl(sink: Sink, ttl: int) -> Sink:

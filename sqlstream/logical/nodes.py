@@ -7,11 +7,12 @@ stored nowhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
 
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
@@ -412,7 +413,8 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
 Remembering = Aggregate | Rank | SetOperation | Over
-Stateful = Windowed | RowWindows | Changing | InOrder
+Joins = Join | IntervalJoin
+Stateful = Windowed | RowWindows | Changing | InOrder | Joins
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
@@ -440,10 +442,28 @@ def children(node: Node) -> tuple[Node, ...]:
             return (node.input,)
         case RowWindows():
             return (node.input,)
-        case Union():
+        case Union() | Joining():
             return node.inputs
         case _:
             assert_never(node)
+
+
+def with_children(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """Return a node with other inputs; the same one where they are the same."""
+    if all(a is b for a, b in zip(children(node), inputs, strict=True)):
+        return node
+    match node:
+        case Scan():
+            return node
+        case Union() | Join() | IntervalJoin():
+            return replace(node, inputs=inputs)
+        case Normalize():
+            [scan] = inputs
+            assert isinstance(scan, Scan)
+            return replace(node, input=scan)
+        case _:
+            [below] = inputs
+            return replace(node, input=below)
 
 
 def walk(node: Node) -> Iterator[Node]:

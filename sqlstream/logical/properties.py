@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
 from sqlstream.logical.nodes import (
     BOUNDS,
     WINDOW_ID,
@@ -78,32 +79,63 @@ def schema(node: Node) -> Schema:
             return (*keys, *bounds, *(Field(a.name, a.type) for a in node.aggregates))
         case Union():
             return schema(node.inputs[0])
+        case Joining():
+            return tuple(f for place in node.shown for f in schema(node.inputs[place]))
         case _:
             assert_never(node)
 
 
 def time_attribute(node: Node) -> str | None:
     """Return the column by which rows are in event-time order up to the watermark, if there is one."""
+    return next(iter(time_attributes(node)), None)
+
+
+def time_attributes(node: Node) -> tuple[str, ...]:
+    """Return all such columns: a join of rows within an interval has those of both sides."""
     match node:
         case Scan():
-            return node.clock or (node.table.watermark.column if node.table.watermark else None)
-        case Filter() | Expand() | WindowRank() | Sort() | Sink() | Normalize():
-            return time_attribute(node.input)
-        case Over():
+            mark = node.table.watermark
+            return tuple(filter(None, (node.clock or (mark.column if mark else None),)))
+        case Filter() | Expand() | WindowRank() | Sink() | Normalize():
+            return time_attributes(node.input)
+        case Over() | Sort():
             # A row that waits for the rows after it leaves behind the watermark.
-            return None if node.waits else time_attribute(node.input)
+            waits = isinstance(node, Over) and node.waits
+            return () if waits else tuple(t for t in time_attributes(node.input) if t == node.time)
         case Project():
-            return _renamed(node.items, time_attribute(node.input))
+            names = (_renamed(node.items, t) for t in time_attributes(node.input))
+            return tuple(n for n in names if n is not None)
         case Windows() | Session() | RowWindows():
-            return "window_time"
+            return ("window_time",)
         case WindowAggregate():
-            return node.window.time
-        case Aggregate() | Rank() | SetOperation():
-            return None
+            return (node.window.time,) if node.window.time is not None else ()
+        case Aggregate() | Rank() | SetOperation() | Join():
+            return ()
+        case IntervalJoin():
+            return tuple(t for place in _certain(node) if (t := _time_of_input(node, place)) is not None)
         case Union():
-            return _common(node, time_attribute)
+            common = _common(node, time_attribute)
+            return (common,) if common is not None else ()
         case _:
             assert_never(node)
+
+
+def _certain(node: Joining) -> tuple[int, ...]:
+    """Return the inputs whose columns are in the result, and not NULL for want of a match."""
+    return tuple(place for place in node.shown if place not in node.padded)
+
+
+def _time_of_input(node: IntervalJoin, place: int) -> str | None:
+    if not node.windowed:
+        return node.times[place]
+    window = window_columns(node.inputs[place])
+    return window.time if window else None
+
+
+def delay(node: Node) -> int:
+    """Return how far (microseconds) the watermark may be ahead of a row's time when it leaves this node, and is not late."""
+    below = max(map(delay, children(node)), default=0)
+    return below + node.delay if isinstance(node, IntervalJoin) else below
 
 
 def processing_times(node: Node) -> tuple[str, ...]:
@@ -134,6 +166,8 @@ def processing_times(node: Node) -> tuple[str, ...]:
             | SetOperation()
             | Sink()
             | Normalize()
+            | Join()
+            | IntervalJoin()
         ):
             return ()
         case _:
@@ -165,8 +199,11 @@ def _position(node: Node, column: str) -> int:
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
-        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Join():
             return None
+        case IntervalJoin():
+            found = (window_columns(node.inputs[place]) for place in _certain(node))
+            return next(found, None) if node.windowed else None
         case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
@@ -190,8 +227,10 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Normalize() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation() | Join():
             return None
+        case IntervalJoin():
+            return window_size(node.inputs[0]) if node.windowed else None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
         case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
@@ -207,14 +246,15 @@ def on_time(node: Node) -> bool:
     """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
 
     True above an operator over windows, which emits a window in the batch in which the watermark reaches its end, and above one
-    that emits rows in order, each in the batch in which the watermark passes its time.
+    that emits rows in order, each in the batch in which the watermark passes its time. Above a join of rows within an interval
+    it is so for a watermark that is its `delay` behind.
     """
     match node:
-        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Join():
             return False
         case WindowAggregate() if node.corrects:
             return False
-        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort():
+        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort() | IntervalJoin():
             return True
         case Over():
             return not node.waits
@@ -231,7 +271,7 @@ def changes(node: Node) -> bool:
     return changer(node) is not None
 
 
-def changer(node: Node) -> Scan | Changing | WindowAggregate | None:
+def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
     """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
 
     What an operator over windows emits is final, also where its input changes, unless late or early rows correct it.
@@ -241,6 +281,10 @@ def changer(node: Node) -> Scan | Changing | WindowAggregate | None:
             return node if node.table.has_changes else None
         case Normalize() | Aggregate() | Rank() | SetOperation():
             return node
+        case Join():
+            # Pairs of rows that are only added are only added, too.
+            below = next((found for n in node.inputs if (found := changer(n)) is not None), None)
+            return below if node.kind == "inner" else node
         case WindowAggregate() if node.corrects:
             return node
         case Session() | WindowAggregate() | WindowRank():
@@ -277,11 +321,28 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
+        case Joining():
+            return _keys_of_join(node)
         case Project():
             below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
             return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
         case _:
             return ()
+
+
+def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
+    """Return what tells the rows of a join apart: keys of all its inputs; one with at most one row for a key adds nothing."""
+    if len(node.shown) == 1:
+        return keys(node.inputs[0])
+    found = [frozenset[str]()]
+    for place, (below, equal) in enumerate(zip(node.inputs, node.keys, strict=True)):
+        own = {k.sql for k in equal}
+        alone = any({quote(n) for n in names} <= own for names in keys(below))
+        # The rows that have no match on the other side are told apart by their own key.
+        if alone and place and node.kind in ("inner", "left"):
+            continue
+        found = [names | more for names in found for more in keys(below)]
+    return tuple(found)
 
 
 def _is_number(node: Node, column: str) -> bool:
@@ -330,6 +391,8 @@ def called(node: Scan | Stateful) -> str:
             return "OVER"
         case Sort():
             return "ORDER BY"
+        case Join():
+            return "JOIN" if node.kind == "inner" else f"{node.kind.upper()} JOIN"
         case _:
             return type(node).__name__
 

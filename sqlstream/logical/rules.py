@@ -9,29 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import assert_never
 
 from sqlstream.logical.nodes import (
-    Aggregate,
-    Expand,
     Expression,
     Filter,
     Node,
-    Normalize,
     Over,
     Project,
     Rank,
-    RowWindows,
-    Scan,
-    Session,
-    SetOperation,
-    Sink,
-    Sort,
     Union,
-    WindowAggregate,
     WindowRank,
-    Windows,
+    children,
     quote,
+    with_children,
 )
 from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema
@@ -137,22 +127,4 @@ def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str
 
 
 def _everywhere(rule: Rule, node: Node) -> Node:
-    match node:
-        case Scan() | Normalize():
-            below: Node = node
-        case Filter() | Project() | Windows() | Expand() | Sink():
-            child = _everywhere(rule, node.input)
-            below = node if child is node.input else replace(node, input=child)
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
-            child = _everywhere(rule, node.input)
-            below = node if child is node.input else replace(node, input=child)
-        case RowWindows():
-            child = _everywhere(rule, node.input)
-            below = node if child is node.input else replace(node, input=child)
-        case Union():
-            children = tuple(_everywhere(rule, i) for i in node.inputs)
-            same = all(a is b for a, b in zip(children, node.inputs, strict=True))
-            below = node if same else Union(children)
-        case _:
-            assert_never(node)
-    return rule(below)
+    return rule(with_children(node, tuple(_everywhere(rule, child) for child in children(node))))

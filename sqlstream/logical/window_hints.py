@@ -13,14 +13,14 @@ from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.logical.nodes import (
     EarlyFire,
     Node,
-    Normalize,
     Scan,
     Session,
-    Union,
     WindowAggregate,
     Windowed,
     WindowRank,
+    children,
     walk,
+    with_children,
 )
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
@@ -70,15 +70,14 @@ def _windowed(node: Node, base: Node) -> Windowed | None:
 def _path(node: Node, base: Node) -> Iterator[Node]:
     while node is not base:
         yield node
-        assert not isinstance(node, Scan | Normalize | Union)
-        node = node.input
+        [node] = children(node)
 
 
 def _replaced(node: Node, old: Node, new: Node) -> Node:
     if node is old:
         return new
-    assert not isinstance(node, Scan | Normalize | Union)
-    return replace(node, input=_replaced(node.input, old, new))
+    [below] = children(node)
+    return with_children(node, (_replaced(below, old, new),))
 
 
 def _check(name: str, node: Windowed, span: Span) -> None:

@@ -19,13 +19,13 @@ from sqlstream.logical.nodes import (
     RowWindows,
     Scan,
     Session,
-    Union,
     WindowColumns,
     Windows,
+    children,
     quote,
 )
 from sqlstream.logical.over import WAITED, waits_for_later
-from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute
+from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute, time_attributes
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
 
@@ -45,10 +45,8 @@ def _is_cumulative(node: Node) -> bool:
             return node.kind == "CUMULATE"
         case Scan() | Session() | RowWindows():
             return False
-        case Union():
-            return any(map(_is_cumulative, node.inputs))
         case _:
-            return _is_cumulative(node.input)
+            return any(map(_is_cumulative, children(node)))
 
 
 DAY = 86_400_000_000
@@ -155,7 +153,7 @@ class WindowBinder:
         return found
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
-        if name != time_attribute(below):
+        if name not in time_attributes(below):
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 

@@ -30,7 +30,7 @@ UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 TOUCHED = "_touched"
 # So often within its time to live forgotten keys are looked for.
 SWEEPS = 4
-# The counter that holds the time of the last sweep.
+# The counters that hold the times of the last sweeps begin so.
 SWEPT_AT = "swept_at"
 
 
@@ -39,7 +39,7 @@ class KeyedState:
     """The Z-set tables of an operator, which begin with its keys. `ttl` is in milliseconds, 0 for ever.
 
     The table `clocked` has one row for each key, with AT as its last column. Rows of the `ordered` ones are loaded in the order
-    of their columns.
+    of their columns. `touched_by` is the temporary table of the keys that a batch touches.
     """
 
     keys: tuple[str, ...]
@@ -47,16 +47,17 @@ class KeyedState:
     clocked: str
     ttl: int
     ordered: frozenset[str] = frozenset()
+    touched_by: str = TOUCHED
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Make `_stored_<table>` of the rows of the keys in TOUCHED, and `_old_<table>` of those that are not forgotten."""
+        """Make `_stored_<table>` of the rows of the keys that are touched, and `_old_<table>` of those that are not forgotten."""
         self._keep_stored(con, state)
         expired = 0
         if self.ttl:
             past = f"SELECT {self._listed} FROM _stored_{self.clocked} WHERE {AT.name} <= {clock.time - self.ttl}"
-            expired = keep(con, "_expired", past)
+            expired = keep(con, self._expired, past)
         for table in self.tables:
-            live = f" _stored_ ANTI JOIN _expired ON {self.same('_stored_', '_expired')}" if expired else ""
+            live = f" _stored_ ANTI JOIN {self._expired} ON {self.same('_stored_', self._expired)}" if expired else ""
             con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS SELECT * FROM _stored_{table}{live}")
         state.count(EXPIRED, expired)
         state.count(RETURNED, expired)
@@ -74,16 +75,17 @@ class KeyedState:
         """Take keys out of the state for which no row came for their time to live, every now and then."""
         if not self.ttl:
             return
-        swept = state.counters.setdefault(SWEPT_AT, clock.time)
+        counter = f"{SWEPT_AT}_{self.clocked}"
+        swept = state.counters.setdefault(counter, clock.time)
         if clock.time - swept < max(self.ttl // SWEEPS, 1):
             return
-        state.counters[SWEPT_AT] = clock.time
+        state.counters[counter] = clock.time
         rows = state.relation(self.clocked)
         if rows is None:
             return
         keys = summed(self.tables[self.clocked], rows)
         past = f"SELECT {self._listed} FROM ({keys}) WHERE {AT.name} <= {clock.time - self.ttl}"
-        if found := keep(con, TOUCHED, past):
+        if found := keep(con, self.touched_by, past):
             self._keep_stored(con, state)
             for table in self.tables:
                 self.store(con, state, table, f"(SELECT * FROM _stored_{table} WHERE false)", clock)
@@ -124,11 +126,15 @@ class KeyedState:
         """Return the SELECT of those of some rows that have touched keys."""
         if not self.keys:
             return f"SELECT * FROM {rows}"
-        return f"SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} ON {self.same('_state', TOUCHED)}"
+        return f"SELECT * FROM {rows} _state SEMI JOIN {self.touched_by} ON {self.same('_state', self.touched_by)}"
 
     def same(self, a: str, b: str) -> str:
         """Return the condition that rows of two relations have the same key."""
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
+
+    @property
+    def _expired(self) -> str:
+        return f"_expired_{self.clocked}"
 
     @property
     def _listed(self) -> str:

@@ -61,12 +61,13 @@ class ScanStage:
 
 
 @dataclass(frozen=True, slots=True)
-class LateView:
-    """The view of the rows that an operator has dropped as late: its name, and the SELECT over the state tables."""
+class StateView:
+    """A view of an operator's state beside that of its result: its name, the SELECT over the state tables, and what to know."""
 
     name: str
     sql: str
     columns: tuple[tuple[str, str], ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class StatefulStage:
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
     `unique` are columns that tell its rows apart, where that is known. With `rings` it asks to be called at processing times.
+    Its watermark is `delay` (microseconds) behind the job's: so late its rows come.
     """
 
     name: str
@@ -90,7 +92,8 @@ class StatefulStage:
     time_column: str | None = None
     unique: tuple[str, ...] = ()
     rings: bool = False
-    late: LateView | None = None
+    more_views: tuple[StateView, ...] = ()
+    delay: int = 0
 
 
 @dataclass(frozen=True, slots=True)

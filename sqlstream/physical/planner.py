@@ -9,15 +9,16 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
+from sqlstream.logical.join_nodes import Joining
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
 from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.late_rows import LATE
-from sqlstream.operators.step import Operator, Port
+from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import PARTIALS
-from sqlstream.physical.plan import Exchange, Fragment, LateView, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
+from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage, StateView
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.stateful import operator_of, state_bound, state_view
+from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
 from sqlstream.storage.zsets import WEIGHT, summed
@@ -132,6 +133,8 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
             return [Branch(node, "SELECT * FROM _input", weighted=False)]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
+        case Joining():
+            return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
         case Project():
@@ -158,10 +161,22 @@ def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
     return [branch.select(items) for branch in branches(node, timed=timed)]
 
 
-def feeding(node: Stateful) -> list[Branch]:
-    """Return the stateless paths that lead to a stateful node."""
+def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]]:
+    """Return the stateless paths that lead to a stateful node, each with the parts of the operator that its rows make."""
+    if isinstance(node, Joining):
+        pairs = zip(node.inputs, operator.parts, strict=True)
+        return [
+            (branch.with_weight() if changes(below) else branch, [part])
+            for below, part in pairs
+            for branch in branches(below)
+        ]
     timed = isinstance(node, nodes.WindowAggregate | nodes.WindowRank) and node.late_rows is not None
-    return branches(node.input, made_above(node), timed=timed)
+    found = []
+    for branch in branches(node.input, made_above(node), timed=timed):
+        # Only rows of a table can be late, and those that come into windows on their way.
+        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, Session))
+        found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
+    return found
 
 
 class _Planner:
@@ -216,15 +231,14 @@ class _Planner:
 
     def _stateful(self, node: Stateful) -> None:
         operator = operator_of(node)
-        every = tuple(operator.parts.items())
         ports: list[Port] = []
         feeds = []
-        for branch in feeding(node):
-            on_time = properties.on_time(branch.leaf)
-            # Only rows of a table can be late, and those that come into windows on their way.
-            can_be_late = not on_time and (branch.timed or isinstance(node, Session))
-            parts = tuple((part, sql) for part, sql in every if part != LATE or can_be_late)
-            numbers = tuple((part, len(ports) + i) for i, (part, _) in enumerate(parts))
+        for branch, wanted in feeding(node, operator):
+            # No row is late by the batch's own time.
+            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.clock is not None and isinstance(node, Joining)
+            on_time = properties.on_time(branch.leaf) or by_clock
+            parts = tuple((part, operator.parts[part]) for part in wanted)
+            numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
             ports += [Port(part, on_time) for part, _ in parts]
             feeds.append((self._leaf(branch.leaf), branch, parts, numbers))
         # By now all that feed this stage have their places.
@@ -248,15 +262,19 @@ class _Planner:
             if properties.changer(node) is node and isinstance(node, nodes.Windowed)
             else properties.time_attribute(node),
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
-            late=self._late(node, operator, name),
+            more_views=self._more_views(node, operator, name),
+            delay=max(map(properties.delay, nodes.children(node))),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))
 
-    def _late(self, node: Stateful, operator: Operator, name: str) -> LateView | None:
-        """Return the view of the rows that an operator drops as late, if it keeps them."""
+    def _more_views(self, node: Stateful, operator: Operator, name: str) -> tuple[StateView, ...]:
+        """Return the views of the inputs of a join, and of the rows that an operator drops as late, if it keeps them."""
+        if isinstance(node, Joining):
+            views = side_views(node, operator)
+            return tuple(StateView(self._unique(f"{name}_{alias}"), *view) for alias, view in views)
         if not isinstance(node, nodes.Windowed) or not isinstance(operator, WindowOperator) or operator.late is None:
-            return None
+            return ()
         assert node.late_rows is not None
         if node.late_rows.lower() in self.names:
             raise BindError(
@@ -265,7 +283,7 @@ class _Planner:
                 hint="Take another.",
             )
         self.names.add(node.late_rows.lower())
-        return LateView(node.late_rows, *operator.late.view(name))
+        return (StateView(node.late_rows, *operator.late.view(name), "late rows, kept for the life of the job"),)
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1
@@ -295,6 +313,8 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return tuple(k.sql.replace('"', "") for k in node.keys)
         case nodes.Normalize():
             return node.keys
+        case Joining():
+            return tuple(k.sql.replace('"', "") for k in node.keys[0])
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

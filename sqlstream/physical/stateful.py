@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.catalog import Column
+from sqlstream.logical import join_nodes as joins
 from sqlstream.logical import nodes
-from sqlstream.logical.bounds import growth, rows_kept
+from sqlstream.logical.bounds import grows_by, growth, rows_kept
 from sqlstream.logical.explain import duration
 from sqlstream.logical.nodes import Node, quote
 from sqlstream.logical.properties import changes, processing_times, schema, time_attribute
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.group_aggregate import GroupAggregate
+from sqlstream.operators.interval_join import IntervalJoin
+from sqlstream.operators.join import Join
 from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
+from sqlstream.operators.matching import Matching
 from sqlstream.operators.normalize import Normalize
 from sqlstream.operators.over import Over
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
@@ -31,7 +36,7 @@ from sqlstream.physical.windows import (
     window_operator,
 )
 
-Operator = WindowOperator | RowWindows | Changes | Over
+Operator = WindowOperator | RowWindows | Changes | Over | IntervalJoin | Join
 
 
 def operator_of(node: nodes.Stateful) -> Operator:
@@ -65,8 +70,20 @@ def operator_of(node: nodes.Stateful) -> Operator:
             return SetOperation(keys, side, node.function, node.distinct, changes(node.input), node.ttl or 0)
         case nodes.Over() | nodes.Sort():
             return _in_order(node)
+        case joins.IntervalJoin():
+            left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+            return IntervalJoin(_matching(node), node.kind, (left, right), node.before, node.after)
+        case joins.Join():
+            changing = tuple(changes(below) for below in node.inputs)
+            return Join(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
         case _:
             assert_never(node)
+
+
+def _matching(node: nodes.Joins) -> Matching:
+    keys = tuple((pair[0].type, tuple(k.sql for k in pair)) for pair in zip(*node.keys, strict=True))
+    condition = node.condition.sql if node.condition else None
+    return Matching(keys, tuple(_columns(below) for below in node.inputs), condition)
 
 
 def _in_order(node: nodes.InOrder) -> Over:
@@ -103,6 +120,12 @@ def state_bound(node: nodes.Stateful) -> str:
             return f"nothing: {grows}"
         case nodes.Over() | nodes.Sort():
             return _bound_in_order(node)
+        case joins.IntervalJoin():
+            stay = duration(max(node.before + node.after, node.delay))
+            until = "the end of its window" if node.windowed else f"{stay} behind its time"
+            return f"watermark: a row is forgotten when the watermark is at {until}"
+        case joins.Join():
+            return _bound_of_join(node)
         case nodes.Rank():
             return f"its limit: {node.limit} rows"
         case nodes.Aggregate() if not changes(node.input) or all(is_linear(c) for _, c in calls_of(node.aggregates)):
@@ -111,6 +134,23 @@ def state_bound(node: nodes.Stateful) -> str:
             return "the number of rows of the result below"
         case _:
             assert_never(node)
+
+
+def _bound_of_join(node: joins.Join) -> str:
+    """Return what bounds the state of a join, input by input."""
+    found = []
+    for place, alias in enumerate(node.aliases):
+        name = alias or f"input {place + 1}"
+        if ttl := node.ttls[place]:
+            found.append(
+                f"{name}: time to live, a key is forgotten when no row has come for it for {duration(ttl * 1000)}"
+            )
+        else:
+            grows = grows_by(node.inputs[place])
+            found.append(
+                f"{name}: {'nothing, it keeps every row' if grows else 'the number of rows of the result below'}"
+            )
+    return "; ".join(found)
 
 
 def _bound_in_order(node: nodes.InOrder) -> str:
@@ -128,13 +168,22 @@ def _bound_in_order(node: nodes.InOrder) -> str:
     return ", ".join([waits, *kept])
 
 
+def side_views(node: nodes.Joins, operator: Operator) -> Iterator[tuple[str, tuple[str, tuple[tuple[str, str], ...]]]]:
+    """Yield names for the inputs of a join, and the view of what is kept of each: its SELECT, and its columns."""
+    assert isinstance(operator, IntervalJoin | Join)
+    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    for place, alias in enumerate(node.aliases):
+        columns = tuple((c.name, c.type) for c in operator.view_columns(place))
+        yield alias or ("left", "right")[place], (operator.view(place, relations), columns)
+
+
 def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the view over an operator's state, and its columns.
 
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.
     """
     relations = {t.name: "{" + t.name + "}" for t in operator.tables}
-    if isinstance(operator, Over):
+    if isinstance(operator, Over | IntervalJoin | Join):
         return operator.current(relations), tuple((c.name, c.type) for c in operator.viewed)
     columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
     names = {name.lower() for name, _, _ in columns}

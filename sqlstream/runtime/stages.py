@@ -30,6 +30,7 @@ from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
 from sqlstream.storage.tables import EXPIRED, RETURNED
+from sqlstream.storage.views import END_OF_TIME, behind
 from sqlstream.storage.zsets import VERSION
 
 # The one table of a sink's directory.
@@ -136,9 +137,12 @@ class Advance:
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
         """Advance the operator; yield what the fragment after it makes of its changes, then the bucket's metrics."""
         inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
+        delay = self.stage.delay
         clock = self.clock
         with connection(self.job, register) as con, user_errors(self.stage.name):
             execute.set_clock(con, clock.time, clock.watermark)
+            if clock.watermark is not None:
+                clock = replace(clock, watermark=behind(clock.watermark, delay))
             waiting: list[pa.RecordBatch] = []
             size = 0
             for changes in self.stage.operator.step(con, self.state, inputs, clock):
@@ -149,6 +153,8 @@ class Advance:
                     waiting, size = [], 0
             if waiting:
                 yield from self._after(waiting)
+            if self.state.wake_at is not None and self.state.wake_at != END_OF_TIME:
+                self.state.wake_at += delay
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.wake_at = self.state.wake_at
         message = {"operator": self.stage.name, "bucket": self.bucket, **self.measures()}

@@ -12,7 +12,7 @@ from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.locks import read_holder
 from sqlstream.storage.manifests import TableDeclaration
 
-FORMAT = 3
+FORMAT = 4
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
@@ -43,7 +43,8 @@ class OperatorRecord:
     """A stateful operator: its state tables, and the view of them that people query.
 
     `view_sql` is a SELECT with `{table}` in place of each state table; `view_columns` are the names and types that it
-    yields. `count_sql` selects how many windows are open in the same way, `late_sql` the late rows that are kept under a name.
+    yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people query, by name. Its
+    watermark is `delay` (microseconds) behind the job's.
     """
 
     name: str
@@ -54,13 +55,13 @@ class OperatorRecord:
     view_columns: Columns
     bound: str
     count_sql: str = ""
-    late_rows: str = ""
-    late_sql: str = ""
+    more_views: tuple[tuple[str, str], ...] = ()
+    delay: int = 0
 
     @property
     def views(self) -> Mapping[str, str]:
         """The SELECTs that people query, by name."""
-        return {self.name: self.view_sql, **({self.late_rows: self.late_sql} if self.late_rows else {})}
+        return {self.name: self.view_sql, **dict(self.more_views)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def _operator(value: dict[str, Any]) -> OperatorRecord:
             "key_columns": tuple(value["key_columns"]),
             "tables": tuple(TableDeclaration.from_dict(table) for table in value["tables"]),
             "view_columns": _columns(value["view_columns"]),
+            "more_views": _columns(value["more_views"]),
         }
     )
 

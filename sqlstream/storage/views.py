@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sqlstream.catalog import Column
 from sqlstream.logical import clock
@@ -17,6 +18,7 @@ from sqlstream.storage.zsets import current, upserted, upserts, zset
 WATERMARK = "{_watermark}"
 # Earlier than any event time.
 NEVER = -(2**62)
+END_OF_TIME = 2**63 - 1
 
 
 def operator_view(
@@ -29,6 +31,8 @@ def operator_view(
 def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:
     """Return SQL with `{table}` in place of each of an operator's state tables as SQL over what a version sees of them."""
     paths = warehouse.job(job).operator(operator.name)
+    if snapshot is not None and snapshot.watermark is not None:
+        snapshot = replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
     visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
     watermark = snapshot.watermark if snapshot else None
     sql = sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
@@ -38,6 +42,11 @@ def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot
         rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
         sql = sql.replace(f"{{{table.name}}}", f"({rows})")
     return sql
+
+
+def behind(watermark: int, delay: int) -> int:
+    """Return the watermark of an operator whose rows come late; at the end of the input none is to come."""
+    return watermark if watermark == END_OF_TIME else watermark - delay
 
 
 def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, Snapshot | None]]) -> str:

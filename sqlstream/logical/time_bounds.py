@@ -1,0 +1,104 @@
+"""What conditions say of how far the times of two rows may lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sqlstream.errors import SqlStreamError
+
+# The length of a constant interval in microseconds.
+Length = Callable[[exp.Expr], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBounds:
+    """The right row's time lies from `before` (microseconds) before the left one's to `after`; None where nothing bounds it."""
+
+    before: int | None = None
+    after: int | None = None
+
+    def and_(self, other: TimeBounds) -> TimeBounds:
+        """Return what holds where both hold."""
+        return TimeBounds(_least(self.before, other.before), _least(self.after, other.after))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Times, each so often, and a number of microseconds."""
+
+    times: Mapping[str, int]
+    micros: int = 0
+
+    def plus(self, other: _Sum, sign: int) -> _Sum:
+        names = {*self.times, *other.times}
+        times = {name: self.times.get(name, 0) + sign * other.times.get(name, 0) for name in names}
+        return _Sum({name: n for name, n in times.items() if n}, self.micros + sign * other.micros)
+
+
+def time_bounds(condition: exp.Expr, left: str, right: str, length: Length) -> TimeBounds | None:
+    """Return what a bound condition says of two columns, None where it is about something else."""
+    match condition:
+        case exp.Paren():
+            return time_bounds(condition.this, left, right, length)
+        case exp.Between():
+            low = _compared(condition.this, condition.args["low"], ">=", left, right, length)
+            high = _compared(condition.this, condition.args["high"], "<=", left, right, length)
+            return low.and_(high) if low is not None and high is not None else None
+        case exp.GT() | exp.GTE() | exp.LT() | exp.LTE() | exp.EQ():
+            sign = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=", exp.EQ: "="}[type(condition)]
+            return _compared(condition.this, condition.expression, sign, left, right, length)
+        case _:
+            return None
+
+
+def _compared(a: exp.Expr, b: exp.Expr, sign: str, left: str, right: str, length: Length) -> TimeBounds | None:
+    sums = _sum(a, length), _sum(b, length)
+    if sums[0] is None or sums[1] is None:
+        return None
+    difference = sums[0].plus(sums[1], -1)
+    if difference.times == {left: -1, right: 1}:
+        # right - left + c >= 0: the right time lies at most c before the left one.
+        least, most = difference.micros, -difference.micros
+    elif difference.times == {left: 1, right: -1}:
+        least, most = -difference.micros, difference.micros
+        sign = sign.translate(str.maketrans("<>", "><"))
+    else:
+        return None
+    match sign:
+        case ">" | ">=":
+            return TimeBounds(before=least - (sign == ">"))
+        case "<" | "<=":
+            return TimeBounds(after=most - (sign == "<"))
+        case _:
+            return TimeBounds(least, most)
+
+
+def _sum(node: exp.Expr, length: Length) -> _Sum | None:
+    match node:
+        case exp.Paren():
+            return _sum(node.this, length)
+        case exp.Column():
+            return _Sum({node.name: 1})
+        case exp.Add() | exp.Sub():
+            parts = _sum(node.this, length), _sum(node.expression, length)
+            if parts[0] is None or parts[1] is None:
+                return None
+            return parts[0].plus(parts[1], 1 if isinstance(node, exp.Add) else -1)
+        case exp.Neg():
+            inner = _sum(node.this, length)
+            return _Sum({}).plus(inner, -1) if inner is not None else None
+        case _ if node.find(exp.Column) is None:
+            try:
+                return _Sum({}, length(node))
+            except SqlStreamError:
+                return None
+        case _:
+            return None
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    known = [n for n in (a, b) if n is not None]
+    return min(known, default=None)
