@@ -15,6 +15,7 @@ from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import (
     FAILED,
     FINISHED,
+    FORMAT,
     LOST,
     RUNNING,
     JobRecord,
@@ -65,7 +66,7 @@ def test_a_record_comes_back_as_written(warehouse: Warehouse) -> None:
 
 def test_a_record_of_another_format_is_refused() -> None:
     with pytest.raises(UsageError, match='job "Counts" was made by another version of sqlstream'):
-        JobRecord.from_json(RECORD.to_json().replace('"format": 3', '"format": 4'))
+        JobRecord.from_json(RECORD.to_json().replace(f'"format": {FORMAT}', '"format": 99'))
 
 
 def test_a_status_comes_back_as_written(warehouse: Warehouse) -> None:
