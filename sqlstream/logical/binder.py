@@ -67,6 +67,7 @@ _CLAUSES = {
     "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
     "pivots": ("PIVOT", None),
     "when": ("time travel in a streaming query", None),
+    "version": ("time travel in a streaming query", "Behind JOIN, AS OF takes a time of the tables before it."),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
 # The parts of a query or a table that are bound.
@@ -215,7 +216,7 @@ class Binder:
         binder = JoinBinder(self.catalog, self.judge, env.source, {t.name.lower(): t.milliseconds for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
-            binder.add(self._relation(join.this, env), join)
+            binder.add(self._relation(_without(join.this, "version"), env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical import properties
-from sqlstream.logical.join_nodes import IntervalJoin, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Joining, TemporalJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
@@ -155,6 +155,8 @@ def _describe_join(node: Joins) -> str:
     if isinstance(node, IntervalJoin) and not node.windowed:
         a, b = node.times
         within = f" {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+    if isinstance(node, TemporalJoin):
+        within = f" {node.times[1]} as of {node.times[0]}"
     what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
     return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
 

@@ -76,3 +76,17 @@ class IntervalJoin(Joining):
     def delay(self) -> int:
         """How far (microseconds) the watermark may be ahead of the times of rows when they leave."""
         return max(0, self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalJoin(Joining):
+    """Emits each row of the first input, when the watermark passes its time, with the version of its key valid at that time.
+
+    A row of the second input is a version of its key: valid from its time until that of the next one. The keys are those of the
+    versions; a version for which the condition is not true does not match, and no older one takes its place. `times` are the
+    columns. Keeps the rows of both inputs that the watermark has not passed, and the newest version of each key that it has.
+    A row behind the watermark, and a version, is dropped and counted. Where the second input is a table of changes, a delete
+    ends its key's version.
+    """
+
+    times: tuple[str, str] = ("", "")

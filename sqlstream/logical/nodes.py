@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, TemporalJoin
 
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
@@ -413,7 +413,7 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
 Remembering = Aggregate | Rank | SetOperation | Over
-Joins = Join | IntervalJoin
+Joins = Join | IntervalJoin | TemporalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
 Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
 # What a window table function adds to its input.
@@ -455,7 +455,7 @@ def with_children(node: Node, inputs: tuple[Node, ...]) -> Node:
     match node:
         case Scan():
             return node
-        case Union() | Join() | IntervalJoin():
+        case Union() | Join() | IntervalJoin() | TemporalJoin():
             return replace(node, inputs=inputs)
         case Normalize():
             [scan] = inputs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, TemporalJoin
 from sqlstream.logical.nodes import (
     BOUNDS,
     WINDOW_ID,
@@ -113,6 +113,8 @@ def time_attributes(node: Node) -> tuple[str, ...]:
             return ()
         case IntervalJoin():
             return tuple(t for place in _certain(node) if (t := _time_of_input(node, place)) is not None)
+        case TemporalJoin():
+            return node.times[:1]
         case Union():
             common = _common(node, time_attribute)
             return (common,) if common is not None else ()
@@ -168,6 +170,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
             | Normalize()
             | Join()
             | IntervalJoin()
+            | TemporalJoin()
         ):
             return ()
         case _:
@@ -204,6 +207,8 @@ def window_columns(node: Node) -> WindowColumns | None:
         case IntervalJoin():
             found = (window_columns(node.inputs[place]) for place in _certain(node))
             return next(found, None) if node.windowed else None
+        case TemporalJoin():
+            return window_columns(node.inputs[0])
         case Filter() | Expand() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
@@ -231,6 +236,8 @@ def window_size(node: Node) -> int | None:
             return None
         case IntervalJoin():
             return window_size(node.inputs[0]) if node.windowed else None
+        case TemporalJoin():
+            return window_size(node.inputs[0])
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
         case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
@@ -254,7 +261,7 @@ def on_time(node: Node) -> bool:
             return False
         case WindowAggregate() if node.corrects:
             return False
-        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort() | IntervalJoin():
+        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort() | IntervalJoin() | TemporalJoin():
             return True
         case Over():
             return not node.waits
@@ -287,7 +294,7 @@ def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
             return below if node.kind == "inner" else node
         case WindowAggregate() if node.corrects:
             return node
-        case Session() | WindowAggregate() | WindowRank():
+        case Session() | WindowAggregate() | WindowRank() | TemporalJoin():
             return None
         case _:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)
@@ -331,8 +338,11 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
 
 
 def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
-    """Return what tells the rows of a join apart: keys of all its inputs; one with at most one row for a key adds nothing."""
-    if len(node.shown) == 1:
+    """Return what tells the rows of a join apart: keys of all its inputs; one with at most one row for a key adds nothing.
+
+    Of versions each row finds one.
+    """
+    if len(node.shown) == 1 or isinstance(node, TemporalJoin):
         return keys(node.inputs[0])
     found = [frozenset[str]()]
     for place, (below, equal) in enumerate(zip(node.inputs, node.keys, strict=True)):

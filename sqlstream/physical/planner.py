@@ -28,18 +28,20 @@ from sqlstream.storage.zsets import WEIGHT, summed
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
 
-    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows: in columns after those
-    of the schema.
+    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows, with `placed` what they
+    change, and their place in the source: in columns after those of the schema.
     """
 
     leaf: Scan | Stateful
     sql: str
     weighted: bool
     timed: bool = False
+    placed: bool = False
 
     def select(self, items: str, where: str = "") -> Branch:
         """Return the path with a projection above it; weights and event times stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
+        own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
         added = "" if items.startswith("*") else "".join(f", {name}" for name in own)
         return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql}){where}")
 
@@ -127,6 +129,8 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
         case Windows() | Session() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
+        case Scan() if node.table.has_changes and node.table.primary_key:
+            return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case nodes.RowWindows():
@@ -166,7 +170,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     if isinstance(node, Joining):
         pairs = zip(node.inputs, operator.parts, strict=True)
         return [
-            (branch.with_weight() if changes(below) else branch, [part])
+            (branch.with_weight() if changes(below) and not branch.placed else branch, [part])
             for below, part in pairs
             for branch in branches(below)
         ]

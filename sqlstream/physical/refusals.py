@@ -17,7 +17,7 @@ from sqlstream.logical.rules import over_expressions
 # The names of columns that rows have on their way beside their own.
 _OWN = re.compile(
     r"__(weight|version|change|path|row|mtime|copy|printed_op|window_end|event_time|(key|of|p|in|reach|later|until)_.*|k\d+"
-    r"|id|at|turn|new|old|count|place|first|before|after)"
+    r"|id|at|there|matched|turn|new|old|count|place|first|before|after)"
 )
 
 

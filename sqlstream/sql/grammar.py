@@ -79,6 +79,8 @@ def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
             # Flink's MAP['a', 1] is a list to DuckDB's grammar.
             if flink := re.compile(r"map(?=\s*\[)", re.IGNORECASE).match(canvas.span.source.text, start):
                 canvas.paint(*flink.span(), "")
+        case exp.Version():
+            canvas.paint(start, end, "")
         case WindowTVF():
             # The table alone is left of the call.
             call_end: int = node.args["end"]

@@ -175,9 +175,13 @@ class StreamingParser(FlinkCallParser):
     ) -> exp.Expr | None:
         if not self._at_window():
             self._refuse_table_function()
-            return super()._parse_table(
+            table = super()._parse_table(
                 schema, joins, alias_tokens, parse_bracket, is_db_reference, parse_partition, consume_pipe
             )
+            if isinstance(table, exp.Subquery) and not table.alias and (version := self._parse_version()):
+                table.set("version", version)
+                table.set("alias", self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS))
+            return table
         window = self._parse_window_table()
         if alias := self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS):
             window.set("alias", alias)
@@ -225,7 +229,9 @@ class StreamingParser(FlinkCallParser):
     def _parse_version(self) -> exp.Version | None:
         start = self._curr
         if version := super()._parse_version():
-            raise self._refused("time travel in a streaming query", self._span_from(start))
+            if self.source.text[start.start : start.end + 1].upper() != "FOR" or version.args["kind"] != "AS OF":
+                raise self._refused("time travel in a streaming query", self._span_from(start))
+            mark(version, start.start, self._prev.end)
         return version
 
     def _parse_function_parameter(self) -> exp.Expr | None:
