@@ -283,6 +283,16 @@ class JoinBinder:
             return sides[1], sides[0]
         return None
 
+    def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return both sides of an equality of a constant with something of one input."""
+        node = condition.bound.unnest()
+        if not isinstance(node, exp.EQ) or condition.places != {place} or condition.expression.volatile:
+            return None
+        sides = node.this, node.expression
+        if sides[0].find(exp.Column) is None:
+            return sides
+        return (sides[1], sides[0]) if sides[1].find(exp.Column) is None else None
+
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
         """Return the sides of an equality as values of one type."""
         fields, span = tuple(f for node in self.nodes for f in schema(node)), condition.expression.span
@@ -367,7 +377,8 @@ class JoinBinder:
         if types[as_of.column] != types[found.time]:
             message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
             raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
-        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(pairs) if to_duckdb(pair[1]) in found.sqls}
+        known = [*pairs, *((c, pair) for c in conditions if (pair := self._constant(c, place)) is not None)]
+        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
         if lacking := [sql for sql in found.sqls if sql not in keys]:
             own = {quote(column): name for name, column in self.visible[place].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)

@@ -58,7 +58,8 @@ def _newest(node: Node, column: str) -> Versions | None:
             return _projected(node, _newest(node.input, below))
         case Rank(function="row_number") if quote(node.column) == column and not changes(node.input):
             fields = schema(node.input)
-            keys = tuple(f.name for k in node.keys for f in fields if k.sql == quote(f.name))
+            # An alias of the select list is put in with parentheses.
+            keys = tuple(f.name for k in node.keys for f in fields if k.sql in (quote(f.name), f"({quote(f.name)})"))
             time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
@@ -70,7 +71,8 @@ def _newest(node: Node, column: str) -> Versions | None:
 
 
 def _is_newest_first(node: Rank, time: str) -> bool:
-    return len(node.order) == 1 and node.order[0].sql.split(" NULLS ")[0] == f"{quote(time)} DESC"
+    own = (quote(time), f"({quote(time)})")
+    return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
 
 
 def _projected(node: Project, below: Versions | None) -> Versions | None:
@@ -94,7 +96,7 @@ def check_time(node: Node, as_of: AsOf) -> None:
         hint = f"Time attributes of the rows before: {existing}."
         raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
     if changes(node):
-        hint = "Join them before they are grouped or ranked."
+        hint = "Rows that are only added can be joined so: before they are grouped or ranked, of a table without changes."
         raise UnsupportedError("AS OF a time of rows that change", as_of.span, hint=hint)
 
 

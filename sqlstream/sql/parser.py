@@ -34,6 +34,7 @@ _UNITS = {
     *("MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "QUARTERS", "YEARS"),
     *("DECADES", "CENTURY", "CENTURIES", "MILLENNIUM", "MILLENNIA"),
 }
+_SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 _CODE_POINT = re.compile(r"\\(?:(\\)|\+([0-9a-fA-F]{6})|([0-9a-fA-F]{4}))")
 
 
@@ -229,7 +230,7 @@ class StreamingParser(FlinkCallParser):
     def _parse_version(self) -> exp.Version | None:
         start = self._curr
         if version := super()._parse_version():
-            if self.source.text[start.start : start.end + 1].upper() != "FOR" or version.args["kind"] != "AS OF":
+            if not _SYSTEM_TIME.match(self.source.text, start.start) or version.args["kind"] != "AS OF":
                 raise self._refused("time travel in a streaming query", self._span_from(start))
             mark(version, start.start, self._prev.end)
         return version
