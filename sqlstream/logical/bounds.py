@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
-from sqlstream.logical.join_nodes import Join
+from sqlstream.logical.join_nodes import Join, LookupJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Changing,
@@ -156,7 +156,7 @@ def _inputs(node: Node) -> Iterator[Node]:
         case Union():
             for child in node.inputs:
                 yield from _inputs(child)
-        case Filter() | Project() | Expand():
+        case Filter() | Project() | Expand() | LookupJoin():
             yield from _inputs(node.input)
         case _:
             yield node

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical import properties
-from sqlstream.logical.join_nodes import IntervalJoin, Joining, TemporalJoin
+from sqlstream.logical.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
@@ -87,6 +87,12 @@ def describe(node: Node) -> str:
             return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
+        case LookupJoin():
+            by = ", ".join(f"{node.table.name}.{column} = {key.sql}" for key, column in node.keys)
+            where = f" where {node.condition.sql}" if node.condition else ""
+            return (
+                f"LookupJoin {node.kind} {node.table.name} ({node.table.connector or 'warehouse table'}) by {by}{where}"
+            )
         case Union():
             return f"Union of {len(node.inputs)}"
         case Sink():

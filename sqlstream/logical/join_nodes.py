@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from sqlstream.errors import Span
 
 if TYPE_CHECKING:
-    from sqlstream.logical.nodes import Expression, Node
+    from sqlstream.catalog import Table
+    from sqlstream.logical.nodes import Expression, Field, Node
 
 # Which rows there are beside the pairs that match, or instead of them.
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -90,3 +91,20 @@ class TemporalJoin(Joining):
     """
 
     times: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoin:
+    """Emits each row with the rows that a table outside has for its keys at that moment, for which the condition is true.
+
+    A left join emits a row without any, too, with NULLs. `keys` are what to look for, each with the column of the table where it
+    is looked for; `columns` are those of the table with their names in the result. Keeps no state.
+    """
+
+    input: Node
+    table: Table
+    kind: Kind
+    keys: tuple[tuple[Expression, str], ...]
+    columns: tuple[tuple[str, Field], ...]
+    condition: Expression | None
+    span: Span | None = field(default=None, compare=False, repr=False)

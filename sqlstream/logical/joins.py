@@ -14,6 +14,7 @@ from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.join_nodes import IntervalJoin, Join, Kind, TemporalJoin
 from sqlstream.logical.judge import NULL_TYPE, Judge
+from sqlstream.logical.lookups import lookup_join
 from sqlstream.logical.nodes import Expression, Filter, Item, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
     by_clock,
@@ -283,6 +284,11 @@ class JoinBinder:
             return sides[1], sides[0]
         return None
 
+    def _constants(
+        self, conditions: Iterable[Conjunct], place: int
+    ) -> list[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]]:
+        return [(c, pair) for c in conditions if (pair := self._constant(c, place)) is not None]
+
     def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
         """Return both sides of an equality of a constant with something of one input."""
         node = condition.bound.unnest()
@@ -292,6 +298,16 @@ class JoinBinder:
         if sides[0].find(exp.Column) is None:
             return sides
         return (sides[1], sides[0]) if sides[1].find(exp.Column) is None else None
+
+    def _sides(self, pair: tuple[exp.Expr, exp.Expr], condition: Conjunct) -> tuple[Expression, Expression]:
+        """Return the sides of an equality as they are; the types must be comparable."""
+        self._comparable(condition, pair)
+        fields = tuple(f for node in self.nodes for f in schema(node))
+        types, given = self.judge.types(fields, list(pair), self.source), condition.expression
+        left, right = (
+            Expression(to_duckdb(s), t, given.span, given.volatile) for s, t in zip(pair, types, strict=True)
+        )
+        return left, right
 
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
         """Return the sides of an equality as values of one type."""
@@ -369,6 +385,9 @@ class JoinBinder:
         """Return the join with the versions that are valid at the times of the rows before."""
         assert step.as_of is not None
         described, as_of = self.visible[place].described, step.as_of
+        if as_of.column in processing_times(left):
+            sides = [self._sides(pair, c) for c, pair in [*pairs, *self._constants(conditions, place)]]
+            return lookup_join(left, right, step.kind, sides, _all(conditions), described, as_of, step.span)
         check_time(left, as_of)
         found = versions(right)
         if found is None:
@@ -377,7 +396,7 @@ class JoinBinder:
         if types[as_of.column] != types[found.time]:
             message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
             raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
-        known = [*pairs, *((c, pair) for c in conditions if (pair := self._constant(c, place)) is not None)]
+        known = [*pairs, *self._constants(conditions, place)]
         keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
         if lacking := [sql for sql in found.sqls if sql not in keys]:
             own = {quote(column): name for name, column in self.visible[place].columns.items()}

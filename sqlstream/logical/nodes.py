@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, TemporalJoin
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
@@ -415,7 +415,7 @@ InOrder = Over | Sort
 Remembering = Aggregate | Rank | SetOperation | Over
 Joins = Join | IntervalJoin | TemporalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
-Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
+Node = Scan | Filter | Project | Windows | Expand | LookupJoin | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
@@ -436,7 +436,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
+        case Filter() | Project() | Windows() | Expand() | LookupJoin() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, TemporalJoin
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.nodes import (
     BOUNDS,
     WINDOW_ID,
@@ -59,6 +59,8 @@ def schema(node: Node) -> Schema:
         case RowWindows():
             added = (*(Field(name, "TIMESTAMP") for name in BOUNDS), Field(WINDOW_ID, "BIGINT"))
             return (*schema(node.input), *added)
+        case LookupJoin():
+            return (*schema(node.input), *(f for _, f in node.columns))
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
         case WindowRank() | Rank():
@@ -96,7 +98,7 @@ def time_attributes(node: Node) -> tuple[str, ...]:
         case Scan():
             mark = node.table.watermark
             return tuple(filter(None, (node.clock or (mark.column if mark else None),)))
-        case Filter() | Expand() | WindowRank() | Sink() | Normalize():
+        case Filter() | Expand() | LookupJoin() | WindowRank() | Sink() | Normalize():
             return time_attributes(node.input)
         case Over() | Sort():
             # A row that waits for the rows after it leaves behind the watermark.
@@ -145,7 +147,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             return tuple(c.name for c in node.table.columns if c.processing_time)
-        case Filter() | Expand() | Windows():
+        case Filter() | Expand() | LookupJoin() | Windows():
             return processing_times(node.input)
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
@@ -182,7 +184,7 @@ def by_clock(node: Node, column: str) -> Node:
     match node:
         case Scan():
             return replace(node, clock=column)
-        case Filter() | Expand() | Windows() | Over() | Sort():
+        case Filter() | Expand() | LookupJoin() | Windows() | Over() | Sort():
             return replace(node, input=by_clock(node.input, column))
         case Project():
             below = {quote(name): name for name in processing_times(node.input)}
@@ -209,7 +211,7 @@ def window_columns(node: Node) -> WindowColumns | None:
             return next(found, None) if node.windowed else None
         case TemporalJoin():
             return window_columns(node.inputs[0])
-        case Filter() | Expand() | WindowRank() | Sort() | Sink():
+        case Filter() | Expand() | LookupJoin() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
             return None if node.waits else window_columns(node.input)
@@ -240,7 +242,9 @@ def window_size(node: Node) -> int | None:
             return window_size(node.inputs[0])
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
+        case Filter() | Project() | Expand() | LookupJoin() | WindowAggregate() | WindowRank():
+            return window_size(node.input)
+        case Over() | Sort() | Sink():
             return window_size(node.input)
         case Union():
             sizes = {window_size(n) for n in node.inputs}
@@ -265,7 +269,7 @@ def on_time(node: Node) -> bool:
             return True
         case Over():
             return not node.waits
-        case Filter() | Project() | Windows() | Expand() | Sink():
+        case Filter() | Project() | Windows() | Expand() | LookupJoin() | Sink():
             return on_time(node.input)
         case Union():
             return all(on_time(n) for n in node.inputs)
@@ -328,6 +332,9 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
+        case LookupJoin():
+            alone = set(node.table.primary_key) <= {c for _, c in node.keys}
+            return keys(node.input) if alone and node.table.primary_key else ()
         case Joining():
             return _keys_of_join(node)
         case Project():

@@ -9,7 +9,7 @@ from typing import assert_never
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
-from sqlstream.logical.join_nodes import Joining
+from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
@@ -211,6 +211,9 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
             yield from over_expressions(node)
         case nodes.Sort():
             yield from node.order
+        case LookupJoin():
+            yield from (k for k, _ in node.keys)
+            yield from [node.condition] if node.condition else []
         case Joining():
             yield from (k for keys in node.keys for k in keys)
             yield from [node.condition] if node.condition else []

@@ -1,4 +1,4 @@
-"""Joins as of an event time: what has left is DuckDB's answer over the rows and versions that were not late, up to the watermark."""
+"""Joins as of an event time: what has left is DuckDB's answer over all that was not late, up to the watermark."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ steps = st.one_of(*[st.fixed_dictionaries({"p": rows, "v": rows})] * 4, st.just(
 def later(step: Batch, number: int) -> Batch:
     """Return the batch of a number with times that follow those of the batches before."""
     base = 1_767_261_600_000_000 + number * 2_000_000
-    return {table: [(*row[:4], row[4] + base) for row in given] for table, given in step.items()}
+    return {table: [(*row[:4], row[4] + base) for row in came] for table, came in step.items()}
 
 
 @dataclass
@@ -111,18 +111,18 @@ class Model:
 
     def batch(self, batch: Batch) -> None:
         before = self.watermark
-        for table, given in batch.items():
-            for row in given:
+        for table, came in batch.items():
+            for row in came:
                 (self.late if before is not None and row[4] <= before else self.accepted)[table].append(row)
                 mark = (row[4] - self.delays[table]) // 1000 * 1000
                 self.marks[table] = max(self.marks.get(table, mark), mark)
 
     def answer(self, up_to: int | None) -> Bag:
         con = connection()
-        for table, given in self.accepted.items():
+        for table, came in self.accepted.items():
             columns = "number INTEGER, op VARCHAR, k BIGINT, x BIGINT, s VARCHAR, ts TIMESTAMP"
             con.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({columns})")
-            for number, row in enumerate(given):
+            for number, row in enumerate(came):
                 con.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, make_timestamp(?))", [number, *row])
         if self.query.form != "changes":
             con.execute("UPDATE v SET op = 'I'")
