@@ -84,7 +84,7 @@ class _Files:
             con.execute("SET TimeZone = 'UTC'")
             con.register(_KEYS, keys)
             rows = files_relation(con, self._table, self._project)
-            return con.execute(_chosen(self._table, rows, keys)).to_arrow_table()
+            return con.sql(_chosen(self._table, rows, keys)).to_arrow_table()
 
 
 class _Warehouse:
@@ -113,10 +113,10 @@ class _DuckDB:
             con.execute("SET TimeZone = 'UTC'")
             con.register(_KEYS, keys)
             rows = ".".join(map(quote_name, self._table.options["table"].split(".")))
-            return con.execute(_chosen(self._table, rows, keys)).to_arrow_table()
+            return con.sql(_chosen(self._table, rows, keys)).to_arrow_table()
 
 
-# What the keys are sent as, by their DuckDB types; all others are text.
+# What keys are sent as, by their DuckDB types; decimals are numeric, all others text.
 _PG_TYPES = {
     "TINYINT": "smallint",
     "SMALLINT": "smallint",
@@ -133,6 +133,10 @@ _PG_TYPES = {
     "BLOB": "bytea",
     "TIME": "time",
 }
+
+
+def _pg_type(kind: str) -> str:
+    return "numeric" if kind.startswith("DECIMAL") else _PG_TYPES.get(kind, "text")
 
 
 class _PostgreSQL:
@@ -170,16 +174,16 @@ class _PostgreSQL:
         """Return the query of the rows for lists of key values."""
         sql, types = psycopg.sql, {c.name: c.type for c in _columns(self._table)}
         items = [
-            sql.SQL("_row.{}::text" if types[c.name] not in _PG_TYPES else "_row.{}").format(sql.Identifier(c.name))
+            sql.SQL("_row.{}::text" if c.type == "VARCHAR" else "_row.{}").format(sql.Identifier(c.name))
             for c in _columns(self._table)
         ]
+        kinds = {name: _pg_type(types[name]) for name in keys.column_names}
         names = [f"k{i}" for i in range(keys.num_columns)]
-        kinds = [_PG_TYPES.get(types[name], "text") for name in keys.column_names]
-        lists = sql.SQL(", ").join(sql.SQL(f"%s::{kind}[]") for kind in kinds)
+        lists = sql.SQL(", ").join(sql.SQL(f"%s::{kind}[]") for kind in kinds.values())
         same = [
-            sql.SQL("_row.{}" if types[n] in _PG_TYPES else "_row.{}::text").format(sql.Identifier(n))
+            sql.SQL("_row.{}::text" if kind == "text" else "_row.{}").format(sql.Identifier(name))
             + sql.SQL(f" = _key.{k}")
-            for n, k in zip(keys.column_names, names, strict=True)
+            for (name, kind), k in zip(kinds.items(), names, strict=True)
         ]
         return sql.SQL("SELECT {} FROM {} AS _row JOIN unnest({}) AS _key({}) ON {}").format(
             sql.SQL(", ").join(items),
@@ -258,7 +262,7 @@ def _typed(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         con.register("_given", pa.table({c.name: _values([row.get(c.name) for row in rows]) for c in columns}))
         items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
         try:
-            return con.execute(f"SELECT {items} FROM _given").to_arrow_table()
+            return con.sql(f"SELECT {items} FROM _given").to_arrow_table()
         except duckdb.Error as error:
             raise DataError(
                 f'a row of table "{table.name}" does not have the declared types', detail=str(error)
@@ -268,5 +272,5 @@ def _typed(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def _values(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([None if v is None else str(v) for v in values])

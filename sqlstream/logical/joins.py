@@ -386,8 +386,9 @@ class JoinBinder:
         assert step.as_of is not None
         described, as_of = self.visible[place].described, step.as_of
         if as_of.column in processing_times(left):
-            sides = [self._sides(pair, c) for c, pair in [*pairs, *self._constants(conditions, place)]]
-            return lookup_join(left, right, step.kind, sides, _all(conditions), described, as_of, step.span)
+            sides = [self._sides(pair, c) for c, pair in pairs]
+            fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
+            return lookup_join(left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span)
         check_time(left, as_of)
         found = versions(right)
         if found is None:

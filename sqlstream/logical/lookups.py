@@ -17,12 +17,16 @@ def lookup_join(
     right: Node,
     kind: Kind,
     pairs: Sequence[tuple[Expression, Expression]],
+    constants: Sequence[tuple[Expression, Expression]],
     condition: Expression | None,
     described: str,
     as_of: AsOf,
     span: Span,
 ) -> LookupJoin:
-    """Return the join of rows with a table outside; `pairs` are the sides of equalities, which the condition says, too.
+    """Return the join of rows with a table outside.
+
+    `pairs` are the sides of equalities, `constants` those of equalities with a constant; the condition says both, too. Where they
+    cover the table's key, that is looked up, and nothing else.
 
     Raises UnsupportedError for rows that change, and for anything but a table; BindError where no column is looked up.
     """
@@ -34,7 +38,12 @@ def lookup_join(
         hint = "Name the table itself behind JOIN, and write conditions into ON or WHERE."
         raise UnsupportedError(f"AS OF PROCTIME() of {described}", as_of.span, hint=hint)
     table, columns = found
-    keys = list(_keys(table, columns, pairs))
+    keys = list(_keys(table, columns, [*pairs, *constants]))
+    primary = [k for k in keys if k[1] in table.primary_key]
+    if table.primary_key and len(primary) == len(table.primary_key):
+        keys = primary
+    elif pairs:
+        keys = list(_keys(table, columns, pairs))
     if not keys:
         hint = f"Existing columns: {', '.join(c.name for c in table.physical)}."
         raise BindError(f"ON does not say which rows of {described} to look up", span, hint=f"Write a = b. {hint}")

@@ -115,7 +115,7 @@ def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str,
         types = {c.name: c.type for c in lookup.table.physical}
         keys = ", ".join(f"CAST({name} AS {types[column]}) AS {quote_name(column)}" for name, column in lookup.keys)
         known = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
-        wanted = con.execute(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {known}").to_arrow_table()
+        wanted = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {known}").to_arrow_table()
         columns = [c for c in lookup.table.physical if c is not lookup.table.operation]
         items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
         found = nothing(columns)
