@@ -14,6 +14,7 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.lookup import Lookup
+from sqlstream.connectors.outside import open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 
@@ -275,6 +276,13 @@ def test_options_that_do_not_fit(options: str, message: str) -> None:
     with pytest.raises(SqlStreamError) as failed:
         result(options)
     assert message in str(failed.value)
+
+
+def test_a_table_that_no_job_has_written(tmp_path: Path) -> None:
+    table = Table("nobody", (Column("id", "INTEGER"),), options={"lookup.max-retries": "0"})
+    lookup = open_lookup(table, ["id"], warehouse=str(tmp_path), project=str(tmp_path))
+    with pytest.raises(JobError, match=r'looking up rows of table "nobody" failed: table "nobody" does not exist'):
+        ask(lookup, 1)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
