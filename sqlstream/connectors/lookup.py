@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.errors import DataError, JobError, Span
+from sqlstream.errors import DataError, JobError, Span, SqlStreamError
 from sqlstream.units import parse_boolean, parse_count, parse_duration
 
 CACHE, RETRIES = "lookup.cache", "lookup.max-retries"
@@ -140,7 +140,7 @@ class Lookup:
 
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:
     tried = f" {retries + 1} times" if retries else ""
-    if isinstance(error, JobError):
+    if isinstance(error, SqlStreamError):
         reason, detail = error.message, error.detail
     else:
         reason, detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__qualname__, None
