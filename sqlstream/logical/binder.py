@@ -112,7 +112,7 @@ class Binder:
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
-            hint = "GROUP BY, DISTINCT, ranks and set operations do; windows forget by their watermark."
+            hint = "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark."
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
 
@@ -188,7 +188,9 @@ class Binder:
             )
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
-        bound = self._remembering(select, self._block(select, relation, env), relation.node, env)
+        # Windows by rows in FROM are made by this query: they keep keys as long as it says.
+        base = relation.node.input if isinstance(relation.node, RowWindows) else relation.node
+        bound = self._remembering(select, self._block(select, relation, env), base, env)
         return with_window_hints(select, bound, relation.node, env.source)
 
     def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
