@@ -19,6 +19,7 @@ from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import keep
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared, empty_relation
+from sqlstream.operators.windowing import window_time
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
 from sqlstream.storage.tables import Bucket
@@ -192,7 +193,7 @@ class RowWindows:
         window = ", ".join([*(c.name for c in self.key_columns), "_end"])
         start, end = (f"{f}({TIME.name}) OVER (PARTITION BY {window})" for f in ("min", "max"))
         bounds = f"{start} AS _first, {end} AS _last"
-        shown = ("_first", "_last", "_last - INTERVAL 1 MILLISECOND", f"CAST(_end // {slide} AS BIGINT)")
+        shown = ("_first", "_last", window_time("_last"), f"CAST(_end // {slide} AS BIGINT)")
         items = ", ".join(f"{sql} AS {name}" for sql, name in zip(shown, BOUNDS, strict=True))
         rows = f"SELECT {self._named}, {items} FROM (SELECT *, {bounds} FROM ({ends}))"
         yield from con.sql(encoded(self.outputs, f"({rows})")).to_arrow_reader(BATCH_ROWS)

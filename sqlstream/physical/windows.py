@@ -23,7 +23,7 @@ from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
-from sqlstream.operators.windowing import Given, Sliced, Windowing
+from sqlstream.operators.windowing import Given, Sliced, Windowing, window_time
 
 # Columns with the SQL that makes them from input rows.
 Keys = tuple[tuple[Column, str], ...]
@@ -58,8 +58,9 @@ def in_windows(node: Windows, rows: str) -> str:
     else:
         first, last = at.first_end_sql(f"{micros} + 1"), at.last_end_sql(at.slice_end(micros))
         ends = f"SELECT *, unnest(generate_series({first}, {last}, {at.slide})) AS {_END} FROM ({rows})"
-    bounds = (at.start_sql(_END), _END, f"{_END} - 1000")
-    items = ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
+    start, end = (f"make_timestamp({sql})" for sql in (at.start_sql(_END), _END))
+    bounds = (start, end, f"make_timestamp({_END} - 1000)" if at.in_milliseconds else window_time(end))
+    items = ", ".join(f"{sql} AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
     return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
 
 
