@@ -90,7 +90,7 @@ class Interval:
         return max(both, self.wait(0)), max(both, self.wait(1))
 
     def on(self, left: str = "l.ts", right: str = "r.ts") -> str:
-        more, less = ("> >=".split()[not self.strict[0]], "< <=".split()[not self.strict[1]])
+        more, less = ">" if self.strict[0] else ">=", "<" if self.strict[1] else "<="
         low, high = _length(self.low), _length(self.high)
         match self.spelling:
             case 0 if self.strict == (False, False):

@@ -64,7 +64,7 @@ class Sides:
         return bag(due)
 
     def kept(self, side: int, watermark: int) -> Bag:
-        """Return the view of a side: what stays, until when, and whether it has matched, NULL where that is not known any more."""
+        """Return the view of a side: what stays, until when, and whether it has matched (NULL: not known any more)."""
         join, stay = self.join, self.join.stay
         found = []
         for row in self.rows[side]:
