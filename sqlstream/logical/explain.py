@@ -179,4 +179,4 @@ def duration(micros: int) -> str:
     for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
         if micros % length == 0:
             return f"{micros // length} {unit}"
-    return f"{micros / 1000:g} ms"
+    return f"{micros / 1000:g} ms" if micros < 1_000_000 else f"{micros / 1_000_000:.6f}".rstrip("0") + " s"

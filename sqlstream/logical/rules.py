@@ -7,17 +7,21 @@ Each is a function from a node to a node, and returns the same object when it do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from sqlstream.logical.join_nodes import IntervalJoin, Join
 from sqlstream.logical.nodes import (
+    Aggregate,
     Expression,
     Filter,
+    Item,
     Node,
     Over,
     Project,
     Rank,
     Union,
+    WindowAggregate,
     WindowRank,
     children,
     quote,
@@ -110,9 +114,93 @@ def _limited(node: Node, column: str, limit: int) -> Node:
             return node
 
 
+def merge_joins(node: Node) -> Node:
+    """Make one join of two inner ones by the same keys: then nothing between them is kept."""
+    match node:
+        case Join(kind="inner", inputs=(Join(kind="inner") as below, more)):
+            wanted = [k.sql for k in node.keys[0]]
+            for known in below.keys:
+                if sorted(k.sql for k in known) == sorted(wanted) and len(set(wanted)) == len(wanted):
+                    own = tuple(node.keys[1][wanted.index(k.sql)] for k in known)
+                    return replace(
+                        below,
+                        inputs=(*below.inputs, more),
+                        name=node.name or below.name,
+                        keys=(*below.keys, own),
+                        condition=_both(below.condition, node.condition),
+                        aliases=(*below.aliases, node.aliases[1]),
+                        ttls=(*below.ttls, node.ttls[1]),
+                    )
+    return node
+
+
+def narrow_joins(node: Node) -> Node:
+    """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
+    match node:
+        case Project() | Aggregate() | WindowAggregate():
+            below = _narrowed(node.input, [e.sql for e in _looked_at(node)])
+            return node if below is node.input else replace(node, input=below)
+        case _:
+            return node
+
+
+def _looked_at(node: Project | Aggregate | WindowAggregate) -> Iterator[Expression]:
+    if isinstance(node, Project):
+        yield from (i.expression for i in node.items)
+        return
+    yield from (k.expression for k in node.keys)
+    yield from (e for a in node.aggregates for e in a.expressions)
+    if isinstance(node, WindowAggregate):
+        bounds = (node.window.start, node.window.end, node.window.time)
+        yield from (Expression(quote(b), "TIMESTAMP") for b in bounds if b is not None)
+
+
+def _narrowed(node: Node, sqls: list[str]) -> Node:
+    """Return a plan that has at least the columns that some SQL names; joins in it get no others than they need."""
+    match node:
+        case Filter():
+            below = _narrowed(node.input, [*sqls, node.predicate.sql])
+            return node if below is node.input else replace(node, input=below)
+        case Join() | IntervalJoin():
+            used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
+            used += [node.condition.sql] if node.condition else []
+            used += [quote(t) for t in node.times] if isinstance(node, IntervalJoin) else []
+            return with_children(node, tuple(_only(below, used) for below in node.inputs))
+        case _:
+            return node
+
+
+def _only(node: Node, sqls: list[str]) -> Node:
+    """Return a plan with the columns that some SQL names, and no others but one where there would be none."""
+    fields = schema(node)
+    kept = tuple(f for f in fields if any(quote(f.name) in sql for sql in sqls)) or fields[:1]
+    below = _narrowed(node, [quote(f.name) for f in kept])
+    if len(kept) == len(fields):
+        return below
+    items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
+    if isinstance(below, Project):
+        return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
+    return Project(below, tuple(items))
+
+
+def _both(a: Expression | None, b: Expression | None) -> Expression | None:
+    if a is None or b is None:
+        return a or b
+    return Expression(f"{a.sql} AND {b.sql}", "BOOLEAN", a.span, a.volatile or b.volatile)
+
+
 # Projections go first: what they hid between two filters or two unions can then be merged.
 # Limits go last, when the filters are whole.
-RULES: tuple[Rule, ...] = (drop_identity_projections, merge_filters, flatten_unions, merge_overs, push_rank_limit)
+# Joins give their inputs new projections, which nothing else looks at.
+RULES: tuple[Rule, ...] = (
+    drop_identity_projections,
+    merge_filters,
+    flatten_unions,
+    merge_overs,
+    push_rank_limit,
+    merge_joins,
+    narrow_joins,
+)
 
 
 def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str, ...]]:

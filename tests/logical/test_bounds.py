@@ -64,6 +64,17 @@ GROWING = [
     "SELECT item, QUANTILE_CONT(price, 0.5) FROM bid GROUP BY item",
     f"SELECT item, SUM(n) FROM (SELECT item, COUNT(*) AS n FROM {HOURS} GROUP BY item, window_start, window_end) GROUP BY item",
     "SELECT item FROM moves EXCEPT SELECT item FROM bid",
+    "SELECT b.item, n FROM bid b JOIN few f ON b.item = f.item",
+    "SELECT b.item, n FROM few f LEFT JOIN bid b ON b.item = f.item AND b.ts > TIMESTAMP '2026-01-01'",
+    "SELECT b.item, n FROM bid b LEFT JOIN moves m ON b.item = m.item",
+    "SELECT a.item FROM bid a JOIN bid b ON a.item = b.item AND a.ts > b.ts",
+    "SELECT /*+ STATE_TTL('b' = '1 d') */ a.item FROM bid a JOIN bid b ON a.item = b.item",
+    "SELECT a.item, n, o.id FROM bid a JOIN moves m ON a.item = m.item JOIN orders o ON o.item = a.item",
+    "SELECT n, price FROM few CROSS JOIN bid",
+    "SELECT item FROM bid WHERE item IN (SELECT item FROM moves)",
+    "SELECT item FROM moves m WHERE NOT EXISTS (SELECT 1 FROM bid b WHERE b.item = m.item)",
+    f"SELECT b.item, n FROM (SELECT item, COUNT(*) AS n FROM {WINDOWS} GROUP BY item, window_start, window_end) b "
+    "JOIN orders o ON o.item = b.item",
 ]
 BOUNDED = [
     "SELECT item, price FROM bid WHERE price > 3",
@@ -106,6 +117,17 @@ BOUNDED = [
     "SELECT item FROM moves INTERSECT SELECT item FROM orders",
     "SELECT * FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) = 1",
     f"SELECT item, COUNT(*) FROM {HOURS} GROUP BY item, window_start, window_end",
+    "SELECT a.item FROM bid a JOIN bid b ON a.item = b.item AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
+    "SELECT a.item FROM bid a FULL JOIN bid b ON a.item = b.item AND a.ts = b.ts",
+    "SELECT a.item FROM bid a WHERE EXISTS (SELECT 1 FROM bid b WHERE b.item = a.item AND b.ts > a.ts "
+    "AND b.ts < a.ts + INTERVAL '1' HOUR)",
+    f"SELECT a.item FROM {WINDOWS} a JOIN {WINDOWS} b ON a.item = b.item AND a.window_start = b.window_start "
+    "AND a.window_end = b.window_end",
+    "SELECT o.id, n FROM orders o LEFT JOIN moves m ON o.item = m.item",
+    "SELECT o.item, f.n FROM few o JOIN few f ON o.n = f.n",
+    "SELECT /*+ STATE_TTL('b' = '1 d', 'o' = '2 d') */ b.item FROM bid b JOIN bid o ON o.item = b.item",
+    "SELECT /*+ STATE_TTL('b' = '1 d') */ b.item FROM bid b JOIN orders o ON o.item = b.item",
+    "SELECT o.id FROM orders o WHERE o.item NOT IN (SELECT item FROM moves)",
 ]
 
 
