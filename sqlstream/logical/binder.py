@@ -16,13 +16,15 @@ from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.join_nodes import Joining
-from sqlstream.logical.joins import JoinBinder, Relation
+from sqlstream.logical.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.judge import NULL_TYPE, Judge
+from sqlstream.logical.lateral import is_made
 from sqlstream.logical.nodes import (
     Aggregate,
     Expression,
     Filter,
     Item,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -52,10 +54,9 @@ from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
-_UNNEST = "Write UNNEST(list) AS x in the select list."
 _CLAUSES = {
     "joins": ("a join in parentheses", "Write it as a subquery: FROM (SELECT .. FROM a JOIN b ON ..) AS ab."),
-    "laterals": ("LATERAL", _UNNEST),
+    "laterals": ("LATERAL here", "Write FROM t CROSS JOIN LATERAL (SELECT ..) AS x."),
     "order": (
         "ORDER BY without LIMIT",
         "Add LIMIT for the first rows, or sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'.",
@@ -167,8 +168,6 @@ class Binder:
                 placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
                 span = span_of(at, env.source, whole) if placed else whole
                 what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
-                if key == "joins" and isinstance(at, exp.Join) and isinstance(at.this, exp.Unnest | exp.Lateral):
-                    hint = _UNNEST
                 raise UnsupportedError(what, span, hint=hint)
 
     # -- SELECT
@@ -182,7 +181,7 @@ class Binder:
             )
         base, node, scope = self._input(select, env)
         bound = self._block(select, node, scope)
-        if not scope.joined:
+        if not (scope.joined and reads_join(base)):
             # Windows by rows in FROM are made by this query: they keep keys as long as it says.
             below = base.input if isinstance(base, RowWindows) else base
             bound = self._remembering(select, bound, below, env)
@@ -217,7 +216,10 @@ class Binder:
         binder = JoinBinder(self.catalog, self.judge, env.source, {t.name.lower(): t.milliseconds for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
-            binder.add(self._relation(join.this, env), join)
+            if is_made(join.this):
+                binder.add_made(join)
+            else:
+                binder.add(self._relation(join.this, env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 
@@ -328,7 +330,8 @@ class Binder:
             case exp.Values():
                 return self._values(node, env)
             case _:
-                raise UnsupportedError(f"{node.key.upper()} in FROM", span_of(node, env.source))
+                hint = "Write FROM t CROSS JOIN UNNEST(t.list) AS x." if is_made(node) else None
+                raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
         self._refuse(node, env)
@@ -489,7 +492,7 @@ def named(node: Node, name: str) -> Node:
             | Joining()
         ) if name and not node.name:
             return replace(node, name=name)
-        case Filter() | Project():
+        case Filter() | Project() | Lateral():
             return replace(node, input=named(node.input, name))
         case _:
             return node

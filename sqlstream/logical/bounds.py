@@ -13,6 +13,7 @@ from sqlstream.logical.nodes import (
     Expand,
     Filter,
     InOrder,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -167,7 +168,7 @@ def _inputs(node: Node) -> Iterator[Node]:
         case Union():
             for child in node.inputs:
                 yield from _inputs(child)
-        case Filter() | Project() | Expand():
+        case Filter() | Project() | Expand() | Lateral():
             yield from _inputs(node.input)
         case _:
             yield node

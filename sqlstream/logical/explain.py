@@ -13,6 +13,7 @@ from sqlstream.logical.nodes import (
     Expression,
     Filter,
     Joins,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -87,6 +88,8 @@ def describe(node: Node) -> str:
             return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
+        case Lateral():
+            return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case Sink():

@@ -233,6 +233,21 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class Lateral:
+    """Emits each row once for every row that `rows`, a SELECT over its own values, gives, with the columns of both.
+
+    A row for which there is none is left out, with `outer` emitted once with NULLs. Keeps no state. `key` are columns that tell
+    the rows of one row apart: no columns where there is one at most, None where that is not known.
+    """
+
+    input: Node
+    rows: Expression
+    columns: Schema
+    outer: bool
+    key: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowRank:
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
@@ -416,7 +431,7 @@ InOrder = Over | Sort
 Remembering = RowWindows | Aggregate | Rank | SetOperation | Over
 Joins = Join | IntervalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
-Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
+Node = Scan | Filter | Project | Windows | Expand | Lateral | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
@@ -437,7 +452,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)

@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Field,
     Filter,
     Item,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -63,6 +64,8 @@ def schema(node: Node) -> Schema:
             return (*schema(node.input), *added)
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
+        case Lateral():
+            return (*schema(node.input), *node.columns)
         case WindowRank() | Rank():
             return (*schema(node.input), Field(node.column, "BIGINT"))
         case Over():
@@ -98,7 +101,7 @@ def time_attributes(node: Node) -> tuple[str, ...]:
         case Scan():
             mark = node.table.watermark
             return tuple(filter(None, (node.clock or (mark.column if mark else None),)))
-        case Filter() | Expand() | WindowRank() | Sink() | Normalize():
+        case Filter() | Expand() | Lateral() | WindowRank() | Sink() | Normalize():
             return time_attributes(node.input)
         case Over() | Sort():
             # A row that waits for the rows after it leaves behind the watermark.
@@ -157,7 +160,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             return tuple(c.name for c in node.table.columns if c.processing_time)
-        case Filter() | Expand() | Windows():
+        case Filter() | Expand() | Lateral() | Windows():
             return processing_times(node.input)
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
@@ -193,7 +196,7 @@ def by_clock(node: Node, column: str) -> Node:
     match node:
         case Scan():
             return replace(node, clock=column)
-        case Filter() | Expand() | Windows() | Over() | Sort():
+        case Filter() | Expand() | Lateral() | Windows() | Over() | Sort():
             return replace(node, input=by_clock(node.input, column))
         case Project():
             below = {quote(name): name for name in processing_times(node.input)}
@@ -218,7 +221,7 @@ def window_columns(node: Node) -> WindowColumns | None:
         case IntervalJoin():
             found = (window_columns(node.inputs[place]) for place in _certain(node))
             return next(found, None) if node.windowed else None
-        case Filter() | Expand() | WindowRank() | Sort() | Sink():
+        case Filter() | Expand() | Lateral() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
             return None if node.waits else window_columns(node.input)
@@ -247,7 +250,7 @@ def window_size(node: Node) -> int | None:
             return window_size(node.inputs[0]) if node.windowed else None
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
+        case Filter() | Project() | Expand() | Lateral() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
             return window_size(node.input)
         case Union():
             sizes = {window_size(n) for n in node.inputs}
@@ -272,7 +275,7 @@ def on_time(node: Node) -> bool:
             return True
         case Over():
             return not node.waits
-        case Filter() | Project() | Windows() | Expand() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | Sink():
             return on_time(node.input)
         case Union():
             return all(on_time(n) for n in node.inputs)
@@ -335,6 +338,8 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
+        case Lateral():
+            return tuple(names | node.key for names in keys(node.input)) if node.key is not None else ()
         case Joining():
             return _keys_of_join(node)
         case Project():

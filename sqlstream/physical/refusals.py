@@ -10,7 +10,19 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
 from sqlstream.logical.join_nodes import Joining
-from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
+from sqlstream.logical.nodes import (
+    Expand,
+    Filter,
+    Lateral,
+    Node,
+    Project,
+    Scan,
+    Session,
+    Sink,
+    Stateful,
+    Union,
+    Windows,
+)
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
 
@@ -205,6 +217,8 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
             yield from over_expressions(node)
         case nodes.Sort():
             yield from node.order
+        case Lateral():
+            yield node.rows
         case Joining():
             yield from (k for keys in node.keys for k in keys)
             yield from [node.condition] if node.condition else []
