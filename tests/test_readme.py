@@ -90,7 +90,7 @@ def blocks(language: str) -> list[str]:
 def test_the_sql_compiles() -> None:
     compiler = Compiler()
     jobs = compiler.scripts([Source("README.md", block) for block in blocks("sql")])
-    assert [job.name for job in jobs] == ["departures", "totals", "recent", "delays", "hourly", "by_hundred"]
+    assert [job.name for job in jobs] == ["departures", "totals", "recent", "delays", "sold", "hourly", "by_hundred"]
     compiler.close()
 
 

@@ -13,6 +13,7 @@ from sqlstream.logical.nodes import (
     Expression,
     Filter,
     Joins,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -93,6 +94,8 @@ def describe(node: Node) -> str:
             return (
                 f"LookupJoin {node.kind} {node.table.name} ({node.table.connector or 'warehouse table'}) by {by}{where}"
             )
+        case Lateral():
+            return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case Sink():

@@ -210,7 +210,7 @@ class RowWindows:
     columns. Every `slide` rows there is a window of the last `size`; the first ones have fewer where the size is greater. Adds
     the times of its first and its last row as `window_start` and `window_end`, `window_time` (1 ms before), and `window_id`,
     which counts the windows of a key. Keeps rows that a window may still need, up to `size` of every key; a row behind the
-    watermark is dropped and counted.
+    watermark is dropped and counted. `ttl`: as of Aggregate, a row having come when it got its number.
     """
 
     input: Node
@@ -219,6 +219,7 @@ class RowWindows:
     time_column: str
     size: int
     slide: int
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -229,6 +230,21 @@ class Expand:
     input: Node
     column: str
     numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lateral:
+    """Emits each row once for every row that `rows`, a SELECT over its own values, gives, with the columns of both.
+
+    A row for which there is none is left out, with `outer` emitted once with NULLs. Keeps no state. `key` are columns that tell
+    the rows of one row apart: no columns where there is one at most, None where that is not known.
+    """
+
+    input: Node
+    rows: Expression
+    columns: Schema
+    outer: bool
+    key: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,10 +428,10 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
-Remembering = Aggregate | Rank | SetOperation | Over
+Remembering = RowWindows | Aggregate | Rank | SetOperation | Over
 Joins = Join | IntervalJoin | TemporalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
-Node = Scan | Filter | Project | Windows | Expand | LookupJoin | Stateful | Union | Sink
+Node = Scan | Filter | Project | Windows | Expand | Lateral | LookupJoin | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
@@ -436,7 +452,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | LookupJoin() | Sink() | Normalize():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)

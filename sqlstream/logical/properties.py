@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Field,
     Filter,
     Item,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -41,6 +42,8 @@ from sqlstream.logical.nodes import (
 from sqlstream.logical.predicates import constants, upper_bounds
 
 T = TypeVar("T")
+# How far window_time is before window_end, in microseconds.
+_WINDOW_TIME = 1000
 
 
 def schema(node: Node) -> Schema:
@@ -63,6 +66,8 @@ def schema(node: Node) -> Schema:
             return (*schema(node.input), *(f for _, f in node.columns))
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
+        case Lateral():
+            return (*schema(node.input), *node.columns)
         case WindowRank() | Rank():
             return (*schema(node.input), Field(node.column, "BIGINT"))
         case Over():
@@ -98,7 +103,7 @@ def time_attributes(node: Node) -> tuple[str, ...]:
         case Scan():
             mark = node.table.watermark
             return tuple(filter(None, (node.clock or (mark.column if mark else None),)))
-        case Filter() | Expand() | LookupJoin() | WindowRank() | Sink() | Normalize():
+        case Filter() | Expand() | Lateral() | LookupJoin() | WindowRank() | Sink() | Normalize():
             return time_attributes(node.input)
         case Over() | Sort():
             # A row that waits for the rows after it leaves behind the watermark.
@@ -138,8 +143,20 @@ def _time_of_input(node: IntervalJoin, place: int) -> str | None:
 
 def delay(node: Node) -> int:
     """Return how far (microseconds) the watermark may be ahead of a row's time when it leaves this node, and is not late."""
+    return behind(node) + node.delay if isinstance(node, IntervalJoin) else behind(node)
+
+
+def behind(node: Node) -> int:
+    """Return how far (microseconds) what a node computes must keep behind the watermark, for no row from below to be late."""
     below = max(map(delay, children(node)), default=0)
-    return below + node.delay if isinstance(node, IntervalJoin) else below
+    if isinstance(node, IntervalJoin) and not node.windowed and any(map(_in_windows, node.inputs)):
+        # A window is emitted when the watermark is at its end, which is that much beyond its time.
+        return below + _WINDOW_TIME
+    return below
+
+
+def _in_windows(node: Node) -> bool:
+    return any(isinstance(n, Windows | Session | RowWindows | WindowAggregate) for n in walk(node))
 
 
 def processing_times(node: Node) -> tuple[str, ...]:
@@ -147,7 +164,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             return tuple(c.name for c in node.table.columns if c.processing_time)
-        case Filter() | Expand() | LookupJoin() | Windows():
+        case Filter() | Expand() | Lateral() | LookupJoin() | Windows():
             return processing_times(node.input)
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
@@ -184,7 +201,7 @@ def by_clock(node: Node, column: str) -> Node:
     match node:
         case Scan():
             return replace(node, clock=column)
-        case Filter() | Expand() | LookupJoin() | Windows() | Over() | Sort():
+        case Filter() | Expand() | Lateral() | LookupJoin() | Windows() | Over() | Sort():
             return replace(node, input=by_clock(node.input, column))
         case Project():
             below = {quote(name): name for name in processing_times(node.input)}
@@ -211,7 +228,7 @@ def window_columns(node: Node) -> WindowColumns | None:
             return next(found, None) if node.windowed else None
         case TemporalJoin():
             return window_columns(node.inputs[0])
-        case Filter() | Expand() | LookupJoin() | WindowRank() | Sort() | Sink():
+        case Filter() | Expand() | Lateral() | LookupJoin() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
             return None if node.waits else window_columns(node.input)
@@ -242,7 +259,7 @@ def window_size(node: Node) -> int | None:
             return window_size(node.inputs[0])
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | LookupJoin() | WindowAggregate() | WindowRank():
+        case Filter() | Project() | Expand() | Lateral() | LookupJoin() | WindowAggregate() | WindowRank():
             return window_size(node.input)
         case Over() | Sort() | Sink():
             return window_size(node.input)
@@ -269,7 +286,7 @@ def on_time(node: Node) -> bool:
             return True
         case Over():
             return not node.waits
-        case Filter() | Project() | Windows() | Expand() | LookupJoin() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink():
             return on_time(node.input)
         case Union():
             return all(on_time(n) for n in node.inputs)
@@ -335,6 +352,8 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
         case LookupJoin():
             alone = set(node.table.primary_key) <= {c for _, c in node.keys}
             return keys(node.input) if alone and node.table.primary_key else ()
+        case Lateral():
+            return tuple(names | node.key for names in keys(node.input)) if node.key is not None else ()
         case Joining():
             return _keys_of_join(node)
         case Project():
@@ -351,6 +370,9 @@ def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
     """
     if len(node.shown) == 1 or isinstance(node, TemporalJoin):
         return keys(node.inputs[0])
+    if node.kind == "full":
+        # A row of either side may have NULL for its key, and be without a match: then both have NULLs in all keys.
+        return ()
     found = [frozenset[str]()]
     for place, (below, equal) in enumerate(zip(node.inputs, node.keys, strict=True)):
         own = {k.sql for k in equal}

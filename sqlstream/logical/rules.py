@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Expression,
     Filter,
     Item,
+    Lateral,
     Node,
     Over,
     Project,
@@ -161,6 +162,9 @@ def _narrowed(node: Node, sqls: list[str]) -> Node:
         case Filter():
             below = _narrowed(node.input, [*sqls, node.predicate.sql])
             return node if below is node.input else replace(node, input=below)
+        case Lateral():
+            below = _narrowed(node.input, [*sqls, node.rows.sql])
+            return node if below is node.input else replace(node, input=below)
         case Join() | IntervalJoin() | TemporalJoin():
             used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
             used += [node.condition.sql] if node.condition else []
@@ -178,7 +182,8 @@ def _only(node: Node, sqls: list[str]) -> Node:
     if len(kept) == len(fields):
         return below
     items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
-    if isinstance(below, Project):
+    # An item with UNNEST makes rows, also where nobody looks at them.
+    if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
         return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
     return Project(below, tuple(items))
 

@@ -61,10 +61,15 @@ class Scope:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """All columns that a bare * means: their names, and those of the schema."""
-        found = [(name, own) for relation in self.relations for name, own in relation.columns.items()]
-        again = {*self.merged}
-        return [*self.merged.items(), *(pair for pair in found if pair[0].lower() not in again)]
+        """All columns that a bare * means: their names, and those of the schema; merged ones where the first of them is."""
+        found: dict[str, tuple[str, str]] = {}
+        for relation in self.relations:
+            for name, own in relation.columns.items():
+                if name.lower() in self.merged:
+                    found.setdefault(name.lower(), (name, self.merged[name.lower()]))
+                else:
+                    found[f"{name} {own}"] = name, own
+        return [*found.values()]
 
     def relation(self, alias: str) -> Visible | None:
         return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)
@@ -90,7 +95,7 @@ class Scope:
         qualified = relation is not None and relation.find(names[1]) is not None
         fields = names[1:] if qualified else names
         found = relation.find(fields[0]) if relation is not None and qualified else self._only(fields[0], column)
-        if found is None and self.outer is not None:
+        if found is None and relation is None and self.outer is not None:
             return self.outer.resolve(column)
         if found is None:
             if len(names) == 1 and names[0].lower() in self.select_aliases:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -12,6 +12,7 @@ from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.join_nodes import Kind
 from sqlstream.logical.joins import Conjunct, JoinBinder, parts_of
 from sqlstream.logical.nodes import Expression, Filter, Node, Project, Scan, quote
+from sqlstream.logical.predicates import never_null
 from sqlstream.logical.properties import schema
 from sqlstream.logical.scope import Scope, Visible
 from sqlstream.sql.dialect import to_duckdb
@@ -83,7 +84,7 @@ class Subqueries:
             raise BindError("the subquery of IN has one column", span)
         names = self.joins.add_hidden(node)
         seen = tuple(replace(v, columns={n: names[own] for n, own in v.columns.items()}) for v in visible)
-        below = Scope("", schema(self.joins.nodes[-1]), scope.source, "the subquery", {}, seen, outer=scope)
+        below = Scope("", self.joins.fields[-1], scope.source, "the subquery", {}, seen, outer=scope)
         found = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
         if matched.wanted is not None:
             value = values[0].this if isinstance(values[0], exp.Alias) else values[0]
@@ -137,7 +138,8 @@ class Subqueries:
             return True
         if not isinstance(side, exp.Column) or side.name not in self.joins.places:
             return False
-        return _never_null(self.joins.nodes[self.joins.places[side.name]], side.name)
+        node = self.joins.nodes[self.joins.places[side.name]]
+        return node is not None and _never_null(node, side.name)
 
 
 def _never_null(node: Node, column: str) -> bool:
@@ -145,16 +147,10 @@ def _never_null(node: Node, column: str) -> bool:
         case Scan():
             return any(c.name == column and c.not_null for c in node.table.columns)
         case Filter():
-            kept = f"{quote(column)} IS NULL"
-            return any(part == f"NOT {kept}" for part in _parts(node.predicate.sql)) or _never_null(node.input, column)
+            return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
         case Project():
             below = next((i.expression.sql for i in node.items if i.name == column), "")
             own = next((f.name for f in schema(node.input) if quote(f.name) == below), None)
             return own is not None and _never_null(node.input, own)
         case _:
             return False
-
-
-def _parts(predicate: str) -> Iterator[str]:
-    for part in predicate.split(" AND "):
-        yield part.strip("()")

@@ -163,6 +163,9 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
             return [b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in below(node.input)]
+        case nodes.Lateral():
+            joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
+            return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, schema(node), timed)]
             return [b.with_weight() for b in found] if changes(node) else found
@@ -309,7 +312,7 @@ class _Planner:
             else properties.time_attribute(node),
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
             more_views=self._more_views(node, operator, name),
-            delay=max(map(properties.delay, nodes.children(node))),
+            delay=properties.behind(node),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))

@@ -10,7 +10,19 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
 from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
+from sqlstream.logical.nodes import (
+    Expand,
+    Filter,
+    Lateral,
+    Node,
+    Project,
+    Scan,
+    Session,
+    Sink,
+    Stateful,
+    Union,
+    Windows,
+)
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
 
@@ -105,12 +117,6 @@ def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
         if not isinstance(node, nodes.Windowed | nodes.RowWindows):
             continue
         changing = properties.changer(node.input)
-        if isinstance(changing, Scan | nodes.Normalize) and isinstance(node, Session):
-            raise UnsupportedError(
-                "sessions of a table of changes",
-                node.span,
-                hint="A row that is taken away may part a session after its end: use TUMBLE, HOP or CUMULATE.",
-            )
         timed = isinstance(changing, Scan | nodes.Normalize) and not isinstance(node, nodes.RowWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
@@ -214,6 +220,8 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
         case LookupJoin():
             yield from (k for k, _ in node.keys)
             yield from [node.condition] if node.condition else []
+        case Lateral():
+            yield node.rows
         case Joining():
             yield from (k for keys in node.keys for k in keys)
             yield from [node.condition] if node.condition else []

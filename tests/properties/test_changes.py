@@ -84,7 +84,7 @@ ranks = st.builds(
 )
 
 
-def _deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     pair = st.tuples(queries, queries)
     sets = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
     return st.one_of(
@@ -115,7 +115,7 @@ def queries(depth: int) -> st.SearchStrategy[str]:
     """Return queries of up to so many operators over each other."""
     found = TABLES
     for _ in range(depth):
-        found = _deeper(st.one_of(TABLES, found))
+        found = deeper(st.one_of(TABLES, found))
     return found
 
 
