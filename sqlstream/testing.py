@@ -77,6 +77,7 @@ class Stream:
         name: str = "test",
     ):
         self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
+        self._files = 0
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
@@ -198,7 +199,9 @@ class Stream:
         if not isinstance(table, Table):
             hint = self.compiler.catalog.relation_hint(name)
             raise BindError(f'table "{name}" does not exist', hint=hint)
-        path = f"{self._directory.name}/{uuid4().hex}.parquet"
+        # Names are in the order of the batches, as those of files that arrive.
+        self._files += 1
+        path = f"{self._directory.name}/{self._files:06}-{uuid4().hex}.parquet"
         if isinstance(rows, pa.Table):
             pq.write_table(rows, path)
         else:
