@@ -30,11 +30,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import changing, latency, report, throughput
+from tests.bench import changing, joining, latency, report, throughput
 from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
+from tests.bench.join_work import JOIN_WORKS, JoinWork, join_data, join_works_of
 from tests.bench.memory import run_measured
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.report import Figures, Results
@@ -46,7 +47,8 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, LATENCIES, COMMANDS]
+JOINS = "joins"
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, LATENCIES, COMMANDS]
 
 console = Console(highlight=False)
 
@@ -69,8 +71,8 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
-        if name not in KNOWN and not works_of((name,)) and not changing_works_of((name,)):
-            names = ", ".join([*KNOWN, *(w.name for w in (*WORKS, *CHANGING_WORKS))])
+        if name not in KNOWN and not any(of((name,)) for of in (works_of, changing_works_of, join_works_of)):
+            names = ", ".join([*KNOWN, *(w.name for w in (*WORKS, *CHANGING_WORKS, *JOIN_WORKS))])
             raise click.UsageError(f'there is no work "{name}": {names}')
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
@@ -80,6 +82,8 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
             bench.throughput(work)
         for changing_work in changing_works_of(only or GROUPS):
             bench.changes(changing_work)
+        for join in join_works_of(only or (JOINS,)):
+            bench.joins(join)
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -151,6 +155,32 @@ class _Bench:
             output, _ = self._measured("changing", asdict(task))
             found[system] = changing.BatchRun(**json.loads(output))
             console.print(f"{work.title}, {system}: {found[system].batch_ms:,.0f} ms a batch")
+            shutil.rmtree(folder)
+        if len({tuple(run.summary) for run in found.values()}) > 1:
+            answers = {system: run.summary for system, run in found.items()}
+            raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
+
+    def joins(self, work: JoinWork) -> None:
+        """Run every system on one join; each of its inputs has as many rows as a data set of other works has for three."""
+        source = join_data(self.data, work, self.results.rows * 3 // 10, self.results.batches, self.cores)
+        found = self.results.joins.setdefault(work.name, {})
+        for system in (SQLSTREAM, joining.STATE_4, joining.STATE_2, DUCKDB):
+            folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
+            warm_up = max(2, source.batches // 4)
+            task = joining.Task(
+                system,
+                work.name,
+                str(source.folder),
+                source.batches,
+                source.rows_per_batch,
+                warm_up,
+                self.cores,
+                str(folder),
+            )
+            output, peak = self._measured("joining", asdict(task))
+            run = throughput.Run(**json.loads(output))
+            found[system] = Figures(**asdict(run), peak_bytes=peak)
+            console.print(f"{work.title}, {system}: {run.rows_per_second:,.0f} rows/s, {run.batch_ms:,.0f} ms a batch")
             shutil.rmtree(folder)
         if len({tuple(run.summary) for run in found.values()}) > 1:
             answers = {system: run.summary for system, run in found.items()}

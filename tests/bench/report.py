@@ -14,6 +14,8 @@ from rich.table import Table
 
 from tests.bench.changing import BatchRun
 from tests.bench.changing_work import changing_work
+from tests.bench.join_work import join_work
+from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.latency import Latency
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
@@ -56,6 +58,7 @@ class Results:
     repeat: int
     works: dict[str, dict[str, Figures]] = field(default_factory=dict)
     changes: dict[str, dict[str, BatchRun]] = field(default_factory=dict)
+    joins: dict[str, dict[str, Figures]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
 
@@ -74,8 +77,9 @@ def machine() -> dict[str, object]:
 
 
 def _rows(results: Results) -> Iterator[tuple[str, ...]]:
-    for name, systems in results.works.items():
-        title = work_named(name).title
+    throughput = [(work_named(name).title, runs) for name, runs in results.works.items()]
+    throughput += [(join_work(name).title, runs) for name, runs in results.joins.items()]
+    for title, systems in throughput:
         ours = systems[SQLSTREAM].rows_per_second
         for system, f in systems.items():
             ratio = "" if system == SQLSTREAM else f"{ours / f.rows_per_second:.2f} x"
@@ -120,6 +124,10 @@ def _targets(results: Results) -> Iterator[str]:
             title = work_named(name).title
             yield f"{title}, sqlstream to {store}: {ratio:.1f} x (target {factor:.0f} x: {_reached(ratio >= factor)})"
     yield from _changing_targets(results)
+    for name, runs in results.joins.items():
+        ratio = runs[SQLSTREAM].rows_per_second / max(runs[s].rows_per_second for s in (STATE_2, STATE_4))
+        target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
+        yield f"{join_work(name).title}, sqlstream to Spark's best: {ratio:.1f} x{target}"
     for system, latency in results.latencies.items():
         target = f" (target 300 ms: {_reached(latency.batch_ms <= 300)})" if system == SQLSTREAM else ""
         yield f"smallest batch, {system}: {latency.batch_ms:.0f} ms{target}, from the file's arrival {latency.file_ms:.0f} ms"
