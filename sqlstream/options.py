@@ -83,7 +83,7 @@ _ALL = (
     Option(
         "table.exec.state.ttl",
         "0",
-        "GROUP BY, DISTINCT, ranks and set operations forget a key without a row for so long; 0: they never do",
+        "operators forget a key for which no row has come so long (windows of time go by the watermark); 0: they never do",
         _duration,
     ),
     Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),

@@ -119,7 +119,7 @@ class Progress:
         self._shown: dict[str, tuple[int, int, float]] = {}
         self._silences: dict[str, Silence] = {}
 
-    def wait_for(self, job: Job, count_windows: Callable[[], int]) -> None:
+    def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
         """Say why a job without an end is silent, when it is."""
         self._silences[job.name] = Silence(count_windows)
 
@@ -230,14 +230,14 @@ class _Above(io.TextIOBase):
         return len(text)
 
 
-def open_windows(session: Session, job: str) -> int:
-    """Return how many windows wait in a job, 0 where that cannot be told just now."""
+def open_windows(session: Session, job: str) -> int | None:
+    """Return how many windows wait in a job, 0 where that cannot be told just now, None where it has no windows."""
     name = job.replace("'", "''")
     try:
         [(count,)] = session.query(f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = '{name}'").fetchall()
     except (SqlStreamError, duckdb.Error):
         return 0
-    return int(count or 0)
+    return None if count is None else int(count)
 
 
 def size(count: int) -> str:

@@ -45,10 +45,13 @@ def dropped(totals: Totals, before: Totals) -> Hint | None:
     return None
 
 
-def held(totals: Totals, windows: int) -> Hint | None:
-    """Name the source without which the next of the open windows would have closed."""
+def held(totals: Totals, windows: int | None) -> Hint | None:
+    """Name the source without which the next of the open windows would have closed.
+
+    Where no operator has windows (None), the next of the rows that wait for the watermark would have left.
+    """
     watched, end = _watched(totals.sources), totals.wake_at
-    if end is None or not windows:
+    if end is None or windows == 0:
         return None
     behind = {name: s for name, s in watched.items() if s["watermark"] is None or s["watermark"] < end}
     ahead = [name for name in watched if name not in behind]
@@ -67,19 +70,22 @@ def held(totals: Totals, windows: int) -> Hint | None:
     advice = f"If its rows may stay away for long, set '{IDLE_TIMEOUT}' on its table."
     if timeout:
         advice = f"When it has had no row for {span_text(timeout * 1000)} it no longer does."
-    return Hint(f"held {name}", f"{what}. {_waiting(totals, windows)}. {advice}")
+    waiting = _waiting(totals, windows)
+    return Hint(f"held {name}", f"{what}. {waiting[:1].upper()}{waiting[1:]}. {advice}")
 
 
-def awaited(totals: Totals, windows: int) -> Hint | None:
-    """Say which rows the open windows of a job wait for."""
+def awaited(totals: Totals, windows: int | None) -> Hint | None:
+    """Say which rows the open windows of a job wait for, or rows that wait for their place."""
     watched = _watched(totals.sources)
     if not totals.rows_in:
         names = " and ".join(f'"{name}"' for name in totals.sources)
         return Hint("nothing", f"no row has come from {names} yet.")
     source = next((s for s in watched.values() if s["holds_minimum"]), None)
     end = totals.wake_at
-    if source is None or source["watermark"] is None or not windows or end is None or end <= source["watermark"]:
+    if source is None or source["watermark"] is None or windows == 0 or end is None or end <= source["watermark"]:
         return None
+    if end >= END_OF_INPUT:
+        return Hint("awaited", "rows wait for those after them: LEAD and FOLLOWING need as many of the same key.")
     needed = watermark_text(end + source["max_event_time"] - source["watermark"])
     newest = watermark_text(source["max_event_time"])
     return Hint(
@@ -88,7 +94,9 @@ def awaited(totals: Totals, windows: int) -> Hint | None:
     )
 
 
-def _waiting(totals: Totals, windows: int) -> str:
+def _waiting(totals: Totals, windows: int | None) -> str:
+    if windows is None:
+        return f"rows wait until the watermark has passed them, the next one leaves at {watermark_text(totals.wake_at)}"
     some = f"{windows:,} windows wait" if windows != 1 else "1 window waits"
     return f"{some}, the next one closes at {watermark_text(totals.wake_at)}"
 
@@ -105,10 +113,10 @@ def _sum(totals: Totals, key: str) -> int:
 class Silence:
     """Watches a job that has no end: `look` says why nothing has come out since a while, and `news` says it once.
 
-    `count_windows` tells how many windows are open, which may take a moment.
+    `count_windows` tells how many windows are open, which may take a moment; None where no operator has windows.
     """
 
-    count_windows: Callable[[], int]
+    count_windows: Callable[[], int | None]
     _since: float | None = None
     _before: Totals = field(default_factory=Totals)
     _seen: tuple[int, float] = (-2, 0.0)

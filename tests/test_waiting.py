@@ -139,6 +139,46 @@ def test_windows_that_wait_for_rows(start: Start) -> None:
     assert awaited(put(stream, "a", "10:02:34"), 0) is None
 
 
+def in_order(call: str) -> str:
+    return TWO.format(more="").partition("CREATE TABLE counts")[0] + (
+        "CREATE TABLE counts (k INT, n BIGINT);"
+        f"INSERT INTO counts SELECT k, {call} OVER (ORDER BY ts) FROM (SELECT * FROM a UNION ALL SELECT * FROM b)"
+    )
+
+
+def no_windows(stream: Stream) -> int | None:
+    [(count,)] = stream.query("SELECT sum(open_windows) FROM sqlstream.operators")
+    return None if count is None else int(count)
+
+
+def test_rows_in_the_order_of_time_wait_for_a_source(start: Start) -> None:
+    stream = start(in_order("COUNT(*)"))
+    put(stream, "b", "10:00:50", "10:03:54")
+    advice = "If its rows may stay away for long, set 'scan.watermark.idle-timeout' on its table."
+    found = held(put(stream, "a", "10:00:34"), no_windows(stream))
+    assert found == Hint(
+        "held a",
+        'source "a" holds the watermark at 2026-01-01 10:00:30, 3 min 24 s behind the newest row of "b".'
+        f" Rows wait until the watermark has passed them, the next one leaves at 2026-01-01 10:00:34. {advice}",
+    )
+    found = awaited(put(stream, "a", "10:04:34"), no_windows(stream))
+    assert found == Hint(
+        "awaited",
+        "rows wait until the watermark has passed them, the next one leaves at 2026-01-01 10:03:54, when a row has come"
+        " that is as late as 2026-01-01 10:03:58; the newest so far is of 2026-01-01 10:03:54.",
+    )
+
+
+def test_rows_that_wait_for_later_ones(start: Start) -> None:
+    stream = start(in_order("LEAD(k)"))
+    put(stream, "b", "10:00:50")
+    put(stream, "a", "10:00:34")
+    stream.tick("a", "2026-01-01 10:00:55")
+    stream.tick("b", "2026-01-01 10:00:55")
+    found = awaited(totals(stream), no_windows(stream))
+    assert found == Hint("awaited", "rows wait for those after them: LEAD and FOLLOWING need as many of the same key.")
+
+
 def test_silence_is_told_once_until_it_is_another(start: Start) -> None:
     stream = start(TWO.format(more=""))
     looks = 0

@@ -107,7 +107,7 @@ class Binder:
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
-            hint = "GROUP BY, DISTINCT, ranks and set operations do; windows forget by their watermark."
+            hint = "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark."
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
 
@@ -182,7 +182,9 @@ class Binder:
         base, node, scope = self._input(select, env)
         bound = self._block(select, node, scope)
         if not (scope.joined and reads_join(base)):
-            bound = self._remembering(select, bound, base, env)
+            # Windows by rows in FROM are made by this query: they keep keys as long as it says.
+            below = base.input if isinstance(base, RowWindows) else base
+            bound = self._remembering(select, bound, below, env)
         return with_window_hints(select, bound, base, env.source)
 
     def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:

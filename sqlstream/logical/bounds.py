@@ -35,7 +35,7 @@ from sqlstream.logical.properties import called, changes, schema
 _WINDOW = (
     "Group by window_start and window_end of TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR), which are forgotten."
 )
-_TTL = "Or let keys be forgotten: SELECT /*+ STATE_TTL('{table}' = '1 d') */ .., or SET 'table.exec.state.ttl' = '1 d'."
+_TTL = "let keys be forgotten: SELECT /*+ STATE_TTL('{table}' = '1 d') */ .., or SET 'table.exec.state.ttl' = '1 d'."
 _ALLOW = "To run it all the same without this warning: SET 'sqlstream.unbounded-state' = 'allow'."
 # Types with so few values that a row for each is no matter.
 _FEW = ("BOOLEAN",)
@@ -55,16 +55,27 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
         if isinstance(node, Windowed) and node.late_rows is not None:
             message = "the state of LATE_ROWS grows without a bound: it keeps every row that comes too late"
             yield UnboundedState(message, node.span, hint=f"sqlstream.operators counts late rows without it. {_ALLOW}")
-        if isinstance(node, RowWindows) and node.keys:
+        if isinstance(node, RowWindows) and not node.ttl and _has_many(node):
             message = (
                 f"the state of windows by rows grows without a bound: it keeps up to {node.size} rows for every key"
             )
-            yield UnboundedState(message, node.span, hint=_ALLOW)
+            edit = _ttl(node)
+            yield UnboundedState(message, node.span, hint=f"{edit[:1].upper()}{edit[1:]} {_ALLOW}")
         if isinstance(node, Join):
             yield from _of_join(node, ends)
         if isinstance(node, Changing | InOrder) and (reason := growth(node)) is not None:
             message = f"the state of {called(node)} grows without a bound: {reason}"
-            yield UnboundedState(message, node.span, hint=f"{_WINDOW} {_TTL.format(table=_alias(node))} {_ALLOW}")
+            yield UnboundedState(message, node.span, hint=f"{_WINDOW} Or {_ttl(node)} {_ALLOW}")
+
+
+def _has_many(node: RowWindows) -> bool:
+    """Tell whether the keys of windows by rows may have many values."""
+    return any(f.type not in _FEW for f in schema(node.input) if f.name in node.keys)
+
+
+def _ttl(node: Node) -> str:
+    """Return the edit that lets a node forget keys, as a part of a sentence."""
+    return _TTL.format(table=_alias(node))
 
 
 def _of_join(node: Join, ends: Callable[[Table], bool]) -> Iterator[UnboundedState]:

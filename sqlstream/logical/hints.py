@@ -16,6 +16,7 @@ from sqlstream.logical.nodes import (
     Over,
     Rank,
     Remembering,
+    RowWindows,
     Scan,
     SetOperation,
     Sink,
@@ -71,7 +72,7 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
         return node
     found = with_children(node, tuple(with_ttl(child, base, ttl) for child in children(node)))
     match found:
-        case Aggregate() | Rank() | SetOperation() | Over() if found.ttl is None:
+        case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if found.ttl is None:
             return replace(found, ttl=ttl)
         case Join():
             return replace(found, ttls=tuple(ttl if own is None else own for own in found.ttls))

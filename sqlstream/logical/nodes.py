@@ -210,7 +210,7 @@ class RowWindows:
     columns. Every `slide` rows there is a window of the last `size`; the first ones have fewer where the size is greater. Adds
     the times of its first and its last row as `window_start` and `window_end`, `window_time` (1 ms before), and `window_id`,
     which counts the windows of a key. Keeps rows that a window may still need, up to `size` of every key; a row behind the
-    watermark is dropped and counted.
+    watermark is dropped and counted. `ttl`: as of Aggregate, a row having come when it got its number.
     """
 
     input: Node
@@ -219,6 +219,7 @@ class RowWindows:
     time_column: str
     size: int
     slide: int
+    ttl: int | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -427,7 +428,7 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
-Remembering = Aggregate | Rank | SetOperation | Over
+Remembering = RowWindows | Aggregate | Rank | SetOperation | Over
 Joins = Join | IntervalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
 Node = Scan | Filter | Project | Windows | Expand | Lateral | Stateful | Union | Sink

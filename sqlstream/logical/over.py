@@ -212,6 +212,9 @@ def _frame(window: exp.Window, block: Block) -> Frame:
     first = _bound_of(spec.args.get("start"), spec.args.get("start_side"), mode, block)
     last = _bound_of(spec.args.get("end"), spec.args.get("end_side"), mode, block)
     following = 0 if last is None else -last
+    if first is not None and last is not None and last > first:
+        hint = "Write the bound that lies further back first: BETWEEN 2 PRECEDING AND 1 PRECEDING."
+        raise BindError("the frame ends before it starts", span, hint=hint)
     if spec.args.get("end") is not None and last is None:
         raise UnsupportedError("a frame to UNBOUNDED FOLLOWING", span, hint=_FRAMES)
     if mode == "RANGE":

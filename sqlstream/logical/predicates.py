@@ -55,6 +55,20 @@ def constants(condition: str) -> set[str]:
     return found
 
 
+def never_null(condition: str) -> set[str]:
+    """Return the columns, as SQL, that a condition demands not to be NULL, in so many words.
+
+    >>> sorted(never_null('NOT "a" IS NULL AND "b" IS NOT NULL')), never_null('"x" = 1 OR ("x" = 2 AND NOT "a" IS NULL)')
+    (['"a"', '"b"'], set())
+    """
+    found = set()
+    for part in _conjuncts(condition):
+        match part:
+            case exp.Not(this=exp.Is(this=exp.Column() as column, expression=exp.Null())):
+                found.add(column.sql(dialect="duckdb"))
+    return found
+
+
 def _conjuncts(condition: str) -> list[exp.Expr]:
     """Return the conditions that are all true where one is."""
     whole = parse_one(condition, dialect="duckdb").unnest()

@@ -42,6 +42,8 @@ from sqlstream.logical.nodes import (
 from sqlstream.logical.predicates import constants, upper_bounds
 
 T = TypeVar("T")
+# How far window_time is before window_end, in microseconds.
+_WINDOW_TIME = 1000
 
 
 def schema(node: Node) -> Schema:
@@ -137,8 +139,20 @@ def _time_of_input(node: IntervalJoin, place: int) -> str | None:
 
 def delay(node: Node) -> int:
     """Return how far (microseconds) the watermark may be ahead of a row's time when it leaves this node, and is not late."""
+    return behind(node) + node.delay if isinstance(node, IntervalJoin) else behind(node)
+
+
+def behind(node: Node) -> int:
+    """Return how far (microseconds) what a node computes must keep behind the watermark, for no row from below to be late."""
     below = max(map(delay, children(node)), default=0)
-    return below + node.delay if isinstance(node, IntervalJoin) else below
+    if isinstance(node, IntervalJoin) and not node.windowed and any(map(_in_windows, node.inputs)):
+        # A window is emitted when the watermark is at its end, which is that much beyond its time.
+        return below + _WINDOW_TIME
+    return below
+
+
+def _in_windows(node: Node) -> bool:
+    return any(isinstance(n, Windows | Session | RowWindows | WindowAggregate) for n in walk(node))
 
 
 def processing_times(node: Node) -> tuple[str, ...]:
@@ -339,6 +353,9 @@ def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
     """Return what tells the rows of a join apart: keys of all its inputs; one with at most one row for a key adds nothing."""
     if len(node.shown) == 1:
         return keys(node.inputs[0])
+    if node.kind == "full":
+        # A row of either side may have NULL for its key, and be without a match: then both have NULLs in all keys.
+        return ()
     found = [frozenset[str]()]
     for place, (below, equal) in enumerate(zip(node.inputs, node.keys, strict=True)):
         own = {k.sql for k in equal}

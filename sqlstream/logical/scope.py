@@ -61,10 +61,15 @@ class Scope:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """All columns that a bare * means: their names, and those of the schema."""
-        found = [(name, own) for relation in self.relations for name, own in relation.columns.items()]
-        again = {*self.merged}
-        return [*self.merged.items(), *(pair for pair in found if pair[0].lower() not in again)]
+        """All columns that a bare * means: their names, and those of the schema; merged ones where the first of them is."""
+        found: dict[str, tuple[str, str]] = {}
+        for relation in self.relations:
+            for name, own in relation.columns.items():
+                if name.lower() in self.merged:
+                    found.setdefault(name.lower(), (name, self.merged[name.lower()]))
+                else:
+                    found[f"{name} {own}"] = name, own
+        return [*found.values()]
 
     def relation(self, alias: str) -> Visible | None:
         return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)

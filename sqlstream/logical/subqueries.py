@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -12,6 +12,7 @@ from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.join_nodes import Kind
 from sqlstream.logical.joins import Conjunct, JoinBinder, parts_of
 from sqlstream.logical.nodes import Expression, Filter, Node, Project, Scan, quote
+from sqlstream.logical.predicates import never_null
 from sqlstream.logical.properties import schema
 from sqlstream.logical.scope import Scope, Visible
 from sqlstream.sql.dialect import to_duckdb
@@ -146,16 +147,10 @@ def _never_null(node: Node, column: str) -> bool:
         case Scan():
             return any(c.name == column and c.not_null for c in node.table.columns)
         case Filter():
-            kept = f"{quote(column)} IS NULL"
-            return any(part == f"NOT {kept}" for part in _parts(node.predicate.sql)) or _never_null(node.input, column)
+            return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
         case Project():
             below = next((i.expression.sql for i in node.items if i.name == column), "")
             own = next((f.name for f in schema(node.input) if quote(f.name) == below), None)
             return own is not None and _never_null(node.input, own)
         case _:
             return False
-
-
-def _parts(predicate: str) -> Iterator[str]:
-    for part in predicate.split(" AND "):
-        yield part.strip("()")

@@ -134,7 +134,7 @@ class WindowBinder:
         if any(f.name.lower() == WINDOW_ID for f in schema(below)):
             hint = "Rename or leave out that column first."
             raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', span, hint=hint)
-        return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span)
+        return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
 
     def _own_gap(self, node: exp.Expr) -> Expression:
         assert self.of_row is not None

@@ -24,7 +24,7 @@ from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import keep
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, Received, declared, empty_relation
-from sqlstream.operators.windowing import END, PARTIALS, ROWS, START, Relations, Span, Windowing
+from sqlstream.operators.windowing import END, PARTIALS, ROWS, START, Relations, Span, Windowing, window_time
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name, time_literal
 from sqlstream.storage.tables import Bucket
@@ -240,7 +240,7 @@ class FiringAggregate(WindowAggregate):
         if batch is not None:
             self._store(con, state, {EMITTED: "_changed"}, batch)
         given = [c.name for c, _ in self.keys] + [n for n in self.bounds if n is not None] + [n for n, _ in self.calls]
-        shown = (_START, _END, f"{_END} - INTERVAL 1 MILLISECOND")
+        shown = (_START, _END, window_time(_END))
         bounds = [sql for sql, name in zip(shown, self.bounds, strict=True) if name is not None]
         made = [*self.key_names, *bounds, *(f"r{i}" for i in range(len(self.calls)))]
         items = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(made, given, strict=True))

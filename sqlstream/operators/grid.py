@@ -32,6 +32,11 @@ class Grid:
         return self.slide < self.size
 
     @property
+    def in_milliseconds(self) -> bool:
+        """Whether all windows end at whole milliseconds."""
+        return not any(n % 1000 for n in (self.size, self.slide, self.offset))
+
+    @property
     def _start_every(self) -> int:
         return self.size if self.cumulative else self.slide
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall, Partial, Strategy, Values, partials, strategy, values
 from sqlstream.operators.groups import Grouping, Groups
-from sqlstream.operators.windowing import END, PARTIALS, ROWS
+from sqlstream.operators.windowing import END, PARTIALS, ROWS, window_time
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import encoded, quote_name
 
@@ -142,5 +142,5 @@ class Grouped(Groups):
 
     def _bounds(self) -> list[str]:
         start, end, time = self.bounds
-        items = [(self.windows.start, start), (END, end), (f"{END} - INTERVAL 1 MILLISECOND", time)]
+        items = [(self.windows.start, start), (END, end), (window_time(END), time)]
         return [f"{sql} AS {quote_name(name)}" for sql, name in items if name is not None]

@@ -22,6 +22,7 @@ from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded
 from sqlstream.storage.tables import Bucket
+from sqlstream.storage.views import WATERMARK
 
 # Microseconds: the time of a row, and that up to which it is kept.
 AT, UNTIL = Column("_at", "BIGINT"), Column("_until", "BIGINT")
@@ -210,8 +211,9 @@ class IntervalJoin:
         return f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}"
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
-        """Return the time at which the next row is due that may have no match."""
-        found = []
+        """Return the time at which the next row is due that may have no match, or all rows can be forgotten."""
+        last = [s.high for side in SIDES for s in state.segments(side) if s.live_low is not None and s.high is not None]
+        found = [max(last)] if last else []
         for place in self._preserved:
             rows, wait = state.relation(SIDES[place]), self._wait(place)
             if rows is not None:
@@ -223,9 +225,15 @@ class IntervalJoin:
     # -- the view
 
     def view(self, place: int, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of an input's rows that are kept: since when, until when, and whether they have matched."""
+        """Return the SELECT of an input's rows that are kept: since when, until when, and whether they have matched.
+
+        A row that can have no match any more stays for the sake of others. What it matched may be forgotten before it is: then
+        it is NULL whether it has.
+        """
         rows = self.matching.named(place, relations[SIDES[place]], AT.name, UNTIL.name)
-        matched = self._exists(1 - place, relations[SIDES[1 - place]])
+        exists = self._exists(1 - place, relations[SIDES[1 - place]])
+        waits = f"{AT.name} > {WATERMARK} - {self._wait(place)}"
+        matched = f"CASE WHEN {exists} THEN true WHEN {waits} THEN false END"
         times = [f"make_timestamp({c.name}) AS {name}" for c, name in ((AT, "_event_time"), (UNTIL, "_leaves_at"))]
         own = self.matching.shown((place,))
         return f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}"

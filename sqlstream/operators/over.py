@@ -158,21 +158,17 @@ class Over:
     def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> None:
         """Store rows that are not late."""
         for port, rows in inputs:
-            passed = state.closed if port.on_time else clock.watermark
+            passed = None if port.on_time else clock.watermark
             last = None if passed is None else min(passed + self._stay, END_OF_TIME)
             if isinstance(rows, Segment):
                 if last is None or (rows.low is not None and rows.low > last):
                     state.adopt(ROWS, [rows])
                     continue
                 rows = state.read(rows)
-            if last is not None and passed is not None:
+            if last is not None:
                 behind = pc.less_equal(rows.column(UNTIL), last)
-                if port.on_time:
-                    # A window that does not end at a whole millisecond closes behind its window_time, by less than one.
-                    rows = _not_before(_not_before(rows, AT, passed), UNTIL, last + 1)
-                else:
-                    state.count("late_rows", pc.sum(behind).as_py() or 0)
-                    rows = rows.filter(pc.invert(behind))
+                state.count("late_rows", pc.sum(behind).as_py() or 0)
+                rows = rows.filter(pc.invert(behind))
             state.append(ROWS, rows, clock.batch)
 
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
@@ -341,9 +337,3 @@ class Over:
         if not self._knows:
             return f"SELECT {names(self._shown)} FROM ({rows})"
         return self._known.timed(rows, keys_of, self._shown, known, all=True)
-
-
-def _not_before(rows: pa.Table, column: str, least: int) -> pa.Table:
-    """Return rows with no less than a number in one of their columns."""
-    place = rows.schema.get_field_index(column)
-    return rows.set_column(place, column, pc.max_element_wise(rows.column(column), pa.scalar(least, pa.int64())))

@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import keep
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared, empty_relation
+from sqlstream.operators.windowing import window_time
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import Segment, encoded, quote_name
-from sqlstream.storage.tables import WEIGHTS, Bucket
-from sqlstream.storage.zsets import WEIGHT, difference, names, summed, zset
+from sqlstream.storage.tables import Bucket
+from sqlstream.storage.zsets import WEIGHT, names, zset
 
 WAITING = "waiting"
 NUMBERED = "numbered"
@@ -36,7 +38,8 @@ class RowWindows:
     """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
 
     Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
-    need, the third how many rows of each key have a number.
+    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for `ttl`
+    milliseconds (0: never).
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -44,6 +47,7 @@ class RowWindows:
     time: str
     size: int
     slide: int
+    ttl: int = 0
 
     @property
     def kind(self) -> str:
@@ -68,7 +72,12 @@ class RowWindows:
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         waiting = TableDeclaration(WAITING, self._row, TIME.name)
-        return waiting, zset(NUMBERED, (*self._row, NUMBER)), zset(COUNTED, (*self.key_columns, NUMBER))
+        return waiting, *(zset(name, columns) for name, columns in self._known.tables.items())
+
+    @cached_property
+    def _known(self) -> KeyedState:
+        tables = {NUMBERED: (*self._row, NUMBER), COUNTED: (*self.key_columns, NUMBER, AT)}
+        return KeyedState(self.hash_columns, tables, COUNTED, self.ttl)
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -91,12 +100,22 @@ class RowWindows:
 
     def current(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the rows that wait for their place or their window, with the number of their next window."""
-        numbered = summed((*self._row, NUMBER), relations[NUMBERED])
+        tables = self._known.current(relations)
         following = f"max({NUMBER.name}) OVER ({self._by}) // {self.slide} + 1"
-        known = f"SELECT *, {following} AS window_id FROM ({numbered})"
+        known = f"SELECT *, {following} AS window_id FROM {tables[NUMBERED]}"
         both = f"SELECT *, NULL AS window_id FROM {relations[WAITING]} UNION ALL BY NAME {known}"
-        bounds = ", ".join(f"CAST(NULL AS TIMESTAMP) AS {name}" for name in BOUNDS[:3])
-        return f"SELECT {self._named}, {bounds}, CAST(window_id AS BIGINT) AS window_id FROM ({both})"
+        bounds = [f"CAST(NULL AS TIMESTAMP) AS {name}" for name in BOUNDS[:3]]
+        # No names that a user would give to columns.
+        of = {name: f"__of_{name}" for name in self.hash_columns}
+        keys = [f"{name} AS {hidden}" for name, hidden in of.items()]
+        items = ", ".join([self._named, *bounds, "CAST(window_id AS BIGINT) AS window_id", *keys])
+        rows = f"SELECT {items} FROM ({both})"
+        return self._known.timed(rows, list(of.values()), self.outputs, tables, all=True)
+
+    @property
+    def times(self) -> tuple[Column, ...]:
+        """The columns of `current` beside those of the result."""
+        return self._known.times(self.outputs)
 
     @property
     def _by(self) -> str:
@@ -122,31 +141,33 @@ class RowWindows:
                     state.count("late_rows", behind.num_rows)
             state.append(WAITING, rows, clock.batch)
         if clock.watermark is not None:
-            self._number(con, state, on_time, clock.watermark)
-            yield from self._complete(con)
-            self._remember(con, state, clock.batch)
+            if self._final(con, state, on_time, clock.watermark):
+                self._number(con, state, clock)
+                yield from self._complete(con)
+                self._remember(con, state, clock)
+            self._known.sweep(con, state, clock)
         state.wake_at = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
 
-    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: int) -> None:
-        """Keep the rows that have got their numbers in `_new`, those of their keys from before in `_old`, and both counts."""
-        waiting, numbered, counted = self.tables
+    def _final(self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: int) -> int:
+        """Keep the rows that are to get their numbers, and return how many."""
+        [waiting, *_] = self.tables
         rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
         if on_time:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
             rows += f" UNION ALL SELECT {declared(self._row)} FROM _on_time"
-        keep(con, "_final", rows)
-        same = " AND ".join(f"_row_.{c.name} IS NOT DISTINCT FROM _final.{c.name}" for c in self.key_columns) or "true"
-        for name, table in (("_old", numbered), ("_before", counted)):
-            stored = f"{state.relation(table.name) or empty_relation(table)} _row_ SEMI JOIN _final ON {same}"
-            columns = [c for c in table.columns if c.name != WEIGHT]
-            keep(con, name, summed(columns, f"(SELECT * FROM {stored})"))
-        joined = (
-            " AND ".join(f"_final.{c.name} IS NOT DISTINCT FROM _before.{c.name}" for c in self.key_columns) or "true"
-        )
+        return keep(con, "_final", rows)
+
+    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Keep the rows that have got their numbers in `_new`, and what is known of their keys before and after."""
+        if self.keys:
+            keep(con, TOUCHED, f"SELECT DISTINCT {names(self.key_columns)} FROM _final")
+        self._known.load(con, state, clock)
+        joined = self._known.same("_final", "_before")
         order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._stored))}"
         place = f"row_number() OVER ({order}) + _count"
         counts = (
-            f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count FROM _final LEFT JOIN _before ON {joined}"
+            f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count "
+            f"FROM _final LEFT JOIN _old_{COUNTED} _before ON {joined}"
         )
         keep(con, "_new", f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})")
         by = f"GROUP BY {names(self.key_columns)}" if self.keys else "HAVING count(*) > 0"
@@ -157,10 +178,9 @@ class RowWindows:
     @cached_property
     def _placed(self) -> str:
         """The rows of the keys that have changed, with the counts of their key before and after."""
-        both = (
-            f"SELECT {names((*self._row, NUMBER))} FROM _old UNION ALL SELECT {names((*self._row, NUMBER))} FROM _new"
-        )
-        same = " AND ".join(f"_row_.{c.name} IS NOT DISTINCT FROM _after.{c.name}" for c in self.key_columns) or "true"
+        numbered = names((*self._row, NUMBER))
+        both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
+        same = self._known.same("_row_", "_after")
         counts = f"_after._count AS _before, _after.{NUMBER.name} AS _until"
         return f"(SELECT _row_.*, {counts} FROM ({both}) _row_ JOIN _after ON {same})"
 
@@ -173,19 +193,16 @@ class RowWindows:
         window = ", ".join([*(c.name for c in self.key_columns), "_end"])
         start, end = (f"{f}({TIME.name}) OVER (PARTITION BY {window})" for f in ("min", "max"))
         bounds = f"{start} AS _first, {end} AS _last"
-        shown = ("_first", "_last", "_last - INTERVAL 1 MILLISECOND", f"CAST(_end // {slide} AS BIGINT)")
+        shown = ("_first", "_last", window_time("_last"), f"CAST(_end // {slide} AS BIGINT)")
         items = ", ".join(f"{sql} AS {name}" for sql, name in zip(shown, BOUNDS, strict=True))
         rows = f"SELECT {self._named}, {items} FROM (SELECT *, {bounds} FROM ({ends}))"
         yield from con.sql(encoded(self.outputs, f"({rows})")).to_arrow_reader(BATCH_ROWS)
 
-    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, batch: int) -> None:
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Keep the rows that the next windows need, and the counts."""
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
-        columns = (*self._row, NUMBER)
-        kept = f"(SELECT {names(columns)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
-        counted = (*self.key_columns, NUMBER)
-        changes = {NUMBERED: difference(columns, kept, "_old"), COUNTED: difference(counted, "_after", "_before")}
-        for table in self.tables[1:]:
-            rows = con.sql(encoded(table.columns, f"({changes[table.name]})")).to_arrow_table()
-            state.append(table.name, rows, batch)
-            state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+        columns = names((*self._row, NUMBER))
+        kept = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
+        counted = ", ".join([*self.hash_columns, NUMBER.name, f"CAST({clock.time} AS BIGINT) AS {AT.name}", WEIGHT])
+        self._known.store(con, state, NUMBERED, kept, clock)
+        self._known.store(con, state, COUNTED, f"(SELECT {counted} FROM _after)", clock)

@@ -107,6 +107,10 @@ class Sessions:
         begun = f"SELECT *, CASE WHEN {_FROM} <= {before} THEN 0 ELSE 1 END AS _begins FROM ({rows})"
         return f"SELECT *, sum(_begins) OVER ({order}) AS {_PIECE} FROM ({begun})"
 
+    def there(self, rows: str) -> str:
+        """Return those of some stored rows, to go behind FROM, that make sessions."""
+        return rows
+
     def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
         # What begins after the watermark touches nothing that the watermark closes.
         first = pc.min(read(segment, [START]).column(START)).cast(pa.int64()).as_py()
@@ -121,14 +125,15 @@ class Sessions:
     def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span) -> Due | None:
         past, pieces = ended(span.watermark), relations[PARTIALS]
         passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in relations.items()}
-        [(some,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE _passed AS FROM {passed[PARTIALS]}").fetchall()
+        there = self.there(passed[PARTIALS])
+        [(some,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE _passed AS FROM {there}").fetchall()
         if not some:
             return None
         passed[PARTIALS] = "_passed"
         # All pieces of a session that closes have passed. Others tell, by their bounds, which sessions go on.
         begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
-        going_on = f"(SELECT {_bounds(keys)} FROM {pieces} WHERE NOT ({past}) AND {begun})"
-        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL FROM {of_keys(going_on, '_passed', keys)})"
+        going_on = self.there(of_keys(f"(SELECT * FROM {pieces} WHERE NOT ({past}) AND {begun})", "_passed", keys))
+        known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL SELECT {_bounds(keys)} FROM {going_on})"
         con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(known, keys)}")
         closed = {name: within(rows, "_sessions", keys, past) for name, rows in passed.items()}
         again = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
@@ -151,7 +156,7 @@ class Sessions:
         return Admitted(rows, within(after[PARTIALS], "_sessions", keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
-        known = f"({sessions_of(relations[PARTIALS], keys)})"
+        known = f"({sessions_of(self.there(relations[PARTIALS]), keys)})"
         return {name: within(rows, known, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str]) -> str:

@@ -73,20 +73,22 @@ class WindowChanges(WindowOperator):
 
 @dataclass(frozen=True)
 class ChangingWindowRows(WindowChanges):
-    """Ranks of rows in their window: the fields are those of WindowRows."""
+    """The rows of sessions, and ranks of rows in their window: the fields are those of WindowRows."""
 
+    name: str
     keys: tuple[tuple[Column, str], ...]
     windows: Windowing
     columns: tuple[Column, ...]
-    ranking: Ranking
+    bounds: tuple[str, str, str] | None = None
+    ranking: Ranking | None = None
 
     @cached_property
     def _final(self) -> WindowRows:
-        return WindowRows(self.kind, self.keys, self.windows, self.columns, None, self.ranking)
+        return WindowRows(self.name, self.keys, self.windows, self.columns, self.bounds, self.ranking)
 
     @property
     def kind(self) -> str:
-        return "window_rank"
+        return self.name
 
     @property
     def outputs(self) -> tuple[Column, ...]:

@@ -11,7 +11,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import LateRows
 from sqlstream.operators.window_operator import WindowOperator
-from sqlstream.operators.windowing import END, PARTIALS, Windowing
+from sqlstream.operators.windowing import END, PARTIALS, Windowing, window_time
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import encoded, quote_name
 
@@ -127,7 +127,7 @@ class WindowRows(WindowOperator):
         items = [self._named()]
         if self.bounds is not None:
             start, end, time = map(quote_name, self.bounds)
-            items += [f"{self.windows.start} AS {start}, {END} AS {end}, {END} - INTERVAL 1 MILLISECOND AS {time}"]
+            items += [f"{self.windows.start} AS {start}, {END} AS {end}, {window_time(END)} AS {time}"]
         if self.ranking is None:
             return f"SELECT {', '.join(items)} FROM {relations[PARTIALS]}"
         rank = quote_name(self.ranking.name)

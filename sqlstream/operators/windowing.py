@@ -37,6 +37,16 @@ Relations = Mapping[str, str]
 Read = Callable[[Segment, list[str]], pa.Table]
 
 
+def window_time(end: str) -> str:
+    """Return the SQL of the event time that a window's result has, from that of the window's end, a TIMESTAMP.
+
+    As in Flink it is 1 ms before the end. But the watermark is whole milliseconds, and may have reached the one in which a window
+    ends before it closes: where that is no whole one, what is above takes no time before it, and has the last microsecond.
+    """
+    whole = f"epoch_us({end}) % 1000 = 0"
+    return f"{end} - CASE WHEN {whole} THEN INTERVAL 1 MILLISECOND ELSE INTERVAL 1 MICROSECOND END"
+
+
 class Span(NamedTuple):
     """The windows to close: those that end after `closed` (None: all), up to the watermark."""
 

@@ -266,7 +266,7 @@ class _Planner:
             else properties.time_attribute(node),
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
             more_views=self._more_views(node, operator, name),
-            delay=max(map(properties.delay, nodes.children(node))),
+            delay=properties.behind(node),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))

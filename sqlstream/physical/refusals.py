@@ -117,12 +117,6 @@ def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
         if not isinstance(node, nodes.Windowed | nodes.RowWindows):
             continue
         changing = properties.changer(node.input)
-        if isinstance(changing, Scan | nodes.Normalize) and isinstance(node, Session):
-            raise UnsupportedError(
-                "sessions of a table of changes",
-                node.span,
-                hint="A row that is taken away may part a session after its end: use TUMBLE, HOP or CUMULATE.",
-            )
         timed = isinstance(changing, Scan | nodes.Normalize) and not isinstance(node, nodes.RowWindows)
         if changing is not None and not timed:
             raise UnsupportedError(

@@ -51,7 +51,7 @@ def operator_of(node: nodes.Stateful) -> Operator:
         case nodes.RowWindows():
             fields = {f.name: f for f in schema(node.input)}
             row_keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
-            return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide)
+            return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0)
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
@@ -111,7 +111,10 @@ def state_bound(node: nodes.Stateful) -> str:
             return f'the number of keys of table "{node.input.table.name}"'
         case nodes.RowWindows():
             kept = f"{node.size} rows" + (" for every key" if node.keys else "")
-            return f"its size, {kept}, and the watermark: rows wait until it has passed them"
+            forgets = (
+                f", which is forgotten when no row has come for it for {duration(node.ttl * 1000)}" if node.ttl else ""
+            )
+            return f"its size, {kept}{forgets}, and the watermark: rows wait until it has passed them"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if node.ttl:
             return f"time to live: a key is forgotten when no row has come for it for {duration(node.ttl * 1000)}"
         case nodes.Aggregate() | nodes.Rank() | nodes.SetOperation() | nodes.Over() if (
@@ -193,7 +196,7 @@ def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tup
         for item in node.shown:
             if item.name.lower() not in names and item.expression.sql not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
-    if isinstance(operator, Changes):
+    if isinstance(operator, Changes | RowWindows):
         columns += [(c.name, c.type, c.name) for c in operator.times if c.name not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)

@@ -17,12 +17,13 @@ from sqlstream.operators.firing import Early
 from sqlstream.operators.grid import Grid
 from sqlstream.operators.late_rows import MARK, OPERATOR, TIME, LateRows
 from sqlstream.operators.over_calls import OverCall
+from sqlstream.operators.session_changes import ChangingSessions
 from sqlstream.operators.sessions import Sessions
 from sqlstream.operators.window_aggregate import WindowAggregate
 from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking, WindowRows
-from sqlstream.operators.windowing import Given, Sliced, Windowing
+from sqlstream.operators.windowing import Given, Sliced, Windowing, window_time
 
 # Columns with the SQL that makes them from input rows.
 Keys = tuple[tuple[Column, str], ...]
@@ -57,8 +58,9 @@ def in_windows(node: Windows, rows: str) -> str:
     else:
         first, last = at.first_end_sql(f"{micros} + 1"), at.last_end_sql(at.slice_end(micros))
         ends = f"SELECT *, unnest(generate_series({first}, {last}, {at.slide})) AS {_END} FROM ({rows})"
-    bounds = (at.start_sql(_END), _END, f"{_END} - 1000")
-    items = ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
+    start, end = (f"make_timestamp({sql})" for sql in (at.start_sql(_END), _END))
+    bounds = (start, end, f"make_timestamp({_END} - 1000)" if at.in_milliseconds else window_time(end))
+    items = ", ".join(f"{sql} AS {name}" for sql, name in zip(bounds, BOUNDS, strict=True))
     return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
 
 
@@ -166,7 +168,8 @@ def _is_by_the_keys_of(node: nodes.WindowAggregate, session: Session) -> bool:
 
 def window_operator(node: nodes.Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows."""
-    if changes(node.input):
+    made = made_above(node)
+    if changes(made.input if made is not None else node.input):
         return _over_changes(node)
     match node:
         case nodes.WindowAggregate():
@@ -196,9 +199,10 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
                 keys, _windowing(node), used_columns(node), bounds, calls_of(node.aggregates)
             )
         case Session():
-            raise TypeError("sessions of rows that come and go are refused before")
+            return ChangingWindowRows("session", *_session(node))
         case nodes.WindowRank():
-            return ChangingWindowRows(*_rank(node))
+            keys, windows, columns, ranking = _rank(node)
+            return ChangingWindowRows("window_rank", keys, windows, columns, None, ranking)
         case _:
             assert_never(node)
 
@@ -207,7 +211,8 @@ def _session(node: Session) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[
     """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
     fields = {f.name: f for f in schema(node.input)}
     keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
-    return keys, _sessions(node), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
+    end = "" if isinstance(node.gap, int) else own_end(node)
+    return keys, _sessions(node, event_time(node), end), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
 
 
 def _rank(node: nodes.WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], Ranking]:
@@ -217,10 +222,10 @@ def _rank(node: nodes.WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], 
     return keys, _windowing(node), tuple(Column(f.name, f.type) for f in schema(node.input)), ranking
 
 
-def _sessions(node: Session) -> Sessions:
-    if isinstance(node.gap, int):
-        return Sessions(event_time(node), node.gap)
-    return Sessions(event_time(node), None, own_end(node))
+def _sessions(node: Session, time: str, end: str) -> Sessions:
+    """Return the sessions of rows whose time is some SQL; where each has a gap of its own, so is the end of its wait."""
+    made = ChangingSessions if changes(node.input) else Sessions
+    return made(time, node.gap) if isinstance(node.gap, int) else made(time, None, end)
 
 
 def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
@@ -286,11 +291,11 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
     match made_above(node):
         case Windows() as windows:
             return Sliced(quote(end), grid(windows))
-        case Session(gap=int() as gap):
-            return Sessions(quote(end), gap)
-        case Session():
+        case Session(gap=int()) as session:
+            return _sessions(session, quote(end), "")
+        case Session() as session:
             assert start is not None
-            return Sessions(quote(start), None, quote(end))
+            return _sessions(session, quote(start), quote(end))
     size = window_size(node.input)
     if size is None and start is None:
         size = 0

@@ -6,6 +6,7 @@ Spark's workers and the in-process runner call these, so both run the same code.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +36,7 @@ from sqlstream.storage.zsets import VERSION
 
 # The one table of a sink's directory.
 ROWS = "rows"
+_OF_A_SUM = re.compile(r"Overflow in (HUGEINT addition|SUM of DECIMAL)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class Advance:
         inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
         delay = self.stage.delay
         clock = self.clock
-        with connection(self.job, register) as con, user_errors(self.stage.name):
+        name = self.stage.name
+        with connection(self.job, register) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
                 clock = replace(clock, watermark=behind(clock.watermark, delay))
@@ -208,8 +211,10 @@ def run_fragment(
     if fragment.exchange is not None:
         stage = fragment.exchange.stage
         ports = {part: port_of(stage, number) for part, number in fragment.exchange.ports}
-        for part, reader in execute.part_batches(con, fragment, rows, len(job.labels)):
-            yield from pack(reader, ports[part], time, job.labels, segment_writer(job, fragment.exchange, part, batch))
+        with overflows(job.plan.stages[stage].name, explain):
+            for part, reader in execute.part_batches(con, fragment, rows, len(job.labels)):
+                write = segment_writer(job, fragment.exchange, part, batch)
+                yield from pack(reader, ports[part], time, job.labels, write)
         return
     sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink) or explain(e)):
@@ -253,6 +258,19 @@ def stored(fragment: Fragment, job: Job, batch: int) -> Fragment:
         (name, encoded(sink.stored, f"({version}({sql}))" if version else f"({sql})")) for name, sql in fragment.parts
     )
     return replace(fragment, parts=parts)
+
+
+@contextmanager
+def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
+    """Turn a sum that does not fit into an error that names the operator it is of, unless a single row is to blame."""
+    try:
+        yield
+    except duckdb.OutOfRangeException as e:
+        if not _OF_A_SUM.search(str(e)):
+            raise
+        hint = "Let it round: SUM(CAST(x AS DOUBLE)). A sum of integers or of DECIMAL is exact, with at most 38 digits."
+        message = f'a sum in "{name}" does not fit: {duckdb_errors.plain(e)}'
+        raise (explain(e) if explain else None) or JobError(message, hint=hint) from e
 
 
 @contextmanager

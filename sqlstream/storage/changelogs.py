@@ -64,9 +64,11 @@ def source_table(table: Table) -> Table:
         return replace(table, columns=(*table.columns, *operation, *place))
     fields = ", ".join(f"{quote_name(c.name)} {c.type}" for c in table.stored)
     envelope = (("before", f"STRUCT({fields})"), ("after", f"STRUCT({fields})"), ("op", "VARCHAR"))
-    columns = tuple(Column(name, type) for name, type in envelope)
+    # What is where the other setting of the option has the envelope is read, too: to pass it over would be to lose all rows.
+    columns = (*(Column(name, type) for name, type in envelope), Column("payload", "JSON"))
     if _in_payload(table):
-        columns = (Column("payload", f"STRUCT({', '.join(f'{name} {type}' for name, type in envelope)})"),)
+        whole = f"STRUCT({', '.join(f'{name} {type}' for name, type in envelope)})"
+        columns = (Column("payload", whole), Column("op", "VARCHAR"))
     told = (c for c in table.physical if c not in table.stored)
     return replace(table, columns=(*columns, *told, *place))
 
@@ -153,7 +155,18 @@ def _envelope(table: Table) -> tuple[str, str, str]:
 
 def _tombstone(table: Table) -> str:
     """Return the condition that a line says that a key is gone for good, which its delete has said before."""
-    return " AND ".join(f"{part} IS NULL" for part in _envelope(table))
+    return " AND ".join(f"{part} IS NULL" for part in (*_envelope(table), _elsewhere(table)))
+
+
+def _elsewhere(table: Table) -> str:
+    """Return what is NULL unless the envelope is where it is not looked for."""
+    return "op" if _in_payload(table) else "payload"
+
+
+def _misplaced(table: Table) -> str:
+    inside = _in_payload(table)
+    setting = f"option {SCHEMA_INCLUDE} must be {'false' if inside else 'true'}"
+    return f'the envelope is {"not " if inside else ""}in "payload": {setting}'
 
 
 def _changes_in_envelope(table: Table) -> str:
@@ -174,6 +187,7 @@ def _changes_in_envelope(table: Table) -> str:
         f"{op} IN ('c', 'r', 'u')": f"error({_message(op, 'has no row after it')})",
         f"{op} = 'd'": f"error({_message(op, 'has no row before it')})",
         _tombstone(table): "[]",
+        f"{op} IS NULL AND {_elsewhere(table)} IS NOT NULL": f"error('{_misplaced(table)}')",
     }
     whens = " ".join(f"WHEN {condition} THEN {result}" for condition, result in cases.items())
     return f"CASE {whens} ELSE error({_message(op, 'is none of c, r, u, d')}) END"

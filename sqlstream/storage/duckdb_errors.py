@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import duckdb
 
 from sqlstream.errors import QueryError, Source, Span, missing, nearest, sql_types
+from sqlstream.storage.read_errors import malformed_line
 
 # The last lines of a message, where DuckDB knows the place: `LINE 2: ...text of the line...` and carets below.
 _PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
@@ -24,6 +25,8 @@ _MISSING_FUNCTION = re.compile(r"Function with name (\S+) does not exist")
 _CANDIDATES = re.compile(r"^(?:Candidate bindings|Candidate tables|Did you mean)\W\s*(.*)$", re.MULTILINE)
 _FORBIDDEN_FILE = re.compile(r'(?:Cannot access (?:file|directory) |[Oo]pen file )"(.+?)".* disabled by configuration')
 _VANISHED_FILE = re.compile(r'Cannot open file "(.+?)"|No files found that match the pattern "(.+?)"')
+_MALFORMED_JSON = re.compile(r'Malformed JSON in file "(.+?)", at byte \d+ in line \d+')
+_UNFIT_JSON = re.compile(r'JSON transform error in file "(.+?)", in line (\d+): (.*)')
 _SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
 
 
@@ -57,6 +60,13 @@ def translate(error: Exception, source: Source | str, relations: Iterable[str] =
         if _SEGMENT.search(path):
             return QueryError("the state moved on while it was read", hint="Run the query again.")
         return QueryError(f'file "{path}" does not exist', span)
+    if match := _MALFORMED_JSON.search(text):
+        # The line that DuckDB names is the next one.
+        line, fault = malformed_line(match[1])
+        return QueryError(f'line {line} of file "{match[1]}" is malformed', detail=fault)
+    if match := _UNFIT_JSON.search(text):
+        fault = f"{match[3][:1].upper()}{sql_types(match[3][1:])}."
+        return QueryError(f'line {match[2]} of file "{match[1]}" does not fit its table', detail=fault)
     first, _, rest = sql_types(text).partition("\n")
     message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)

@@ -71,7 +71,13 @@ def list_relations(warehouse: Warehouse) -> list[str]:
 
 
 def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Relations) -> duckdb.DuckDBPyRelation:
-    text = relations.create(connection, statement)
+    try:
+        text = relations.create(connection, statement)
+    except duckdb.IOException:
+        raise
+    except duckdb.Error as error:
+        # A file of a declared table is looked into.
+        raise translate(error, statement.source) from error
     text = _LISTING if statement.shows_tables else text
     try:
         return connection.sql(text)

@@ -136,6 +136,14 @@ def _json_error(text: str, path: str, file: str, columns: Sequence[Column], form
     return DataError(f"line {line} of {file} is malformed", detail=f"{fault}: {_shorten(content)}", hint=hint)
 
 
+def malformed_line(path: str) -> tuple[int, str]:
+    """Return the number of the first line of a file that is not a JSON object, and a sentence that says so."""
+    # A column that any line fits.
+    count, _ = first_wrong_line(duckdb_paths([path]), [Column("_", "VARCHAR")]) or (0, None)
+    line, content = _nth_line(path, count)
+    return line, f"The line is not a JSON object: {_shorten(content)}"
+
+
 def _nth_line(path: str, count: int) -> tuple[int, str]:
     """Return the number and content of the nth line that is not empty."""
     with open_text(path) as lines:

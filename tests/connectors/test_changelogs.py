@@ -114,6 +114,12 @@ def test_metadata_and_partitions_stand_beside_the_envelope(tmp_path: Path) -> No
 
 WRONG: dict[str, tuple[object, str, str]] = {
     "operation": ({"op": "x", "after": {"id": 1}}, 'operation "x" is none of c, r, u, d', ""),
+    "truncate": ({"op": "t"}, 'operation "t" is none of c, r, u, d', ""),
+    "payload": (
+        {"schema": {}, "payload": {"op": "c", "after": {"id": 1}}},
+        'the envelope is in "payload": option debezium-json.schema-include must be true',
+        "",
+    ),
     "none": ({"after": {"id": 1}}, "operation NULL is none of c, r, u, d", ""),
     "after": ({"op": "c", "before": {"id": 1}}, 'operation "c" has no row after it', ""),
     "before": ({"op": "d", "after": {"id": 1}}, 'operation "d" has no row before it', ""),
@@ -131,6 +137,14 @@ def test_an_envelope_that_is_wrong_is_named(tmp_path: Path, name: str) -> None:
             feed(stream, path)
         assert error.value.message == f'row 3 of file "{path}" of table "t": {message}'
         assert (error.value.hint or "").startswith(hint)
+
+
+def test_an_envelope_without_the_payload_that_it_should_be_in_is_named(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.json", [None, {"after": {"id": 1}, "op": "c"}])
+    declared = table("id BIGINT", tmp_path, "debezium-json", **{"debezium_json--schema_include": "true"})
+    wrong = 'row 2 of .*: the envelope is not in "payload": option debezium-json.schema-include must be false'
+    with copied(declared, "id BIGINT") as stream, pytest.raises(DataError, match=wrong):
+        feed(stream, path)
 
 
 def test_lines_that_are_no_envelopes_are_named(tmp_path: Path) -> None:
@@ -156,7 +170,7 @@ def test_malformed_changes_are_skipped_and_counted(tmp_path: Path) -> None:
         path.write_text(path.read_text() + "{\n")
         feed(stream, path)
         assert sorted(stream.rows("out")) == [(1, 2), (2, 3)]
-        assert stream.runs["out"].commits.totals.sources["t"]["malformed_rows"] == 6
+        assert stream.runs["out"].commits.totals.sources["t"]["malformed_rows"] == 8
 
 
 OPERATIONS = [("I", 1, 5), ("+I", 2, 7), ("-u", 1, 5), ("U", 1, 6), ("D", 2, 7), ("i", 3, 1)]

@@ -89,6 +89,8 @@ BOUNDED = [
     f"SELECT /*+ ALLOWED_LATENESS('1 d') */ item, COUNT(*) FROM {WINDOWS} GROUP BY item, window_start, window_end",
     f"SELECT /*+ EARLY_FIRE('1 s') */ COUNT(*) FROM {WINDOWS} GROUP BY window_start, window_end",
     "SELECT item, price, window_id FROM TUMBLE_ROWS(TABLE bid, DESCRIPTOR(ts), 100)",
+    "SELECT paid, price, window_id FROM TUMBLE_ROWS(TABLE bid PARTITION BY paid, DESCRIPTOR(ts), 100)",
+    "SELECT /*+ STATE_TTL('bid' = '1 d') */ item, window_id FROM HOP_ROWS(TABLE bid PARTITION BY item, DESCRIPTOR(ts), 10, 100)",
     "SELECT item FROM bid UNION ALL SELECT user FROM bid",
     "SELECT SUM(price) OVER (ORDER BY ts), ROW_NUMBER() OVER (ORDER BY ts), FIRST_VALUE(price) OVER (ORDER BY ts) FROM bid",
     "SELECT SUM(price) OVER (PARTITION BY paid ORDER BY ts), LAG(price, 3) OVER (PARTITION BY paid ORDER BY ts) FROM bid",

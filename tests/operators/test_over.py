@@ -74,7 +74,7 @@ def test_a_batch_of_a_table_is_in_order() -> None:
 
 
 def test_a_window_that_ends_between_two_milliseconds_is_not_late() -> None:
-    """It closes when the watermark, of whole milliseconds, reaches its end: behind its window_time."""
+    """The watermark, of whole milliseconds, may be at the one in which it ends before it closes: window_time is behind that."""
     windows = "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '2' SECOND)"
     query = f"SELECT k, COUNT(*) OVER (ORDER BY window_time) AS n FROM {windows}"
     with Stream(f"{SOURCE} CREATE TABLE out (k BIGINT, n BIGINT); INSERT INTO out {query}", parallelism=1) as stream:

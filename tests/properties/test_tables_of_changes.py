@@ -18,6 +18,7 @@ from test_changes import KEYS, SLOW, TEXTS, VALUES, queries
 from test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
 
 from sqlstream.catalog import Table
+from sqlstream.operators.windowing import window_time
 from sqlstream.storage.files import Split
 from sqlstream.testing import Stream, write_rows
 
@@ -116,15 +117,15 @@ def logs(draw: st.DrawFn, rows: st.SearchStrategy[Row], *, keyed: bool, most: in
 
 
 @st.composite
-def cut(draw: st.DrawFn, events: dict[str, list[list[Event]]]) -> list[Batch]:
-    """Cut changes into batches of up to three files."""
+def cut(draw: st.DrawFn, events: dict[str, list[list[Event]]], most: int = 6) -> list[Batch]:
+    """Cut changes into batches of up to three files, with so many units in each."""
     batches = []
     left = dict(events)
     while any(left.values()):
         files: dict[str, list[list[Event]]] = {}
         for table, waiting in left.items():
-            for _ in range(draw(st.integers(0, 3))):
-                size = draw(st.integers(1, 6))
+            for _ in range(draw(st.sampled_from([1, 0, 2, 3]))):
+                size = draw(st.integers(1, most))
                 files.setdefault(table, []).append([e for unit in waiting[:size] for e in unit])
                 waiting = left[table] = waiting[size:]
         batches.append(Batch(files, draw(st.integers(0, 4)) == 0))
@@ -214,6 +215,115 @@ def _count(
         for start, end in model.kind.windows(row[3]) if row[3] is not None and weight else ():
             if model.watermark is None or end > model.watermark:
                 windows[row, start, end] += weight
+    _move(model, files)
+
+
+def _move(model: Model, files: Sequence[Sequence[Event]]) -> None:
+    """Move the watermark as far as the rows of a batch say."""
     marks = [row[3] - model.delay for events in files for _, row in events if row[3] is not None]
     known = [] if model.watermark is None else [model.watermark]
     model.watermark = max([m // 1000 * 1000 for m in marks] + known, default=None)
+
+
+# Over sessions that are in table w.
+GROUPED = "GROUP BY {key}window_start, window_end, window_time"
+SESSIONS = f"SELECT {{key}}window_start, window_end, window_time AS t, {{calls}} FROM {{w}} {GROUPED}"
+TIMES = f"SELECT t, n FROM ({SESSIONS})"
+BEGINS = "time_bucket(INTERVAL 7 SECOND, t, TIMESTAMP '1970-01-01')"
+# What streams, and what DuckDB is asked.
+OVER_SESSIONS = {
+    "rows": ("SELECT k, x, s, ts, window_start, window_end FROM {w}",) * 2,
+    "aggregates": (f"SELECT * EXCLUDE (t) FROM ({SESSIONS})",) * 2,
+    "windows": (
+        f"SELECT window_start, COUNT(*), SUM(n) FROM TUMBLE(TABLE ({TIMES}), DESCRIPTOR(t), INTERVAL '7' SECOND) "
+        "GROUP BY window_start, window_end",
+        f"SELECT {BEGINS}, COUNT(*), SUM(n) FROM ({SESSIONS}) GROUP BY {BEGINS}",
+    ),
+    "changes": (f"SELECT d, COUNT(*), MAX(n) FROM ({SESSIONS}) GROUP BY d",) * 2,
+}
+
+
+moves = st.tuples(
+    st.sampled_from("IIIUDDAP"),
+    KEYS,
+    VALUES,
+    TEXTS,
+    st.integers(-2, 3),
+    st.integers(0, 3),
+    st.sampled_from([0, 0, 0, 500]),
+)
+
+
+@st.composite
+def near(draw: st.DrawFn) -> list[list[Event]]:
+    """Draw changes of rows whose times move on; what goes is new. Some rows (A) are taken away before they are added (P)."""
+    now, there, owed, found = BASE, list[Row](), list[Row](), list[list[Event]]()
+    for kind, k, x, s, ahead, back, micros in draw(st.lists(moves, min_size=5, max_size=25)):
+        row: Row = (k, x, s, now + ahead * SECOND + micros)
+        old = there.pop(-1 - back % len(there)) if there and kind in "UD" else None
+        if kind == "A":
+            owed.append(row)
+        elif kind == "P" and owed:
+            row = owed.pop()
+        if old is not None:
+            found.append([("D", old)] if kind == "D" else [("B", old), ("U", row)])
+        else:
+            found.append([("D" if kind == "A" else "I", row)])
+        if kind in "IU":
+            there.append(row)
+        now = max(now, row[3] or 0)
+    return found
+
+
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(
+    st.data(),
+    st.builds(Kind, st.just("SESSION"), st.integers(1, 4), keyed=st.booleans(), own=st.booleans()),
+    st.integers(0, 8),
+    st.booleans(),
+    st.sampled_from(sorted(OVER_SESSIONS)),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_sessions_are_those_of_the_rows_whose_changes_came_before_the_watermark(
+    data: st.DataObject, kind: Kind, delay: int, keyed: bool, above: str, parallelism: int, small: bool
+) -> None:
+    history = data.draw(cut({"a": data.draw(near())}, most=2))
+    streamed, batch_sql = OVER_SESSIONS[above]
+    given = {"key": "k, " if kind.keyed else "", "calls": CALLS}
+    made = f"(SELECT *, {window_time('window_end')} AS window_time FROM w)"
+    final = batch_sql.format(w=made, **given)
+    answer([], "SELECT 1")
+    columns = connection().execute(f"DESCRIBE {final}").fetchall()
+    script = declared("a", keyed=keyed, more=f", ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND")
+    script += f"CREATE TABLE out ({', '.join(f'c{i} {c[1]}' for i, c in enumerate(columns))});"
+    script += f"INSERT INTO out {streamed.format(w=kind.sql(), **given)}"
+    source, model = Source(keyed), Model(kind, delay * SECOND)
+    rows: Counter[Row] = Counter()
+    late = 0
+    with limits(small=small), TemporaryDirectory() as folder, Stream(script, parallelism=parallelism) as stream:
+        feeder = Feeder(stream, folder)
+        for batch in history:
+            feeder.batch(batch)
+            late += _take_on_time(rows, model, source, batch.files.get("a", ()))
+        stream.finish()
+        there = list(rows.elements())
+        pairs = [(row, start, end) for members, start, end in model._grouped(there) for row in members]
+        assert emitted(stream) == answer(pairs, final)
+        operators = "FROM sqlstream.operators WHERE kind <> 'normalize'"
+        [(counted,)] = stream.query(f"SELECT sum(late_rows) {operators}")
+        # Without a key, changes that cancel each other may be dropped on their own.
+        assert counted == late if keyed else counted >= late
+        assert stream.query(f"SELECT max(state_rows) {operators} AND kind <> 'aggregate'") == [(0,)]
+
+
+def _take_on_time(rows: Counter[Row], model: Model, source: Source, files: Sequence[Sequence[Event]]) -> int:
+    """Apply the changes of a batch that are not late, move the watermark, and return how many are."""
+    late = 0
+    for row, weight in source.take(files).items():
+        if row[3] is not None and model.watermark is not None and row[3] <= model.watermark:
+            late += abs(weight)
+        elif row[3] is not None:
+            rows[row] += weight
+    _move(model, files)
+    return late

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,6 +87,57 @@ def test_keys_are_forgotten(
             if "= 2" not in query:
                 assert shown == set(model.seen(stream.now).items())
             assert dict(stream.rows()) == model.table
+            if restarts:
+                stream.restart()
+            stream.advance(wait)
+
+
+@dataclass
+class Numbers:
+    """The rows of each key with their numbers since it was last forgotten, and what has come out."""
+
+    size: int
+    slide: int
+    rows: dict[int | None, list[int]] = field(default_factory=lambda: defaultdict(list))
+    last: dict[int | None, int] = field(default_factory=dict)
+    out: Counter[tuple[int | None, int, int]] = field(default_factory=Counter)
+
+    def add(self, rows: list[Row], now: int) -> None:
+        for key, x in rows:
+            if self.last.setdefault(key, now) <= now - TTL:
+                self.rows[key] = []
+            self.last[key] = now
+            known = self.rows[key]
+            known.append(x)
+            if len(known) % self.slide == 0:
+                self.out.update((key, len(known) // self.slide, x) for x in known[-self.size :])
+
+
+@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(
+    st.lists(st.tuples(rows, waits, st.booleans()), min_size=2, max_size=8),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.booleans(),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_keys_of_windows_by_rows_are_forgotten(
+    history: list[tuple[list[Row], int, bool]], size: int, slide: int, keyed: bool, parallelism: int, small: bool
+) -> None:
+    by = " PARTITION BY k" if keyed else ""
+    script = f"""CREATE TABLE t (k BIGINT, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts);
+        CREATE TABLE out (k BIGINT, n BIGINT, x BIGINT);
+        INSERT INTO out SELECT {HINT} k, window_id, x FROM HOP_ROWS(TABLE t{by}, DESCRIPTOR(ts), {slide}, {size})"""
+    model, second = Numbers(size, slide), count()
+    with limits(small=small), Stream(script, parallelism=parallelism) as stream:
+        for given_rows, wait, restarts in history:
+            given_rows = [(k if keyed else None, x) for k, x in given_rows]
+            stream.batch(
+                "t", [(*row, f"2026-01-01 10:{(n := next(second)) // 60:02}:{n % 60:02}") for row in given_rows]
+            )
+            model.add(given_rows, stream.now)
+            assert Counter(stream.rows()) == model.out
             if restarts:
                 stream.restart()
             stream.advance(wait)

@@ -356,3 +356,33 @@ def test_an_empty_warehouse(tmp_path: Path) -> None:
     ]
     with pytest.raises(QueryError, match=r'table "state\.a\.b" does not exist'):
         open_query(warehouse, "FROM state.a.b")
+
+
+def wrong(tmp_path: Path, text: str) -> tuple[Path, QueryError]:
+    """Return a declared JSON file of some text, and the error of a query that reads it."""
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    (tmp_path / "w").mkdir()
+    sql = "SELECT sum(a) FROM t"
+    tables = {"t": f"(FROM read_json('{path}', format = 'newline_delimited', columns = {{a: 'INTEGER'}}))"}
+    try:
+        open_query(Warehouse(str(tmp_path / "w")), sql, catalog_tables=tables, allowed_paths=[str(path)]).fetchall()
+    except QueryError as error:
+        return path, error
+    except duckdb.Error as error:
+        return path, translate(error, sql)
+    raise AssertionError("the query ran")
+
+
+# DuckDB looks into the first lines as soon as a view is made, and names the next line.
+@pytest.mark.parametrize("before", [1, 50_000])
+def test_a_declared_file_that_is_malformed(tmp_path: Path, before: int) -> None:
+    path, error = wrong(tmp_path, '{"a": 1}\n\n' * before + '{"a":\n{"a": 2}\n')
+    assert error.message == f'line {2 * before + 1} of file "{path}" is malformed'
+    assert error.detail == 'The line is not a JSON object: {"a":'
+
+
+def test_a_declared_file_that_does_not_fit(tmp_path: Path) -> None:
+    path, error = wrong(tmp_path, '{"a": 1}\n{"a": "x"}\n')
+    assert error.message == f'line 2 of file "{path}" does not fit its table'
+    assert error.detail == 'Failed to cast value to numerical: "x".'
