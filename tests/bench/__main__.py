@@ -170,7 +170,8 @@ class _Bench:
         """Run every system on one join; each of its inputs has as many rows as a data set of other works has for three."""
         source = join_data(self.data, work, self.results.rows * 3 // 10, self.results.batches, self.cores)
         found = self.results.joins.setdefault(work.name, {})
-        for system in (SQLSTREAM, joining.STATE_4, joining.STATE_2, DUCKDB):
+        stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
+        for system in (SQLSTREAM, *stores, DUCKDB):
             folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
             warm_up = max(2, source.batches // 4)
             task = joining.Task(

@@ -148,6 +148,8 @@ def _targets(results: Results) -> Iterator[str]:
             yield f"{title}, sqlstream to {store}: {ratio:.1f} x (target {factor:.0f} x: {_reached(ratio >= factor)})"
     yield from _changing_targets(results)
     for name, runs in results.joins.items():
+        if not join_work(name).spark:
+            continue
         ratio = runs[SQLSTREAM].rows_per_second / max(runs[s].rows_per_second for s in (STATE_2, STATE_4))
         target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
         yield f"{join_work(name).title}, sqlstream to Spark's best: {ratio:.1f} x{target}"
