@@ -25,7 +25,7 @@ VERSION_KEYS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A table of a work: its columns, the SELECT of its rows over `range(..) r(i)`, whether it has an event time `ts`, its key."""
+    """A table: its columns, the SELECT of its rows over `range(..) r(i)`, its key; if `timed`, `ts` is its event time."""
 
     columns: Mapping[str, str]
     rows: str
@@ -90,7 +90,7 @@ _PAIRS = {"id": "BIGINT", "amount": "BIGINT", "weight": "BIGINT"}
 _PAIR = "SELECT o.id, o.amount, s.weight FROM"
 _NEAR = f"o.id = s.order_id AND s.ts BETWEEN o.ts AND o.ts + INTERVAL '{REACH}' SECOND"
 _INTERVAL = f"{_PAIR} orders o JOIN shipments s ON {_NEAR}"
-_TUMBLE = f"TUMBLE(TABLE {{}}, DESCRIPTOR(ts), INTERVAL '{REACH}' SECOND)"
+_TUMBLE = f"TABLE(TUMBLE(TABLE {{}}, DESCRIPTOR(ts), INTERVAL '{REACH}' SECOND))"
 _SAME = "o.id = s.order_id AND o.window_start = s.window_start AND o.window_end = s.window_end"
 _WINDOWED = f"(SELECT *, window(ts, '{REACH} seconds') AS w FROM {{}})"
 _BUCKETED = f"(SELECT *, time_bucket(INTERVAL '{REACH}' SECOND, ts) AS w FROM {{}})"
