@@ -72,7 +72,8 @@ def _table(name: str, given: Input, path: Path, files: int) -> str:
 
 def _time(behind: str) -> str:
     micros = f"{START_MICROS} + i * {1_000_000 // ROWS_PER_SECOND} + {behind} - hash(i, 'late') % {DISORDER_SECONDS * 1_000_000}"
-    return f"make_timestamp(CAST({micros} AS BIGINT)) AS ts"
+    # Whole milliseconds: Flink's event times have no more.
+    return f"make_timestamp(CAST({micros} AS BIGINT) // 1000 * 1000) AS ts"
 
 
 _ORDERS = Input(
