@@ -12,17 +12,20 @@ from sqlglot import exp
 from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
+from sqlstream.logical.clauses import CLAUSES, refuse_clauses
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.join_nodes import Joining
-from sqlstream.logical.joins import JoinBinder, Relation
+from sqlstream.logical.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.judge import NULL_TYPE, Judge
+from sqlstream.logical.lateral import is_made
 from sqlstream.logical.nodes import (
     Aggregate,
     Expression,
     Filter,
     Item,
+    Lateral,
     Node,
     Normalize,
     Over,
@@ -51,28 +54,6 @@ from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
-
-_UNNEST = "Write UNNEST(list) AS x in the select list."
-_CLAUSES = {
-    "joins": ("a join in parentheses", "Write it as a subquery: FROM (SELECT .. FROM a JOIN b ON ..) AS ab."),
-    "laterals": ("LATERAL", _UNNEST),
-    "order": (
-        "ORDER BY without LIMIT",
-        "Add LIMIT for the first rows, or sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'.",
-    ),
-    "offset": ("OFFSET without ORDER BY", "Add ORDER BY and LIMIT."),
-    "sample": ("a sample", None),
-    "limit": ("LIMIT without ORDER BY", "Say which rows: add ORDER BY."),
-    "fetch": ("FETCH in a stream", None),
-    "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
-    "pivots": ("PIVOT", None),
-    "when": ("time travel in a streaming query", None),
-    "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
-}
-# The parts of a query or a table that are bound.
-_BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify", "hint", "windows"}
-
 
 Q = TypeVar("Q", bound=exp.Expr)
 
@@ -134,7 +115,7 @@ class Binder:
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
-                self._refuse(query, env)
+                refuse_clauses(query, env.source)
                 return self.query(query.this, env)
             case exp.Table():
                 return self._table(query, env).node
@@ -158,23 +139,10 @@ class Binder:
             env = Environment(env.source, {**env.ctes, name: (cte, env)})
         return env
 
-    def _refuse(self, query: exp.Expr, env: Environment) -> None:
-        """Raise for every clause of a query or a table that nobody here looks at: none may be passed over."""
-        for key, found in query.args.items():
-            if found and key not in _BOUND:
-                at = found[0] if isinstance(found, list) else found
-                whole = span_of(query, env.source)
-                placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
-                span = span_of(at, env.source, whole) if placed else whole
-                what, hint = _CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
-                if key == "joins" and isinstance(at, exp.Join) and isinstance(at.this, exp.Unnest | exp.Lateral):
-                    hint = _UNNEST
-                raise UnsupportedError(what, span, hint=hint)
-
     # -- SELECT
 
     def _select(self, select: exp.Select, env: Environment) -> Node:
-        self._refuse(_without(select, "joins"), env)
+        refuse_clauses(_without(select, "joins"), env.source)
         select = with_windows(select)
         if select.args.get("from_") is None:
             raise UnsupportedError(
@@ -182,7 +150,7 @@ class Binder:
             )
         base, node, scope = self._input(select, env)
         bound = self._block(select, node, scope)
-        if not scope.joined:
+        if not (scope.joined and reads_join(base)):
             # Windows by rows in FROM are made by this query: they keep keys as long as it says.
             below = base.input if isinstance(base, RowWindows) else base
             bound = self._remembering(select, bound, below, env)
@@ -217,7 +185,10 @@ class Binder:
         binder = JoinBinder(self.catalog, self.judge, env.source, {t.name.lower(): t.milliseconds for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
-            binder.add(self._relation(join.this, env), join)
+            if is_made(join.this):
+                binder.add_made(join)
+            else:
+                binder.add(self._relation(_without(join.this, "version"), env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 
@@ -318,7 +289,7 @@ class Binder:
             case WindowTVF():
                 return self._window(node, env)
             case exp.Subquery():
-                self._refuse(node, env)
+                refuse_clauses(node, env.source)
                 alias = node.alias
                 bound = named(self.query(node.this, env), alias)
                 bound = self._renamed(bound, node.args.get("alias"), env.source)
@@ -328,10 +299,11 @@ class Binder:
             case exp.Values():
                 return self._values(node, env)
             case _:
-                raise UnsupportedError(f"{node.key.upper()} in FROM", span_of(node, env.source))
+                hint = "Write FROM t CROSS JOIN UNNEST(t.list) AS x." if is_made(node) else None
+                raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
-        self._refuse(node, env)
+        refuse_clauses(node, env.source)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
             raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
@@ -356,7 +328,7 @@ class Binder:
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
 
     def _values(self, node: exp.Values, env: Environment) -> Relation:
-        self._refuse(node, env)
+        refuse_clauses(node, env.source)
         alias = node.alias or VALUES
         table = values_table(node, self.catalog, self.judge, env.source)
         bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
@@ -418,7 +390,7 @@ class Binder:
         node, fields, order = self._ordered(query, env)
         time = time_of(node, order)
         if time is None:
-            what, hint = _CLAUSES["order"]
+            what, hint = CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.judge, span)
         ordered = Sort(node, "", time, typed_items(node, order, self.judge, source), span)
@@ -442,7 +414,7 @@ class Binder:
     # -- UNION, INTERSECT, EXCEPT
 
     def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
-        self._refuse(_without(query, "distinct"), env)
+        refuse_clauses(_without(query, "distinct"), env.source)
         span, distinct = span_of(query, env.source), query.args.get("distinct") is not False
         both = [self.query(side, env) for side in (query.this, query.expression)]
         sides = alike(both, query.key.upper(), span, self.judge)
@@ -454,7 +426,7 @@ class Binder:
         return self._remembering(query, found, found.input, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
-        self._refuse(_without(query, "distinct"), env)
+        refuse_clauses(_without(query, "distinct"), env.source)
         inputs = [self.query(side, env) for side in sides_of(query)]
         return Union(alike(inputs, "UNION ALL", span_of(query, env.source), self.judge))
 
@@ -489,7 +461,7 @@ def named(node: Node, name: str) -> Node:
             | Joining()
         ) if name and not node.name:
             return replace(node, name=name)
-        case Filter() | Project():
+        case Filter() | Project() | Lateral():
             return replace(node, input=named(node.input, name))
         case _:
             return node

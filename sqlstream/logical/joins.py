@@ -12,9 +12,11 @@ from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.intervals import microseconds
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Kind
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, Kind, TemporalJoin
 from sqlstream.logical.judge import NULL_TYPE, Judge
-from sqlstream.logical.nodes import Expression, Filter, Item, Node, Project, Schema, quote
+from sqlstream.logical.lateral import LateralBinder, Made
+from sqlstream.logical.lookups import lookup_join
+from sqlstream.logical.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
     by_clock,
     changes,
@@ -27,6 +29,7 @@ from sqlstream.logical.properties import (
 from sqlstream.logical.ranking import filtered
 from sqlstream.logical.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.time_bounds import TimeBounds, time_bounds
+from sqlstream.logical.versions import AsOf, check_time, no_versions, versions
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -53,11 +56,14 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What joins one more relation to those before it."""
+    """What joins one more relation to those before it, or makes it of their rows."""
 
     kind: Kind
     conditions: tuple[Conjunct, ...]
     span: Span
+    # The time of the rows before, where they find what is valid then.
+    as_of: AsOf | None = None
+    made: Made | None = None
 
 
 class JoinBinder:
@@ -70,7 +76,9 @@ class JoinBinder:
         self.catalog, self.judge, self.source = catalog, judge, source
         # Milliseconds, by the names of relations in lower case.
         self.ttls = ttls
-        self.nodes: list[Node] = []
+        # What is read, None where a relation is made of the rows before it; and the columns of all.
+        self.nodes: list[Node | None] = []
+        self.fields: list[Schema] = []
         self.visible: list[Visible] = []
         self.steps: list[Step] = []
         # By names that USING has made one, the column that they mean.
@@ -85,23 +93,56 @@ class JoinBinder:
     def add(self, relation: Relation, join: exp.Join | None = None) -> None:
         """Add a relation of FROM; all but the first one come with a join."""
         place = len(self.nodes)
-        if any(v.alias and v.alias.lower() == relation.alias.lower() for v in self.visible):
-            at = join.this if join is not None else None
-            raise BindError(
-                f'"{relation.alias}" is in FROM twice',
-                span_of(at, self.source) if at is not None else None,
-                hint=f"Give one of them another name: {relation.alias} AS other.",
-            )
+        self._check_alias(relation.alias, join.this if join is not None else None)
         fields = schema(relation.node)
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         columns = {f.name: name for f, name in zip(fields, own, strict=True)}
-        self.nodes.append(_renamed(relation.node, fields, own))
-        self.visible.append(Visible(relation.alias, relation.described, columns))
-        self.places |= dict.fromkeys(own, place)
+        self._append(_renamed(relation.node, fields, own), Visible(relation.alias, relation.described, columns))
         if join is not None:
             self.steps.append(self._step(join, place))
             if self.steps[-1].kind in ("semi", "anti"):
                 self.hidden.add(place)
+
+    def add_made(self, join: exp.Join) -> None:
+        """Add UNNEST(..) or LATERAL (..), which is made of the rows of the relations before it."""
+        place, span = len(self.nodes), span_of(join, self.source)
+        kind = self._kind(join, span)
+        if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
+            hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
+            raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
+        made = LateralBinder(self.catalog, self.judge, self.source, self.scope, [*self.places]).bind(join.this)
+        if made.rows.volatile:
+            raise UnsupportedError(
+                "a random function in UNNEST or LATERAL", span, hint="Compute it in a subquery before."
+            )
+        self._check_alias(made.visible.alias, join.this)
+        self._append(None, made.visible, made.fields)
+        on = join.args.get("on")
+        always = on is None or (isinstance(on.unnest(), exp.Boolean) and on.unnest().this)
+        if on is not None and kind == "left" and not always:
+            hint = "Write LEFT JOIN LATERAL (SELECT .. FROM UNNEST(..) AS x WHERE ..) AS y ON TRUE."
+            raise UnsupportedError(
+                "a condition for LEFT JOIN with UNNEST or LATERAL", span_of(on, self.source), hint=hint
+            )
+        conditions = [] if on is None or always else self.conjuncts(on, self._scope(self.hidden), "ON")
+        self.steps.append(Step(kind, tuple(conditions), span, made=made))
+        assert place == len(self.steps)
+
+    def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
+        found = fields if fields is not None or node is None else schema(node)
+        assert found is not None
+        self.places |= {f.name: len(self.nodes) for f in found}
+        self.nodes.append(node)
+        self.fields.append(found)
+        self.visible.append(visible)
+
+    def _check_alias(self, alias: str, at: exp.Expr | None) -> None:
+        if any(v.alias and v.alias.lower() == alias.lower() for v in self.visible):
+            raise BindError(
+                f'"{alias}" is in FROM twice',
+                span_of(at, self.source) if at is not None else None,
+                hint=f"Give one of them another name: {alias} AS other.",
+            )
 
     @property
     def scope(self) -> Scope:
@@ -111,7 +152,7 @@ class JoinBinder:
     def _scope(self, hidden: Iterable[int] = ()) -> Scope:
         shown = tuple(v for place, v in enumerate(self.visible) if place not in hidden)
         known = {own for v in shown for own in v.columns.values()}
-        fields = tuple(f for node in self.nodes for f in schema(node) if f.name in known)
+        fields = tuple(f for fields in self.fields for f in fields if f.name in known)
         return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged)
 
     def _step(self, join: exp.Join, place: int) -> Step:
@@ -125,7 +166,21 @@ class JoinBinder:
         if on is not None:
             before = self._scope({p for p in self.hidden if p != place})
             conditions += self.conjuncts(on, before, "ON")
-        return Step(kind, tuple(conditions), span)
+        version = join.this.args.get("version")
+        as_of = self._as_of(version, place) if version is not None else None
+        if as_of is not None and kind not in ("inner", "left"):
+            hint = "Write JOIN or LEFT JOIN: a row of the tables before it finds what is valid at its time."
+            raise UnsupportedError(f"{kind.upper()} JOIN with FOR SYSTEM_TIME AS OF", span, hint=hint)
+        return Step(kind, tuple(conditions), span, as_of)
+
+    def _as_of(self, version: exp.Version, place: int) -> AsOf:
+        """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
+        span, time = span_of(version, self.source), version.expression.unnest()
+        if not isinstance(time, exp.Column):
+            hint = "Write FOR SYSTEM_TIME AS OF o.ts, where ts is a time attribute of a table before it."
+            raise UnsupportedError("AS OF anything but a column", span, hint=hint)
+        scope = self._scope({*self.hidden, place})
+        return AsOf(ExpressionBinder(scope, self.catalog, self.judge).rewrite(time).name, time.sql(), span)
 
     def _kind(self, join: exp.Join, span: Span) -> Kind:
         method = join.args.get("method") or ""
@@ -161,9 +216,7 @@ class JoinBinder:
         fields = schema(node)
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         self.hidden.add(len(self.nodes))
-        self.places |= dict.fromkeys(own, len(self.nodes))
-        self.nodes.append(_renamed(node, fields, own))
-        self.visible.append(Visible("", "the subquery", {}))
+        self._append(_renamed(node, fields, own), Visible("", "the subquery", {}))
         return {f.name: name for f, name in zip(fields, own, strict=True)}
 
     def match(self, kind: Kind, conditions: Sequence[Conjunct], span: Span) -> None:
@@ -198,35 +251,47 @@ class JoinBinder:
     def tree(self, where: Sequence[Conjunct]) -> Node:
         """Return the joins, from left to right, with the conditions of WHERE where rows can be left out first."""
         rest = list(where)
-        nodes = []
+        nodes: list[Node | None] = []
         for place, node in enumerate(self.nodes):
-            own = [c for c in rest if c.places == {place} and self._is_certain(place)]
+            own = [c for c in rest if c.places == {place} and self._is_certain(place) and node is not None]
             rest = [c for c in rest if c not in own]
-            nodes.append(_filtered(node, own))
+            nodes.append(_filtered(node, own) if node is not None else None)
         tree = nodes[0]
+        assert tree is not None
         for place, step in enumerate(self.steps, 1):
             conditions = list(step.conditions)
-            if step.kind == "inner" and not any(s.kind in ("right", "full") for s in self.steps[place:]):
+            if (step.kind == "inner" or step.made) and not any(s.kind in ("right", "full") for s in self.steps[place:]):
                 held = [c for c in rest if max(c.places, default=0) <= place and place in c.places]
                 conditions += held
                 rest = [c for c in rest if c not in held]
-            tree = self._joined(tree, nodes[place], place, replace(step, conditions=tuple(conditions)))
+            if step.made is not None:
+                made = Lateral(tree, step.made.rows, step.made.fields, step.kind == "left", step.made.key)
+                tree = _filtered(made, conditions)
+                continue
+            right = nodes[place]
+            assert right is not None
+            tree = self._joined(tree, right, place, replace(step, conditions=tuple(conditions)))
         return _filtered(tree, rest)
 
     def _is_certain(self, place: int) -> bool:
         """Tell whether a relation's columns are never NULL for want of a match."""
-        own = place > 0 and self.steps[place - 1].kind in ("left", "full")
+        step = self.steps[place - 1] if place > 0 else None
+        # Which version is valid does not depend on what else is asked of it.
+        own = step is not None and (step.kind in ("left", "full") or step.as_of is not None)
         return not own and all(s.kind not in ("right", "full") for s in self.steps[place:])
 
     def _joined(self, left: Node, right: Node, place: int, step: Step) -> Node:
         """Return the join of two inputs; a condition on one of them holds before where that means the same."""
         conditions = list(step.conditions)
-        of_right = [c for c in conditions if c.places == {place} and step.kind not in ("right", "full")]
+        certain = step.kind not in ("right", "full") and step.as_of is None
+        of_right = [c for c in conditions if c.places == {place} and certain]
         of_left = [c for c in conditions if place not in c.places and step.kind in ("inner", "right", "semi")]
         left, right = _filtered(left, of_left), _filtered(right, of_right)
         conditions = [c for c in conditions if c not in of_left and c not in of_right]
         aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
         pairs = [(c, pair) for c in conditions if (pair := self._equality(c, place)) is not None]
+        if step.as_of is not None:
+            return self._temporal(left, right, place, step, conditions, pairs)
         keys = tuple(zip(*(self._comparable(c, pair) for c, pair in pairs), strict=True)) or ((), ())
         equal = [c for c, _ in pairs]
         if (found := self._windows(left, right, pairs, step)) is not None:
@@ -261,9 +326,34 @@ class JoinBinder:
             return sides[1], sides[0]
         return None
 
+    def _constants(
+        self, conditions: Iterable[Conjunct], place: int
+    ) -> list[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]]:
+        return [(c, pair) for c in conditions if (pair := self._constant(c, place)) is not None]
+
+    def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return both sides of an equality of a constant with something of one input."""
+        node = condition.bound.unnest()
+        if not isinstance(node, exp.EQ) or condition.places != {place} or condition.expression.volatile:
+            return None
+        sides = node.this, node.expression
+        if sides[0].find(exp.Column) is None:
+            return sides
+        return (sides[1], sides[0]) if sides[1].find(exp.Column) is None else None
+
+    def _sides(self, pair: tuple[exp.Expr, exp.Expr], condition: Conjunct) -> tuple[Expression, Expression]:
+        """Return the sides of an equality as they are; the types must be comparable."""
+        self._comparable(condition, pair)
+        fields = tuple(f for fields in self.fields for f in fields)
+        types, given = self.judge.types(fields, list(pair), self.source), condition.expression
+        left, right = (
+            Expression(to_duckdb(s), t, given.span, given.volatile) for s, t in zip(pair, types, strict=True)
+        )
+        return left, right
+
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
         """Return the sides of an equality as values of one type."""
-        fields, span = tuple(f for node in self.nodes for f in schema(node)), condition.expression.span
+        fields, span = tuple(f for fields in self.fields for f in fields), condition.expression.span
         types = self.judge.types(fields, list(pair), self.source)
         volatile = condition.expression.volatile
         if types[0] == types[1]:
@@ -325,6 +415,44 @@ class JoinBinder:
                     return self._by_clock(left, a), self._by_clock(right, b), (a, b), bounds, used
         return None
 
+    def _temporal(
+        self,
+        left: Node,
+        right: Node,
+        place: int,
+        step: Step,
+        conditions: Sequence[Conjunct],
+        pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]],
+    ) -> Node:
+        """Return the join with the versions that are valid at the times of the rows before."""
+        assert step.as_of is not None
+        described, as_of = self.visible[place].described, step.as_of
+        if as_of.column in processing_times(left):
+            sides = [self._sides(pair, c) for c, pair in pairs]
+            fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
+            return lookup_join(left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span)
+        check_time(left, as_of)
+        found = versions(right)
+        if found is None:
+            raise no_versions(described, as_of.span)
+        types = {f.name: f.type for node in (left, right) for f in schema(node)}
+        if types[as_of.column] != types[found.time]:
+            message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
+            raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
+        known = [*pairs, *self._constants(conditions, place)]
+        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
+        if lacking := [sql for sql in found.sqls if sql not in keys]:
+            own = {quote(column): name for name, column in self.visible[place].columns.items()}
+            named = ", ".join(own.get(sql, sql) for sql in lacking)
+            hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
+            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.span, hint=hint)
+        used = [c for c, _ in keys.values()]
+        equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
+        others = _all([c for c in conditions if c not in used])
+        aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
+        times = (as_of.column, found.time)
+        return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
+
     def _by_clock(self, node: Node, time: str) -> Node:
         return by_clock(node, time) if time in processing_times(node) else node
 
@@ -335,6 +463,13 @@ def parts_of(condition: exp.Expr) -> list[exp.Expr]:
     if isinstance(inner, exp.And):
         return [part for side in (inner.this, inner.expression) for part in parts_of(side)]
     return [condition]
+
+
+def reads_join(node: Node) -> bool:
+    """Tell whether the rows of a node are those of a join, filtered and with what is made of them."""
+    if isinstance(node, Filter | Project | Lateral):
+        return reads_join(node.input)
+    return isinstance(node, Joining)
 
 
 def _all(conditions: Sequence[Conjunct]) -> Expression | None:

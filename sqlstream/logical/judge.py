@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.clock import variables
 from sqlstream.logical.flink_functions import REWRITTEN
-from sqlstream.logical.nodes import Schema, quote
+from sqlstream.logical.nodes import Field, Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import span_of
@@ -66,6 +66,18 @@ class Judge:
 
     def type(self, schema: Schema, expression: exp.Expr, source: Source) -> str:
         return self.types(schema, [expression], source)[0]
+
+    def parts(self, schema: Schema, sql: str) -> Schema:
+        """Return the fields of a struct, without names where it has none; of any other value that value, without a name."""
+        [kind] = self._describe(schema, [sql])
+        if not kind.startswith("STRUCT("):
+            return (Field("", kind),)
+        return self.columns(schema, f"SELECT unnest({sql})")
+
+    def columns(self, schema: Schema, select: str) -> Schema:
+        """Return the columns of a SELECT over the values of a row. Raises duckdb.Error."""
+        rows = self.con.execute(f"DESCRIBE SELECT _made.* FROM {empty(schema)} AS _row, LATERAL ({select}) AS _made")
+        return tuple(Field(row[0], row[1]) for row in rows.fetchall())
 
     def union_types(self, schemas: Iterable[Schema]) -> list[str] | None:
         """Return the column types of a UNION ALL, None where the inputs do not fit together."""

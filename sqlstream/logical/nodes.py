@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
@@ -233,6 +233,21 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class Lateral:
+    """Emits each row once for every row that `rows`, a SELECT over its own values, gives, with the columns of both.
+
+    A row for which there is none is left out, with `outer` emitted once with NULLs. Keeps no state. `key` are columns that tell
+    the rows of one row apart: no columns where there is one at most, None where that is not known.
+    """
+
+    input: Node
+    rows: Expression
+    columns: Schema
+    outer: bool
+    key: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowRank:
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
@@ -414,9 +429,9 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
 Remembering = RowWindows | Aggregate | Rank | SetOperation | Over
-Joins = Join | IntervalJoin
+Joins = Join | IntervalJoin | TemporalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
-Node = Scan | Filter | Project | Windows | Expand | Stateful | Union | Sink
+Node = Scan | Filter | Project | Windows | Expand | Lateral | LookupJoin | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
@@ -437,7 +452,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Sink() | Normalize():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)
@@ -456,7 +471,7 @@ def with_children(node: Node, inputs: tuple[Node, ...]) -> Node:
     match node:
         case Scan():
             return node
-        case Union() | Join() | IntervalJoin():
+        case Union() | Join() | IntervalJoin() | TemporalJoin():
             return replace(node, inputs=inputs)
         case Normalize():
             [scan] = inputs

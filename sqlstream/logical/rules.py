@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from sqlstream.logical.join_nodes import IntervalJoin, Join
+from sqlstream.logical.join_nodes import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Expression,
     Filter,
     Item,
+    Lateral,
     Node,
     Over,
     Project,
@@ -161,10 +162,13 @@ def _narrowed(node: Node, sqls: list[str]) -> Node:
         case Filter():
             below = _narrowed(node.input, [*sqls, node.predicate.sql])
             return node if below is node.input else replace(node, input=below)
-        case Join() | IntervalJoin():
+        case Lateral():
+            below = _narrowed(node.input, [*sqls, node.rows.sql])
+            return node if below is node.input else replace(node, input=below)
+        case Join() | IntervalJoin() | TemporalJoin():
             used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
             used += [node.condition.sql] if node.condition else []
-            used += [quote(t) for t in node.times] if isinstance(node, IntervalJoin) else []
+            used += [quote(t) for t in node.times] if not isinstance(node, Join) else []
             return with_children(node, tuple(_only(below, used) for below in node.inputs))
         case _:
             return node
@@ -178,7 +182,8 @@ def _only(node: Node, sqls: list[str]) -> Node:
     if len(kept) == len(fields):
         return below
     items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
-    if isinstance(below, Project):
+    # An item with UNNEST makes rows, also where nobody looks at them.
+    if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
         return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
     return Project(below, tuple(items))
 

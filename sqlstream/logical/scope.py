@@ -95,7 +95,7 @@ class Scope:
         qualified = relation is not None and relation.find(names[1]) is not None
         fields = names[1:] if qualified else names
         found = relation.find(fields[0]) if relation is not None and qualified else self._only(fields[0], column)
-        if found is None and self.outer is not None and relation is None:
+        if found is None and relation is None and self.outer is not None:
             return self.outer.resolve(column)
         if found is None:
             if len(names) == 1 and names[0].lower() in self.select_aliases:

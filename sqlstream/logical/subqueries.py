@@ -84,7 +84,7 @@ class Subqueries:
             raise BindError("the subquery of IN has one column", span)
         names = self.joins.add_hidden(node)
         seen = tuple(replace(v, columns={n: names[own] for n, own in v.columns.items()}) for v in visible)
-        below = Scope("", schema(self.joins.nodes[-1]), scope.source, "the subquery", {}, seen, outer=scope)
+        below = Scope("", self.joins.fields[-1], scope.source, "the subquery", {}, seen, outer=scope)
         found = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
         if matched.wanted is not None:
             value = values[0].this if isinstance(values[0], exp.Alias) else values[0]
@@ -139,7 +139,8 @@ class Subqueries:
             return True
         if not isinstance(side, exp.Column) or side.name not in self.joins.places:
             return False
-        return _never_null(self.joins.nodes[self.joins.places[side.name]], side.name)
+        node = self.joins.nodes[self.joins.places[side.name]]
+        return node is not None and _never_null(node, side.name)
 
 
 def _never_null(node: Node, column: str) -> bool:

@@ -167,7 +167,12 @@ class Join:
                 made = nothing((*stored, WEIGHT_COLUMN))
                 con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {made}")
         listed = f"{names(columns)}, {WEIGHT}"
-        both = f"SELECT {listed} FROM _old_rows_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
+        before = f"SELECT {listed} FROM _old_rows_{place}"
+        if not self.weighted:
+            # Without weights, rows that are equal are emitted as often as they are there.
+            before = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, f'_old_rows_{place}')})"
+        con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
+        both = f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
         if self.changing[place]:
             both = summed(columns, f"({both})")
         if self.changing[place] and keyed.ttl:
@@ -204,7 +209,7 @@ class Join:
     def _pairs(self, changed: int) -> str:
         """Return the SELECT of an input's changes with the new rows of those before it, and the old rows of those behind it."""
         sources = [
-            f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_old_rows_{p}" for p in self._places
+            f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._places
         ]
         return self._joined([self.matching.named(p, rows, WEIGHT) for p, rows in enumerate(sources)])
 

@@ -50,6 +50,18 @@ LABELS = st.sampled_from(
     ]
 )
 
+# What is made of a row's own values.
+MADE = st.sampled_from(
+    [
+        "CROSS JOIN UNNEST([q.x, q.k, NULL]) AS made(x)",
+        "CROSS JOIN UNNEST([q.k, q.x]) WITH ORDINALITY AS made(e, x) WHERE made.e > 0",
+        "LEFT JOIN UNNEST(CASE WHEN q.x > 0 THEN [q.x, q.x] END) AS made(x) ON TRUE",
+        "LEFT JOIN LATERAL (SELECT e + q.k AS x FROM UNNEST([q.x, q.k]) AS u(e) WHERE e > q.x) AS made ON TRUE",
+        "CROSS JOIN LATERAL (SELECT CAST(SUM(e) AS BIGINT) AS x FROM UNNEST([q.x, q.k]) AS u(e) WHERE e > 0) AS made",
+        "CROSS JOIN LATERAL (SELECT e AS x FROM UNNEST([q.x, q.k]) AS u(e) GROUP BY e HAVING COUNT(*) > 1) AS made",
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -101,6 +113,7 @@ def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("SELECT DISTINCT k, 1::BIGINT AS x, s FROM ({})".format, queries),
         st.builds(lambda sides, name: f"({sides[0]}) {name} ({sides[1]})", pair, st.sampled_from(sets)),
         st.builds(lambda query, rank: rank.over(query), queries, ranks),
+        st.builds("SELECT q.k, made.x, q.s FROM ({}) AS q {}".format, queries, MADE),
         st.builds(
             "SELECT * FROM ({}) ORDER BY {}, k, x, s LIMIT {} OFFSET {}".format,
             queries,

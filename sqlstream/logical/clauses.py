@@ -1,0 +1,42 @@
+"""Clauses of queries and tables that nobody binds: each is refused, with what to write instead."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from sqlstream.errors import Source, UnsupportedError
+from sqlstream.sql.spans import span_of
+
+# By sqlglot's names.
+CLAUSES = {
+    "joins": ("a join in parentheses", "Write it as a subquery: FROM (SELECT .. FROM a JOIN b ON ..) AS ab."),
+    "laterals": ("LATERAL here", "Write FROM t CROSS JOIN LATERAL (SELECT ..) AS x."),
+    "order": (
+        "ORDER BY without LIMIT",
+        "Add LIMIT for the first rows, or sort when you read the result: sqlstream query 'SELECT .. ORDER BY ..'.",
+    ),
+    "offset": ("OFFSET without ORDER BY", "Add ORDER BY and LIMIT."),
+    "sample": ("a sample", None),
+    "limit": ("LIMIT without ORDER BY", "Say which rows: add ORDER BY."),
+    "fetch": ("FETCH in a stream", None),
+    "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
+    "pivots": ("PIVOT", None),
+    "when": ("time travel in a streaming query", None),
+    "version": ("time travel in a streaming query", "Behind JOIN, AS OF takes a time of the tables before it."),
+    "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
+}
+# The parts of a query or a table that are bound.
+_BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
+_BOUND |= {"qualify", "hint", "windows"}
+
+
+def refuse_clauses(query: exp.Expr, source: Source) -> None:
+    """Raise for every clause of a query or a table that nobody looks at: none may be passed over."""
+    for key, found in query.args.items():
+        if found and key not in _BOUND:
+            at = found[0] if isinstance(found, list) else found
+            whole = span_of(query, source)
+            placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
+            span = span_of(at, source, whole) if placed else whole
+            what, hint = CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
+            raise UnsupportedError(what, span, hint=hint)
