@@ -174,8 +174,10 @@ class Join:
         con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
         both = f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
         if self.changing[place]:
+            both = summed(columns, f"({both})")
+        if self.changing[place] and keyed.ttl:
             # What is taken away of a key that was forgotten is not there.
-            both = f"SELECT * FROM ({summed(columns, f'({both})')}) WHERE {WEIGHT} > 0"
+            both = f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"
         if self.changing[place] and keyed.ttl:
             keep(con, f"_new_{place}", both)
             keep(con, f"_effective_{place}", difference(columns, f"_new_{place}", f"_old_rows_{place}"))
@@ -241,6 +243,9 @@ class Join:
     def _select(self, place: int, rows: str, how: str, others: str) -> str:
         """Return the stored rows of an input that have a match among others, or have none."""
         other = 1 - place
+        if how == "ANTI" and self.changing[other]:
+            # A row that was taken away before it came is not there.
+            others = f"(FROM {others} WHERE {WEIGHT} > 0)"
         named = [f"{c.name} AS __own_{c.name}" for c in self.matching.stored(place)]
         own = self.matching.named(place, rows, *named, WEIGHT)
         items = ", ".join(f"__own_{c.name} AS {c.name}" for c in self.matching.stored(place))

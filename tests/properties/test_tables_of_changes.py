@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import bag, batch_tables, connection, emitted, limits
 from strategies import Row
-from test_changes import KEYS, SLOW, TEXTS, VALUES, queries
+from test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
+from test_joins import joins
 from test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
 
 from sqlstream.catalog import Table
@@ -142,7 +143,7 @@ few = st.tuples(KEYS, VALUES, TEXTS, st.none())
 
 
 @settings(max_examples=50 * MORE, deadline=None, suppress_health_check=SLOW)
-@given(st.data(), queries(2), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
+@given(st.data(), st.one_of(queries(2), joins(TABLES)), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_changes_of_sources_add_up_to_the_batch_answer(
     data: st.DataObject, query: str, a_keyed: bool, b_keyed: bool, parallelism: int, small: bool
 ) -> None:
