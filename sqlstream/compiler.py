@@ -15,7 +15,7 @@ import duckdb
 from sqlstream.answering import Answer, WarehouseQuery, answer
 from sqlstream.catalog import VALUES, Catalog, Function, Table, View
 from sqlstream.connectors.inference import with_columns
-from sqlstream.connectors.options import check_sink, check_source, is_bounded, validate
+from sqlstream.connectors.options import check_lookup, check_sink, check_source, is_bounded, validate
 from sqlstream.connectors.python import implemented
 from sqlstream.errors import BindError, Source, Span, UnboundedState, UnsupportedError, missing
 from sqlstream.functions.declare import builtin_names
@@ -26,6 +26,7 @@ from sqlstream.logical.bounds import unbounded
 from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
 from sqlstream.logical.explain import logical_text
 from sqlstream.logical.hints import with_session_ttl
+from sqlstream.logical.join_nodes import LookupJoin
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Scan, Sink, walk
 from sqlstream.logical.rules import optimize
@@ -308,6 +309,8 @@ class Compiler:
                 if node.table.connector is None and node.table.name.lower() in written:
                     hint = "Write into another table."
                     raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
+            if isinstance(node, LookupJoin):
+                check_lookup(node.table, node.span)
         inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
         for insert, sink in zip(inserts, logical, strict=True):
             if isinstance(insert, Insert):

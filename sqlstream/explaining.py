@@ -91,7 +91,12 @@ def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
     target = f'operator "{plan.stages[fragment.exchange.stage].name}"' if fragment.exchange else ""
     several = len(plan.sinks) > 1 or len(plan.stages) > 1
     to = f" to {target or 'sink ' + plan.sinks[fragment.sink].table.name}" if several else ""
-    return [f"fragment{to}: {fragment.rows}", *(f"  part {name}: {sql}" for name, sql in fragment.parts)]
+    looked_up = [
+        f"look up in table {lookup.table.name} ({lookup.table.connector or 'warehouse'})"
+        f" by {', '.join(column for _, column in lookup.keys)}: {lookup.rows}"
+        for lookup in fragment.lookups
+    ]
+    return [*looked_up, f"fragment{to}: {fragment.rows}", *(f"  part {name}: {sql}" for name, sql in fragment.parts)]
 
 
 def _columns(columns: Iterable[Column]) -> str:

@@ -8,14 +8,11 @@ import duckdb
 
 from sqlstream.catalog import Table
 from sqlstream.compiler import Compiler
+from sqlstream.connectors.outside import files_relation
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.duck import register, register_for_queries
 from sqlstream.project import Project, load_project
-from sqlstream.storage.changelogs import present, source_table
-from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.formats import read
-from sqlstream.storage.listing import Place
 from sqlstream.storage.query import open_query
 from sqlstream.storage.segments import quote_name
 
@@ -58,16 +55,8 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
 
 
 def relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:
-    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its computed columns.
-
-    Of a table of changes, the rows that they amount to.
-    """
+    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its computed columns."""
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
-    place = Place(table.options["path"], project)
-    splits = [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
-    rows = read(con, splits, source_table(table)).relation
-    return (
-        f"(SELECT {columns} FROM ({present(table, rows)}))" if table.has_changes else f"(SELECT {columns} FROM {rows})"
-    )
+    return f"(SELECT {columns} FROM {files_relation(con, table, project)})"

@@ -90,7 +90,17 @@ def blocks(language: str) -> list[str]:
 def test_the_sql_compiles() -> None:
     compiler = Compiler()
     jobs = compiler.scripts([Source("README.md", block) for block in blocks("sql")])
-    assert [job.name for job in jobs] == ["departures", "totals", "recent", "delays", "sold", "hourly", "by_hundred"]
+    assert [job.name for job in jobs] == [
+        "departures",
+        "totals",
+        "recent",
+        "delays",
+        "in_euros",
+        "named_visits",
+        "sold",
+        "hourly",
+        "by_hundred",
+    ]
     compiler.close()
 
 
@@ -130,6 +140,19 @@ def test_the_source_and_the_sink_are_ones(tmp_path: Path, capsys: pytest.Capture
     with Stream(f"{script} INSERT INTO printed SELECT * FROM squares") as stream:
         stream.finish()
     assert capsys.readouterr().out == f"0 {[{'n': n, 'square': n * n} for n in range(3)]}\n"
+
+
+def test_the_lookup_finds_rows(tmp_path: Path) -> None:
+    [source] = [block for block in blocks("python") if "lookups.py" in block]
+    (tmp_path / "udfs").mkdir()
+    (tmp_path / "udfs" / "lookups.py").write_text(source)
+    load(str(tmp_path / "udfs"))
+    table = "CREATE TABLE visitors (id INT, name STRING) WITH ('connector' = 'python', 'function' = 'lookups.visitor');"
+    visits = "CREATE TABLE visits (visitor BIGINT, p AS PROCTIME()); CREATE TABLE out (name STRING);"
+    join = "SELECT w.name FROM visits AS v JOIN visitors FOR SYSTEM_TIME AS OF v.p AS w ON w.id = v.visitor"
+    with Stream(f"{table} {visits} INSERT INTO out {join}") as stream:
+        stream.batch("visits", [(7,)])
+        assert stream.rows() == [("visitor 7",)]
 
 
 def test_the_test_passes() -> None:

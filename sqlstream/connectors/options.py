@@ -10,12 +10,16 @@ from sqlstream.connectors import nexmark
 from sqlstream.connectors.datagen import Generator
 from sqlstream.connectors.file_sink import check_path
 from sqlstream.connectors.interface import Sink, Source
+from sqlstream.connectors.lookup import OPTIONS, without_options
+from sqlstream.connectors.outside import check_driver
 from sqlstream.connectors.python import kind
 from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import METADATA, validate_format, validate_options
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
-CONNECTORS = ("filesystem", "datagen", "nexmark", "socket", "python", "print", "blackhole")
+CONNECTORS = ("filesystem", "datagen", "nexmark", "socket", "python", "duckdb", "postgresql", "print", "blackhole")
+# Those of tables that can be looked up.
+OUTSIDE = (None, "filesystem", "python", "duckdb", "postgresql")
 SOURCES = ("filesystem", "datagen", "nexmark", "socket", "python")
 # What Flink has beside them.
 _ELSEWHERE = ("kafka", "upsert-kafka", "jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
@@ -28,7 +32,7 @@ _SOCKET: _Checks = {"connector": str, "hostname": str, "port": parse_count, "for
 def validate(table: Table) -> None:
     """Raise BindError or UnsupportedError unless the table's options fit its connector."""
     _validate_columns(table)
-    table = _waited_for(table)
+    table = _looked_up(_waited_for(table))
     match table.connector:
         case None:
             if typed := nearest("connector", list(table.options)):
@@ -50,8 +54,16 @@ def validate(table: Table) -> None:
             nexmark.validate(table)
         case "socket":
             _validate_socket(table)
+        case "duckdb":
+            _need(table, {"path": "users.duckdb", "table": "users"})
+            _check(table, {"connector": str, "path": str, "table": str})
+        case "postgresql":
+            _need(table, {"url": "postgresql://user@localhost/database", "table": "users"})
+            _check(table, {"connector": str, "url": str, "table": str})
+            check_driver(table)
         case "python":
-            _need(table, {"class": "module.Class"})
+            if "function" not in table.options:
+                _need(table, {"class": "module.Class"})
             if "source.monitor-interval" in table.options:
                 _check(table, {"source.monitor-interval": parse_duration})
         case "print" | "blackhole":
@@ -77,6 +89,14 @@ def _waited_for(table: Table) -> Table:
         return table
     _check(table, {IDLE_TIMEOUT: parse_duration}, {IDLE_TIMEOUT: table.options[IDLE_TIMEOUT]})
     return replace(table, options={k: v for k, v in table.options.items() if k != IDLE_TIMEOUT})
+
+
+def _looked_up(table: Table) -> Table:
+    """Check the options of tables that can be looked up; return the table without them."""
+    if table.connector not in OUTSIDE:
+        return table
+    _check(table, OPTIONS, {k: v for k, v in table.options.items() if k in OPTIONS})
+    return without_options(table)
 
 
 def _validate_columns(table: Table) -> None:
@@ -155,10 +175,22 @@ def check_source(table: Table, span: Span | None) -> None:
             )
         case None | "filesystem" | "values" | "datagen" | "nexmark" | "socket":
             return
-        case "python" if issubclass(kind(table), Source):
+        case "python" if "class" in table.options and issubclass(kind(table), Source):
             return
+        case "duckdb" | "postgresql" | "python" if "class" not in table.options:
+            hint = "Look rows up in it: JOIN .. FOR SYSTEM_TIME AS OF o.p, where p AS PROCTIME() is a column of o."
+            raise UnsupportedError(f'reading table "{table.name}" with connector "{table.connector}"', span, hint=hint)
         case other:
             raise BindError(f'table "{table.name}" with connector "{other}" cannot be read', span)
+
+
+def check_lookup(table: Table, span: Span | None) -> None:
+    """Raise unless rows of the table can be looked up."""
+    if table.connector not in OUTSIDE or (table.connector == "python" and "function" not in table.options):
+        hint = f"Connectors that can: {', '.join(c for c in OUTSIDE if c)}; and tables of the warehouse."
+        raise BindError(
+            f'rows of table "{table.name}" with connector "{table.connector}" cannot be looked up', span, hint=hint
+        )
 
 
 def check_sink(table: Table, span: Span | None) -> None:
@@ -171,7 +203,7 @@ def check_sink(table: Table, span: Span | None) -> None:
             check_path(table)
         case None | "print" | "blackhole":
             return
-        case "python" if issubclass(kind(table), Sink):
+        case "python" if "class" in table.options and issubclass(kind(table), Sink):
             return
         case other:
             raise BindError(f'table "{table.name}" with connector "{other}" cannot be written', span)

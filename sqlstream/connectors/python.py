@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.connectors.discovery import Context, monitor_interval
 from sqlstream.connectors.interface import Sink, Source
+from sqlstream.connectors.lookup import OPTIONS
 from sqlstream.connectors.splits import Offsets, PartitionRange
 from sqlstream.errors import BindError, DataError, JobError, missing
 from sqlstream.functions import carry
@@ -25,34 +26,48 @@ from sqlstream.functions.places import raised_at
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import quote_name
 
-_OURS = ("connector", "class", "source.monitor-interval", IDLE_TIMEOUT)
+_OURS = ("connector", "class", "function", "source.monitor-interval", IDLE_TIMEOUT, *OPTIONS)
 # A file udfs/x.py is loaded as the module x of a package of this name.
 _PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
 
 
 def implemented(table: Table) -> Table:
-    """Return the table with its class by value, when it has one.
+    """Return the table with its class, or its function, by value, when it has one.
 
-    The class is found in the project's `udfs/`, or is installed. Raises BindError when it is neither.
+    It is found in the project's `udfs/`, or is installed. Raises BindError when it is neither.
     """
+    if table.connector == "python" and "function" in table.options and "class" not in table.options:
+        found = _named(table, "function")
+        if not callable(found):
+            raise BindError(f'table "{table.name}": "{table.options["function"]}" cannot be called', table.span)
+        return _carried(table, found)
     if table.connector != "python" or "class" not in table.options:
         return table
-    found = _class(table)
+    found = _named(table, "class")
     if not (isinstance(found, type) and issubclass(found, Source | Sink)):
         raise BindError(
             f'table "{table.name}": "{table.options["class"]}" is not a Source or a Sink',
             table.span,
             hint="Derive it from sqlstream.connectors.Source or sqlstream.connectors.Sink.",
         )
+    return _carried(table, found)
+
+
+def _carried(table: Table, found: Any) -> Table:
     try:
         return replace(table, implementation=carry.pack_class(found))
     except carry.Uncarriable as error:
-        message = f'table "{table.name}": class "{table.options["class"]}" cannot be sent to workers'
+        message = f'table "{table.name}": {_what(table)} cannot be sent to workers'
         raise BindError(message, table.span, detail=str(error)) from error
 
 
-def _class(table: Table) -> object:
-    module, _, name = table.options["class"].rpartition(".")
+def _what(table: Table) -> str:
+    kind = "class" if "class" in table.options else "function"
+    return f'{kind} "{table.options[kind]}"'
+
+
+def _named(table: Table, option: str) -> object:
+    module, _, name = table.options[option].rpartition(".")
     where = "Put it into a file under udfs/, or install it."
     projects = [key.partition(".")[0] for key in sys.modules if _PROJECT.fullmatch(key)]
     candidates = [f"{package}.{module}" for package in reversed(projects)]
@@ -63,8 +78,9 @@ def _class(table: Table) -> object:
         reason = "does not exist" if isinstance(error, ImportError | ValueError) else f"cannot be imported: {error}"
         raise BindError(f'table "{table.name}": module "{module}" {reason}', table.span, hint=where) from error
     if not hasattr(loaded, name):
-        hint = missing("class", name, [k for k, v in vars(loaded).items() if isinstance(v, type)])
-        raise BindError(f'table "{table.name}": module "{module}" has no class "{name}"', table.span, hint=hint)
+        usable = isinstance if option == "class" else lambda v, _: callable(v)
+        hint = missing(option, name, [k for k, v in vars(loaded).items() if usable(v, type)])
+        raise BindError(f'table "{table.name}": module "{module}" has no {option} "{name}"', table.span, hint=hint)
     return getattr(loaded, name)
 
 
@@ -73,6 +89,21 @@ def kind(table: Table) -> type[Source] | type[Sink]:
     assert table.implementation is not None
     found: type[Source] | type[Sink] = carry.unpack_class(table.options["class"], table.implementation)
     return found
+
+
+def function(table: Table) -> Any:
+    """Return the function of a table; of a class, an instance that is made with the table's other options."""
+    assert table.implementation is not None
+    path = table.options["function"]
+    found = carry.unpack_class(path, table.implementation)
+    if not isinstance(found, type):
+        return found
+    return _made(table.name, path, table.implementation, tuple(sorted(table.options.items())))
+
+
+def errors(table: Table) -> AbstractContextManager[None]:
+    """Turn what the user's function raises into an error that names it, and the line."""
+    return _errors(table.name, table.options["function"], "function")
 
 
 def _instance(table: Table) -> Any:
@@ -88,14 +119,16 @@ def _made(name: str, path: str, pickled: bytes, options: tuple[tuple[str, str], 
 
 
 @contextmanager
-def _errors(table: str, path: str) -> Iterator[None]:
+def _errors(table: str, path: str, what: str = "class") -> Iterator[None]:
     """Turn what the user's class raises into an error that names it, and the line."""
     try:
         yield
+    except DataError:
+        raise
     except Exception as error:
         at = raised_at(error.__traceback__, "")
         reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
-        message = f'class "{path}" of table "{table}" raised {reason}'
+        message = f'{what} "{path}" of table "{table}" raised {reason}'
         raise JobError(message, detail=f" --> {at}" if at else None) from error
 
 

@@ -188,7 +188,7 @@ class Binder:
             if is_made(join.this):
                 binder.add_made(join)
             else:
-                binder.add(self._relation(join.this, env), join)
+                binder.add(self._relation(_without(join.this, "version"), env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
-from sqlstream.logical.join_nodes import Join
+from sqlstream.logical.join_nodes import Join, LookupJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Changing,
@@ -168,7 +168,7 @@ def _inputs(node: Node) -> Iterator[Node]:
         case Union():
             for child in node.inputs:
                 yield from _inputs(child)
-        case Filter() | Project() | Expand() | Lateral():
+        case Filter() | Project() | Expand() | Lateral() | LookupJoin():
             yield from _inputs(node.input)
         case _:
             yield node

@@ -22,6 +22,7 @@ CLAUSES = {
     "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
     "pivots": ("PIVOT", None),
     "when": ("time travel in a streaming query", None),
+    "version": ("time travel in a streaming query", "Behind JOIN, AS OF takes a time of the tables before it."),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
 # The parts of a query or a table that are bound.

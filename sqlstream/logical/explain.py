@@ -6,7 +6,7 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical import properties
-from sqlstream.logical.join_nodes import IntervalJoin, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Expand,
@@ -88,6 +88,12 @@ def describe(node: Node) -> str:
             return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
         case Expand():
             return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
+        case LookupJoin():
+            by = ", ".join(f"{node.table.name}.{column} = {key.sql}" for key, column in node.keys)
+            where = f" where {node.condition.sql}" if node.condition else ""
+            return (
+                f"LookupJoin {node.kind} {node.table.name} ({node.table.connector or 'warehouse table'}) by {by}{where}"
+            )
         case Lateral():
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
@@ -158,6 +164,8 @@ def _describe_join(node: Joins) -> str:
     if isinstance(node, IntervalJoin) and not node.windowed:
         a, b = node.times
         within = f" {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+    if isinstance(node, TemporalJoin):
+        within = f" {node.times[1]} as of {node.times[0]}"
     what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
     return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from sqlstream.errors import Span
 
 if TYPE_CHECKING:
-    from sqlstream.logical.nodes import Expression, Node
+    from sqlstream.catalog import Table
+    from sqlstream.logical.nodes import Expression, Field, Node
 
 # Which rows there are beside the pairs that match, or instead of them.
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -76,3 +77,34 @@ class IntervalJoin(Joining):
     def delay(self) -> int:
         """How far (microseconds) the watermark may be ahead of the times of rows when they leave."""
         return max(0, self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalJoin(Joining):
+    """Emits each row of the first input, when the watermark passes its time, with the version of its key valid at that time.
+
+    A row of the second input is a version of its key: valid from its time until that of the next one. The keys are those of the
+    versions; a version for which the condition is not true does not match, and no older one takes its place. `times` are the
+    columns. Keeps the rows of both inputs that the watermark has not passed, and the newest version of each key that it has.
+    A row behind the watermark, and a version, is dropped and counted. Where the second input is a table of changes, a delete
+    ends its key's version.
+    """
+
+    times: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoin:
+    """Emits each row with the rows that a table outside has for its keys at that moment, for which the condition is true.
+
+    A left join emits a row without any, too, with NULLs. `keys` are what to look for, each with the column of the table where it
+    is looked for; `columns` are those of the table with their names in the result. Keeps no state.
+    """
+
+    input: Node
+    table: Table
+    kind: Kind
+    keys: tuple[tuple[Expression, str], ...]
+    columns: tuple[tuple[str, Field], ...]
+    condition: Expression | None
+    span: Span | None = field(default=None, compare=False, repr=False)

@@ -12,9 +12,10 @@ from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.intervals import microseconds
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, Kind
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, Kind, TemporalJoin
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.lateral import LateralBinder, Made
+from sqlstream.logical.lookups import lookup_join
 from sqlstream.logical.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
     by_clock,
@@ -28,6 +29,7 @@ from sqlstream.logical.properties import (
 from sqlstream.logical.ranking import filtered
 from sqlstream.logical.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.time_bounds import TimeBounds, time_bounds
+from sqlstream.logical.versions import AsOf, check_time, no_versions, versions
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -59,6 +61,8 @@ class Step:
     kind: Kind
     conditions: tuple[Conjunct, ...]
     span: Span
+    # The time of the rows before, where they find what is valid then.
+    as_of: AsOf | None = None
     made: Made | None = None
 
 
@@ -121,7 +125,7 @@ class JoinBinder:
                 "a condition for LEFT JOIN with UNNEST or LATERAL", span_of(on, self.source), hint=hint
             )
         conditions = [] if on is None or always else self.conjuncts(on, self._scope(self.hidden), "ON")
-        self.steps.append(Step(kind, tuple(conditions), span, made))
+        self.steps.append(Step(kind, tuple(conditions), span, made=made))
         assert place == len(self.steps)
 
     def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
@@ -162,7 +166,21 @@ class JoinBinder:
         if on is not None:
             before = self._scope({p for p in self.hidden if p != place})
             conditions += self.conjuncts(on, before, "ON")
-        return Step(kind, tuple(conditions), span)
+        version = join.this.args.get("version")
+        as_of = self._as_of(version, place) if version is not None else None
+        if as_of is not None and kind not in ("inner", "left"):
+            hint = "Write JOIN or LEFT JOIN: a row of the tables before it finds what is valid at its time."
+            raise UnsupportedError(f"{kind.upper()} JOIN with FOR SYSTEM_TIME AS OF", span, hint=hint)
+        return Step(kind, tuple(conditions), span, as_of)
+
+    def _as_of(self, version: exp.Version, place: int) -> AsOf:
+        """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
+        span, time = span_of(version, self.source), version.expression.unnest()
+        if not isinstance(time, exp.Column):
+            hint = "Write FOR SYSTEM_TIME AS OF o.ts, where ts is a time attribute of a table before it."
+            raise UnsupportedError("AS OF anything but a column", span, hint=hint)
+        scope = self._scope({*self.hidden, place})
+        return AsOf(ExpressionBinder(scope, self.catalog, self.judge).rewrite(time).name, time.sql(), span)
 
     def _kind(self, join: exp.Join, span: Span) -> Kind:
         method = join.args.get("method") or ""
@@ -257,18 +275,23 @@ class JoinBinder:
 
     def _is_certain(self, place: int) -> bool:
         """Tell whether a relation's columns are never NULL for want of a match."""
-        own = place > 0 and self.steps[place - 1].kind in ("left", "full")
+        step = self.steps[place - 1] if place > 0 else None
+        # Which version is valid does not depend on what else is asked of it.
+        own = step is not None and (step.kind in ("left", "full") or step.as_of is not None)
         return not own and all(s.kind not in ("right", "full") for s in self.steps[place:])
 
     def _joined(self, left: Node, right: Node, place: int, step: Step) -> Node:
         """Return the join of two inputs; a condition on one of them holds before where that means the same."""
         conditions = list(step.conditions)
-        of_right = [c for c in conditions if c.places == {place} and step.kind not in ("right", "full")]
+        certain = step.kind not in ("right", "full") and step.as_of is None
+        of_right = [c for c in conditions if c.places == {place} and certain]
         of_left = [c for c in conditions if place not in c.places and step.kind in ("inner", "right", "semi")]
         left, right = _filtered(left, of_left), _filtered(right, of_right)
         conditions = [c for c in conditions if c not in of_left and c not in of_right]
         aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
         pairs = [(c, pair) for c in conditions if (pair := self._equality(c, place)) is not None]
+        if step.as_of is not None:
+            return self._temporal(left, right, place, step, conditions, pairs)
         keys = tuple(zip(*(self._comparable(c, pair) for c, pair in pairs), strict=True)) or ((), ())
         equal = [c for c, _ in pairs]
         if (found := self._windows(left, right, pairs, step)) is not None:
@@ -302,6 +325,31 @@ class JoinBinder:
         if places[0] == {place} and places[1] and place not in places[1]:
             return sides[1], sides[0]
         return None
+
+    def _constants(
+        self, conditions: Iterable[Conjunct], place: int
+    ) -> list[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]]:
+        return [(c, pair) for c in conditions if (pair := self._constant(c, place)) is not None]
+
+    def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return both sides of an equality of a constant with something of one input."""
+        node = condition.bound.unnest()
+        if not isinstance(node, exp.EQ) or condition.places != {place} or condition.expression.volatile:
+            return None
+        sides = node.this, node.expression
+        if sides[0].find(exp.Column) is None:
+            return sides
+        return (sides[1], sides[0]) if sides[1].find(exp.Column) is None else None
+
+    def _sides(self, pair: tuple[exp.Expr, exp.Expr], condition: Conjunct) -> tuple[Expression, Expression]:
+        """Return the sides of an equality as they are; the types must be comparable."""
+        self._comparable(condition, pair)
+        fields = tuple(f for fields in self.fields for f in fields)
+        types, given = self.judge.types(fields, list(pair), self.source), condition.expression
+        left, right = (
+            Expression(to_duckdb(s), t, given.span, given.volatile) for s, t in zip(pair, types, strict=True)
+        )
+        return left, right
 
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
         """Return the sides of an equality as values of one type."""
@@ -366,6 +414,44 @@ class JoinBinder:
                         raise BindError("no times are within these bounds", used[0].expression.span)
                     return self._by_clock(left, a), self._by_clock(right, b), (a, b), bounds, used
         return None
+
+    def _temporal(
+        self,
+        left: Node,
+        right: Node,
+        place: int,
+        step: Step,
+        conditions: Sequence[Conjunct],
+        pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]],
+    ) -> Node:
+        """Return the join with the versions that are valid at the times of the rows before."""
+        assert step.as_of is not None
+        described, as_of = self.visible[place].described, step.as_of
+        if as_of.column in processing_times(left):
+            sides = [self._sides(pair, c) for c, pair in pairs]
+            fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
+            return lookup_join(left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span)
+        check_time(left, as_of)
+        found = versions(right)
+        if found is None:
+            raise no_versions(described, as_of.span)
+        types = {f.name: f.type for node in (left, right) for f in schema(node)}
+        if types[as_of.column] != types[found.time]:
+            message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
+            raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
+        known = [*pairs, *self._constants(conditions, place)]
+        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
+        if lacking := [sql for sql in found.sqls if sql not in keys]:
+            own = {quote(column): name for name, column in self.visible[place].columns.items()}
+            named = ", ".join(own.get(sql, sql) for sql in lacking)
+            hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
+            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.span, hint=hint)
+        used = [c for c, _ in keys.values()]
+        equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
+        others = _all([c for c in conditions if c not in used])
+        aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
+        times = (as_of.column, found.time)
+        return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
 
     def _by_clock(self, node: Node, time: str) -> Node:
         return by_clock(node, time) if time in processing_times(node) else node

@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
@@ -429,9 +429,9 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
 Remembering = RowWindows | Aggregate | Rank | SetOperation | Over
-Joins = Join | IntervalJoin
+Joins = Join | IntervalJoin | TemporalJoin
 Stateful = Windowed | RowWindows | Changing | InOrder | Joins
-Node = Scan | Filter | Project | Windows | Expand | Lateral | Stateful | Union | Sink
+Node = Scan | Filter | Project | Windows | Expand | Lateral | LookupJoin | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
@@ -452,7 +452,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Lateral() | Sink() | Normalize():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink() | Normalize():
             return (node.input,)
         case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
             return (node.input,)
@@ -471,7 +471,7 @@ def with_children(node: Node, inputs: tuple[Node, ...]) -> Node:
     match node:
         case Scan():
             return node
-        case Union() | Join() | IntervalJoin():
+        case Union() | Join() | IntervalJoin() | TemporalJoin():
             return replace(node, inputs=inputs)
         case Normalize():
             [scan] = inputs

@@ -38,6 +38,16 @@ def upper_bounds(condition: str) -> dict[str, int]:
     return found
 
 
+def only_bound(condition: str) -> tuple[str, int] | None:
+    """Return the column, as SQL, that a condition bounds from above by a number, if it says nothing else.
+
+    >>> only_bound('"rn" = 1'), only_bound('"rn" = 1 AND "x"')
+    (('"rn"', 1), None)
+    """
+    found = list(upper_bounds(condition).items())
+    return found[0] if found and len(_conjuncts(condition)) == 1 else None
+
+
 def constants(condition: str) -> set[str]:
     """Return the columns, as SQL, that have one and the same value wherever a condition is true.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
-from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining
+from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.nodes import (
     BOUNDS,
     WINDOW_ID,
@@ -62,6 +62,8 @@ def schema(node: Node) -> Schema:
         case RowWindows():
             added = (*(Field(name, "TIMESTAMP") for name in BOUNDS), Field(WINDOW_ID, "BIGINT"))
             return (*schema(node.input), *added)
+        case LookupJoin():
+            return (*schema(node.input), *(f for _, f in node.columns))
         case Expand():
             return (*schema(node.input), Field(node.column, "INTEGER"))
         case Lateral():
@@ -101,7 +103,7 @@ def time_attributes(node: Node) -> tuple[str, ...]:
         case Scan():
             mark = node.table.watermark
             return tuple(filter(None, (node.clock or (mark.column if mark else None),)))
-        case Filter() | Expand() | Lateral() | WindowRank() | Sink() | Normalize():
+        case Filter() | Expand() | Lateral() | LookupJoin() | WindowRank() | Sink() | Normalize():
             return time_attributes(node.input)
         case Over() | Sort():
             # A row that waits for the rows after it leaves behind the watermark.
@@ -118,6 +120,8 @@ def time_attributes(node: Node) -> tuple[str, ...]:
             return ()
         case IntervalJoin():
             return tuple(t for place in _certain(node) if (t := _time_of_input(node, place)) is not None)
+        case TemporalJoin():
+            return node.times[:1]
         case Union():
             common = _common(node, time_attribute)
             return (common,) if common is not None else ()
@@ -160,7 +164,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             return tuple(c.name for c in node.table.columns if c.processing_time)
-        case Filter() | Expand() | Lateral() | Windows():
+        case Filter() | Expand() | Lateral() | LookupJoin() | Windows():
             return processing_times(node.input)
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
@@ -185,6 +189,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
             | Normalize()
             | Join()
             | IntervalJoin()
+            | TemporalJoin()
         ):
             return ()
         case _:
@@ -196,7 +201,7 @@ def by_clock(node: Node, column: str) -> Node:
     match node:
         case Scan():
             return replace(node, clock=column)
-        case Filter() | Expand() | Lateral() | Windows() | Over() | Sort():
+        case Filter() | Expand() | Lateral() | LookupJoin() | Windows() | Over() | Sort():
             return replace(node, input=by_clock(node.input, column))
         case Project():
             below = {quote(name): name for name in processing_times(node.input)}
@@ -221,7 +226,9 @@ def window_columns(node: Node) -> WindowColumns | None:
         case IntervalJoin():
             found = (window_columns(node.inputs[place]) for place in _certain(node))
             return next(found, None) if node.windowed else None
-        case Filter() | Expand() | Lateral() | WindowRank() | Sort() | Sink():
+        case TemporalJoin():
+            return window_columns(node.inputs[0])
+        case Filter() | Expand() | Lateral() | LookupJoin() | WindowRank() | Sort() | Sink():
             return window_columns(node.input)
         case Over():
             return None if node.waits else window_columns(node.input)
@@ -248,9 +255,13 @@ def window_size(node: Node) -> int | None:
             return None
         case IntervalJoin():
             return window_size(node.inputs[0]) if node.windowed else None
+        case TemporalJoin():
+            return window_size(node.inputs[0])
         case Windows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | Lateral() | WindowAggregate() | WindowRank() | Over() | Sort() | Sink():
+        case Filter() | Project() | Expand() | Lateral() | LookupJoin() | WindowAggregate() | WindowRank():
+            return window_size(node.input)
+        case Over() | Sort() | Sink():
             return window_size(node.input)
         case Union():
             sizes = {window_size(n) for n in node.inputs}
@@ -271,11 +282,11 @@ def on_time(node: Node) -> bool:
             return False
         case WindowAggregate() if node.corrects:
             return False
-        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort() | IntervalJoin():
+        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort() | IntervalJoin() | TemporalJoin():
             return True
         case Over():
             return not node.waits
-        case Filter() | Project() | Windows() | Expand() | Lateral() | Sink():
+        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink():
             return on_time(node.input)
         case Union():
             return all(on_time(n) for n in node.inputs)
@@ -304,7 +315,7 @@ def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
             return below if node.kind == "inner" else node
         case WindowAggregate() if node.corrects:
             return node
-        case Session() | WindowAggregate() | WindowRank():
+        case Session() | WindowAggregate() | WindowRank() | TemporalJoin():
             return None
         case _:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)
@@ -338,6 +349,9 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
+        case LookupJoin():
+            alone = set(node.table.primary_key) <= {c for _, c in node.keys}
+            return keys(node.input) if alone and node.table.primary_key else ()
         case Lateral():
             return tuple(names | node.key for names in keys(node.input)) if node.key is not None else ()
         case Joining():
@@ -350,8 +364,11 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
 
 
 def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
-    """Return what tells the rows of a join apart: keys of all its inputs; one with at most one row for a key adds nothing."""
-    if len(node.shown) == 1:
+    """Return what tells the rows of a join apart: keys of all its inputs; one with at most one row for a key adds nothing.
+
+    Of versions each row finds one.
+    """
+    if len(node.shown) == 1 or isinstance(node, TemporalJoin):
         return keys(node.inputs[0])
     if node.kind == "full":
         # A row of either side may have NULL for its key, and be without a match: then both have NULLs in all keys.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from sqlstream.logical.join_nodes import IntervalJoin, Join
+from sqlstream.logical.join_nodes import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.nodes import (
     Aggregate,
     Expression,
@@ -165,10 +165,10 @@ def _narrowed(node: Node, sqls: list[str]) -> Node:
         case Lateral():
             below = _narrowed(node.input, [*sqls, node.rows.sql])
             return node if below is node.input else replace(node, input=below)
-        case Join() | IntervalJoin():
+        case Join() | IntervalJoin() | TemporalJoin():
             used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
             used += [node.condition.sql] if node.condition else []
-            used += [quote(t) for t in node.times] if isinstance(node, IntervalJoin) else []
+            used += [quote(t) for t in node.times] if not isinstance(node, Join) else []
             return with_children(node, tuple(_only(below, used) for below in node.inputs))
         case _:
             return node

@@ -7,10 +7,11 @@ bucket that the hash of the key columns picks. A *stateful stage* is an operator
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlstream.catalog import Column, Table
+from sqlstream.errors import Span
 from sqlstream.logical.clock import asks_watermark
 from sqlstream.operators.step import Operator, Port
 from sqlstream.storage.manifests import TableDeclaration
@@ -27,8 +28,22 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows that are looked up in a table outside, for those of `rows`: a SELECT over `_input`, or over earlier lookups.
+
+    `keys` are the columns that it ends with, each with the one of the table where its values are looked up. The rows are known
+    as `_before_<n>` then, and what was found, with the table's columns, as `_found_<n>`.
+    """
+
+    table: Table
+    rows: str
+    keys: tuple[tuple[str, str], ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Fragment:
-    """Stateless work: `rows` is a SELECT over `_input`; each part, by name, is a SELECT over `_rows`.
+    """Stateless work: `rows` is a SELECT over `_input`, or what was looked up; each part, by name, is a SELECT over `_rows`.
 
     With several parts `rows` is computed once. Without an exchange the one part is what a sink stores, which `sink` names by its
     place in the plan.
@@ -38,6 +53,7 @@ class Fragment:
     parts: tuple[tuple[str, str], ...]
     exchange: Exchange | None
     sink: int = 0
+    lookups: tuple[Lookup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

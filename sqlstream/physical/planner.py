@@ -9,14 +9,23 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
-from sqlstream.logical.join_nodes import Joining
+from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
 from sqlstream.logical.properties import changes, schema
 from sqlstream.operators.late_rows import LATE
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.windowing import PARTIALS
-from sqlstream.physical.plan import Exchange, Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage, StateView
+from sqlstream.physical.plan import (
+    Exchange,
+    Fragment,
+    Lookup,
+    PhysicalPlan,
+    ScanStage,
+    SinkPlan,
+    StatefulStage,
+    StateView,
+)
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
@@ -28,18 +37,22 @@ from sqlstream.storage.zsets import WEIGHT, summed
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
 
-    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows: in columns after those
-    of the schema.
+    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows, with `placed` what they
+    change, and their place in the source: in columns after those of the schema. Where rows are looked up on the way, it is a
+    SELECT over what was found.
     """
 
     leaf: Scan | Stateful
     sql: str
     weighted: bool
     timed: bool = False
+    placed: bool = False
+    lookups: tuple[Lookup, ...] = ()
 
     def select(self, items: str, where: str = "") -> Branch:
         """Return the path with a projection above it; weights and event times stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
+        own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
         added = "" if items.startswith("*") else "".join(f", {name}" for name in own)
         return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql}){where}")
 
@@ -82,7 +95,9 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
                 stored = summed(
                     [Column(c.name, c.type) for c in sink.columns], f"(SELECT {casts}, {WEIGHT} FROM _rows)"
                 )
-            planner.add(branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number))
+            planner.add(
+                branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number, branch.lookups)
+            )
     return PhysicalPlan(
         tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans),
         tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages),
@@ -127,6 +142,8 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
         case Windows() | Session() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
+        case Scan() if node.table.has_changes and node.table.primary_key:
+            return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
         case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case nodes.RowWindows():
@@ -152,10 +169,38 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, schema(node), timed)]
             return [b.with_weight() for b in found] if changes(node) else found
+        case LookupJoin():
+            return [_looked_up(node, b) for b in below(node.input)]
         case Sink():
             raise TypeError("a sink is not part of a path")
         case _:
             assert_never(node)
+
+
+def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
+    """Return a path with what is looked up for its rows."""
+    number = len(branch.lookups)
+    names = [f"__key_{i}" for i in range(len(node.keys))]
+    wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
+    lookup = Lookup(
+        node.table,
+        f"SELECT *, {wanted} FROM ({branch.sql})",
+        tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
+        node.span,
+    )
+    looked = [(f"__of{name}", column) for name, column in lookup.keys]
+    items = [f"{quote(column)} AS {quote(f.name)}" for column, f in node.columns]
+    items += [f"{quote(column)} AS {name}" for name, column in looked]
+    columns = ", ".join(
+        quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in node.table.visible
+    )
+    found = f"(SELECT {', '.join(items)} FROM (SELECT {columns} FROM _found_{number}))"
+    on = " AND ".join(f"_before.{a} = _found.{b}" for a, (b, _) in zip(names, looked, strict=True))
+    on += f" AND ({node.condition.sql})" if node.condition else ""
+    shown = f"_before.* EXCLUDE ({', '.join(names)}), _found.* EXCLUDE ({', '.join(n for n, _ in looked)})"
+    how = "LEFT JOIN" if node.kind == "left" else "JOIN"
+    sql = f"SELECT {shown} FROM _before_{number} _before {how} {found} _found ON {on}"
+    return replace(branch, sql=sql, lookups=(*branch.lookups, lookup))
 
 
 def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
@@ -169,7 +214,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     if isinstance(node, Joining):
         pairs = zip(node.inputs, operator.parts, strict=True)
         return [
-            (branch.with_weight() if changes(below) else branch, [part])
+            (branch.with_weight() if changes(below) and not branch.placed else branch, [part])
             for below, part in pairs
             for branch in branches(below)
         ]
@@ -247,7 +292,8 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            fragments.append(Fragment(branch.sql, parts, Exchange(place, operator.hash_columns, numbers)))
+            exchange = Exchange(place, operator.hash_columns, numbers)
+            fragments.append(Fragment(branch.sql, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
         stage = StatefulStage(

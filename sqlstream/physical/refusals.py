@@ -9,7 +9,7 @@ from typing import assert_never
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
-from sqlstream.logical.join_nodes import Joining
+from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import (
     Expand,
     Filter,
@@ -29,7 +29,7 @@ from sqlstream.logical.rules import over_expressions
 # The names of columns that rows have on their way beside their own.
 _OWN = re.compile(
     r"__(weight|version|change|path|row|mtime|copy|printed_op|window_end|event_time|(key|of|p|in|reach|later|until)_.*|k\d+"
-    r"|id|at|turn|new|old|count|place|first|before|after)"
+    r"|id|at|there|matched|turn|new|old|count|place|first|before|after)"
 )
 
 
@@ -217,6 +217,9 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
             yield from over_expressions(node)
         case nodes.Sort():
             yield from node.order
+        case LookupJoin():
+            yield from (k for k, _ in node.keys)
+            yield from [node.condition] if node.condition else []
         case Lateral():
             yield node.rows
         case Joining():

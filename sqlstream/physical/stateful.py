@@ -23,6 +23,7 @@ from sqlstream.operators.normalize import Normalize
 from sqlstream.operators.over import Over
 from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
 from sqlstream.operators.row_windows import RowWindows
+from sqlstream.operators.temporal_join import TemporalJoin
 from sqlstream.operators.window_operator import WindowOperator
 from sqlstream.operators.window_rows import Ranking
 from sqlstream.physical.windows import (
@@ -36,7 +37,7 @@ from sqlstream.physical.windows import (
     window_operator,
 )
 
-Operator = WindowOperator | RowWindows | Changes | Over | IntervalJoin | Join
+Operator = WindowOperator | RowWindows | Changes | Over | IntervalJoin | TemporalJoin | Join
 
 
 def operator_of(node: nodes.Stateful) -> Operator:
@@ -73,6 +74,9 @@ def operator_of(node: nodes.Stateful) -> Operator:
         case joins.IntervalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
             return IntervalJoin(_matching(node), node.kind, (left, right), node.before, node.after)
+        case joins.TemporalJoin():
+            left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+            return TemporalJoin(_matching(node), node.kind, (left, right), changes(node.inputs[1]))
         case joins.Join():
             changing = tuple(changes(below) for below in node.inputs)
             return Join(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
@@ -127,6 +131,8 @@ def state_bound(node: nodes.Stateful) -> str:
             stay = duration(max(node.before + node.after, node.delay))
             until = "the end of its window" if node.windowed else f"{stay} behind its time"
             return f"watermark: a row is forgotten when the watermark is at {until}"
+        case joins.TemporalJoin():
+            return "watermark, and the number of keys: rows wait until it has passed them, the newest version of each key stays"
         case joins.Join():
             return _bound_of_join(node)
         case nodes.Rank():
@@ -173,7 +179,7 @@ def _bound_in_order(node: nodes.InOrder) -> str:
 
 def side_views(node: nodes.Joins, operator: Operator) -> Iterator[tuple[str, tuple[str, tuple[tuple[str, str], ...]]]]:
     """Yield names for the inputs of a join, and the view of what is kept of each: its SELECT, and its columns."""
-    assert isinstance(operator, IntervalJoin | Join)
+    assert isinstance(operator, IntervalJoin | TemporalJoin | Join)
     relations = {t.name: "{" + t.name + "}" for t in operator.tables}
     for place, alias in enumerate(node.aliases):
         columns = tuple((c.name, c.type) for c in operator.view_columns(place))
@@ -186,7 +192,7 @@ def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tup
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.
     """
     relations = {t.name: "{" + t.name + "}" for t in operator.tables}
-    if isinstance(operator, Over | IntervalJoin | Join):
+    if isinstance(operator, Over | IntervalJoin | TemporalJoin | Join):
         return operator.current(relations), tuple((c.name, c.type) for c in operator.viewed)
     columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
     names = {name.lower() for name, _, _ in columns}

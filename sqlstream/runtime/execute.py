@@ -13,7 +13,8 @@ from sqlstream.catalog import VALUES, Table
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import DataError
 from sqlstream.logical.clock import variables
-from sqlstream.physical.plan import Fragment, ScanStage, SinkPlan
+from sqlstream.operators.temporary import nothing
+from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
 from sqlstream.storage.changelogs import ADDS, CHANGE, DECLARE_KEY, NO_ROW_BEFORE
 from sqlstream.storage.duckdb_errors import plain
@@ -22,6 +23,8 @@ from sqlstream.storage.read_errors import name_file
 from sqlstream.storage.segments import quote_name
 
 BATCH_ROWS = 100_000
+# Returns the rows that a table outside has for some keys.
+Find = Callable[[Lookup, pa.Table], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +108,29 @@ def check_updates(
             raise DataError(message, detail=detail, hint=DECLARE_KEY)
 
 
-def part_queries(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str) -> Iterator[tuple[str, str]]:
+def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find) -> str:
+    """Return the rows of a fragment over `rows` (a SELECT) as a SELECT, after everything was looked up that it needs."""
+    for number, lookup in enumerate(fragment.lookups):
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _before_{number} AS WITH _input AS ({rows}) {lookup.rows}")
+        types = {c.name: c.type for c in lookup.table.physical}
+        keys = ", ".join(f"CAST({name} AS {types[column]}) AS {quote_name(column)}" for name, column in lookup.keys)
+        known = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
+        wanted = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {known}").to_arrow_table()
+        columns = [c for c in lookup.table.physical if c is not lookup.table.operation]
+        items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        found = nothing(columns)
+        if wanted.num_rows:
+            con.register(f"_answer_{number}", find(lookup, wanted))
+            found = f"SELECT {items} FROM _answer_{number}"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _found_{number} AS {found}")
+    return f"WITH _input AS ({rows}) {fragment.rows}"
+
+
+def part_queries(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find
+) -> Iterator[tuple[str, str]]:
     """Yield each part of a fragment over `rows` (a SELECT), by name, as a SELECT."""
-    computed = f"WITH _input AS ({rows}) {fragment.rows}"
+    computed = computed_rows(con, fragment, rows, find)
     if len(fragment.parts) > 1:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
         computed = "SELECT * FROM _computed"
@@ -116,10 +139,10 @@ def part_queries(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str) 
 
 
 def part_batches(
-    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
 ) -> Iterator[tuple[str, pa.RecordBatchReader]]:
     """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
-    for name, query in part_queries(con, fragment, rows):
+    for name, query in part_queries(con, fragment, rows, find):
         body = query
         if fragment.exchange is not None:
             # Without a key all rows meet in one bucket.
@@ -128,9 +151,11 @@ def part_batches(
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 
-def explain_refused(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan) -> DataError | None:
+def explain_refused(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan, find: Find
+) -> DataError | None:
     """Return an error that names the column and the row that the sink's table cannot store, if that was what failed."""
-    computed = f"WITH _input AS ({rows}) {fragment.rows}"
+    computed = computed_rows(con, fragment, rows, find)
     never_null = {c.name for c in sink.table.columns if c.not_null}
     for name, type in sink.columns:
         column = quote_name(name)
@@ -146,7 +171,11 @@ def explain_refused(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: st
 
 
 def explain_row(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split], relation_of: Callable[[Split], str]
+    con: duckdb.DuckDBPyConnection,
+    scan: ScanStage,
+    splits: Sequence[Split],
+    relation_of: Callable[[Split], str],
+    find: Find,
 ) -> DataError | None:
     """Return an error that names the file and the row for which a scan's columns or its fragment fail, if one row does.
 
@@ -159,11 +188,11 @@ def explain_row(
         first, end = 1, count + 1
         while end - first > 1:
             middle = (first + end) // 2
-            if _fails(con, scan, first, middle):
+            if _fails(con, scan, first, middle, find):
                 end = middle
             else:
                 first = middle
-        if count and (found := _fails(con, scan, first, end)):
+        if count and (found := _fails(con, scan, first, end, find)):
             row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
             shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
             message = f"{_place(split, first, scan.table)}: {plain(found)}"
@@ -181,14 +210,14 @@ def _place(split: Split, number: int, table: Table) -> str:
     return f'a row of table "{table.name}"'
 
 
-def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int) -> duckdb.Error | None:
+def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int, find: Find) -> duckdb.Error | None:
     """Run a scan's columns and its fragments over some of the suspects; return what goes wrong."""
     suspects = f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}"
     rows = f"WITH _input AS ({suspects}) {scan.columns}"
     try:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS {rows}")
         for fragment in scan.fragments:
-            computed = f"WITH _input AS ({rows}) {fragment.rows}"
+            computed = computed_rows(con, fragment, rows, find)
             for _, sql in fragment.parts:
                 con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS WITH _rows AS ({computed}) {sql}")
     except duckdb.Error as e:

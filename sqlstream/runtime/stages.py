@@ -15,12 +15,13 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.outside import open_lookup
 from sqlstream.connectors.reading import explain_unreadable, read
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
-from sqlstream.physical.plan import Exchange, Fragment
+from sqlstream.physical.plan import Exchange, Fragment, Lookup
 from sqlstream.runtime import execute
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.execute import ScanStats, newest
@@ -88,7 +89,9 @@ def run_scan(
 
             def explain(error: duckdb.Error) -> SqlStreamError | None:
                 unreadable = explain_unreadable(error, splits, stage.table)
-                return unreadable or execute.explain_row(con, stage, splits, lambda split: plan_of([split]).relation)
+                return unreadable or execute.explain_row(
+                    con, stage, splits, lambda split: plan_of([split]).relation, finder(job)
+                )
 
             with user_errors(stage.name, explain):
                 plan = plan_of(splits)
@@ -208,23 +211,24 @@ def run_fragment(
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
     """Run a fragment: into frames where an exchange follows, else into a segment of its sink."""
+    find = finder(job)
     if fragment.exchange is not None:
         stage = fragment.exchange.stage
         ports = {part: port_of(stage, number) for part, number in fragment.exchange.ports}
         with overflows(job.plan.stages[stage].name, explain):
-            for part, reader in execute.part_batches(con, fragment, rows, len(job.labels)):
+            for part, reader in execute.part_batches(con, fragment, rows, len(job.labels), find):
                 write = segment_writer(job, fragment.exchange, part, batch)
                 yield from pack(reader, ports[part], time, job.labels, write)
         return
     sink = job.plan.sinks[fragment.sink]
-    with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink) or explain(e)):
+    with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):
         if sink.kind == "filesystem":
-            [(_, written)] = execute.part_queries(con, fragment, rows)
+            [(_, written)] = execute.part_queries(con, fragment, rows, find)
             columns = [Column(name, type) for name, type in sink.columns]
             count, files = job.file_sink(fragment.sink).write(con, columns, written, batch)
             yield Output("files", json.dumps([count, files]), fragment.sink)
             return
-        for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1):
+        for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1, find):
             if sink.kind == "blackhole":
                 yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)), fragment.sink)
                 continue
@@ -233,6 +237,16 @@ def run_fragment(
             segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
             if segment is not None:
                 yield Output("segment", json.dumps(segment.to_list()), fragment.sink)
+
+
+def finder(job: Job) -> execute.Find:
+    """Return what looks up rows in the tables outside of a job."""
+
+    def find(lookup: Lookup, keys: pa.Table) -> pa.Table:
+        opened = open_lookup(lookup.table, keys.column_names, warehouse=job.warehouse, project=job.project)
+        return opened.find(keys, lookup.span)
+
+    return find
 
 
 def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write:

@@ -37,7 +37,8 @@ def check(
             canvas.paint(token.start, token.end + 1, f'"{"x" * (token.end - token.start - 1)}"')
         elif token.token_type == TokenType.UNICODE_STRING:
             canvas.paint(token.start, token.start + 2, "")
-    for part in node.walk():
+    # The time of a version is painted over with it.
+    for part in node.walk(prune=lambda n: isinstance(n, exp.Version)):
         _paint_node(canvas, part)
     for start, (end, replacement) in beyond.items():
         if span.start <= start < span.end:
@@ -79,6 +80,8 @@ def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
             # Flink's MAP['a', 1] is a list to DuckDB's grammar.
             if flink := re.compile(r"map(?=\s*\[)", re.IGNORECASE).match(canvas.span.source.text, start):
                 canvas.paint(*flink.span(), "")
+        case exp.Version():
+            canvas.paint(start, end, "")
         case WindowTVF():
             # The table alone is left of the call.
             call_end: int = node.args["end"]

@@ -34,6 +34,7 @@ _UNITS = {
     *("MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "QUARTERS", "YEARS"),
     *("DECADES", "CENTURY", "CENTURIES", "MILLENNIUM", "MILLENNIA"),
 }
+_SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 _CODE_POINT = re.compile(r"\\(?:(\\)|\+([0-9a-fA-F]{6})|([0-9a-fA-F]{4}))")
 
 
@@ -175,9 +176,13 @@ class StreamingParser(FlinkCallParser):
     ) -> exp.Expr | None:
         if not self._at_window():
             self._refuse_table_function()
-            return super()._parse_table(
+            table = super()._parse_table(
                 schema, joins, alias_tokens, parse_bracket, is_db_reference, parse_partition, consume_pipe
             )
+            if isinstance(table, exp.Subquery) and not table.alias and (version := self._parse_version()):
+                table.set("version", version)
+                table.set("alias", self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS))
+            return table
         window = self._parse_window_table()
         if alias := self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS):
             window.set("alias", alias)
@@ -225,7 +230,9 @@ class StreamingParser(FlinkCallParser):
     def _parse_version(self) -> exp.Version | None:
         start = self._curr
         if version := super()._parse_version():
-            raise self._refused("time travel in a streaming query", self._span_from(start))
+            if not _SYSTEM_TIME.match(self.source.text, start.start) or version.args["kind"] != "AS OF":
+                raise self._refused("time travel in a streaming query", self._span_from(start))
+            mark(version, start.start, self._prev.end)
         return version
 
     def _parse_function_parameter(self) -> exp.Expr | None:

@@ -6,6 +6,8 @@ Parquet files to Parquet files; all systems must give the same result. Spark and
 read the same files in the same batches: one file per core. With `--rows` from 6,000,000 on, a million sessions are open at a
 time in the work of many sessions; with less, it and other works have fewer keys (see `data`).
 
+The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files.
+
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
   systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. With several runs
@@ -30,7 +32,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import changing, joining, latency, report, throughput
+from tests.bench import changing, joining, latency, nexmark, report, throughput
 from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
@@ -47,8 +49,8 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-JOINS = "joins"
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, LATENCIES, COMMANDS]
+JOINS, NEXMARK = "joins", "nexmark"
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, NEXMARK, LATENCIES, COMMANDS]
 
 console = Console(highlight=False)
 
@@ -84,6 +86,8 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
             bench.changes(changing_work)
         for join in join_works_of(only or (JOINS,)):
             bench.joins(join)
+        if not only or NEXMARK in only:
+            bench.nexmark()
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -94,6 +98,8 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
     shutil.rmtree(bench.runs)
     console.print(report.table(results))
     console.print(report.targets(results))
+    if results.nexmark:
+        console.print(report.nexmark_table(results))
 
 
 class _Bench:
@@ -185,6 +191,21 @@ class _Bench:
         if len({tuple(run.summary) for run in found.values()}) > 1:
             answers = {system: run.summary for system, run in found.items()}
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
+
+    def nexmark(self) -> None:
+        """Run the queries of the example over the generator's events, and over the same ones in files."""
+        events, batches = self.results.rows, self.results.batches
+        files = nexmark.nexmark_files(self.data, events, batches * self.cores)
+        for query in nexmark.QUERIES:
+            for source in nexmark.SOURCES:
+                folder = self.runs / f"nexmark-{query}-{source}"
+                folder.mkdir()
+                task = nexmark.Task(query, source, str(files), events, self.cores, self.cores, str(folder))
+                output, _ = self._measured("nexmark", asdict(task))
+                run = nexmark.NexmarkRun(**json.loads(output))
+                self.results.nexmark.setdefault(query, {})[source] = run
+                console.print(f"{query}, {source}: {run.events_per_second:,.0f} events/s")
+                shutil.rmtree(folder)
 
     def latencies(self) -> None:
         """Measure the smallest batch of sqlstream and of both stores."""

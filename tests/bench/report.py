@@ -17,6 +17,7 @@ from tests.bench.changing_work import changing_work
 from tests.bench.join_work import join_work
 from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.latency import Latency
+from tests.bench.nexmark import SOURCES, NexmarkRun
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.bench.work import work_named
@@ -59,6 +60,7 @@ class Results:
     works: dict[str, dict[str, Figures]] = field(default_factory=dict)
     changes: dict[str, dict[str, BatchRun]] = field(default_factory=dict)
     joins: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    nexmark: dict[str, dict[str, NexmarkRun]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
 
@@ -103,6 +105,27 @@ def table(results: Results) -> Table:
     for number, name in enumerate(HEADER):
         found.add_column(name, justify="left" if number < 2 else "right")
     for row in _rows(results):
+        found.add_row(*row)
+    return found
+
+
+def _nexmark_rows(results: Results) -> Iterator[tuple[str, ...]]:
+    cores = int(str(results.machine["cores"]))
+    for query, runs in results.nexmark.items():
+        speeds = [runs[source].events_per_second for source in SOURCES]
+        yield query, *(f"{s / 1000:,.0f} k" for s in (*speeds, *(s / cores for s in speeds)))
+
+
+def _nexmark_header() -> list[str]:
+    return ["query", *(f"{s}, events/s" for s in SOURCES), *(f"{s}, events/s and core" for s in SOURCES)]
+
+
+def nexmark_table(results: Results) -> Table:
+    """Return the events a second of the Nexmark queries for a terminal."""
+    found = Table(title="Nexmark", title_justify="left")
+    for number, name in enumerate(_nexmark_header()):
+        found.add_column(name, justify="right" if number else "left")
+    for row in _nexmark_rows(results):
         found.add_row(*row)
     return found
 
@@ -161,6 +184,10 @@ def write(results: Results, folder: Path) -> None:
     lines = ["| " + " | ".join(HEADER) + " |", "|---|---|" + "---:|" * (len(HEADER) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(results)]
     lines += ["", *(f"- {line}" for line in [*_notes(results), *_targets(results)]), ""]
+    if results.nexmark:
+        header = _nexmark_header()
+        lines += ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+        lines += [*("| " + " | ".join(row) + " |" for row in _nexmark_rows(results)), ""]
     lines += [", ".join(f"{name} {value}" for name, value in results.machine.items()), ""]
     (folder / "table.md").write_text("\n".join(lines))
     if results.works:

