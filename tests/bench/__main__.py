@@ -37,6 +37,7 @@ from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_dat
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
+from tests.bench.flink import BACKENDS, Flink
 from tests.bench.join_work import JOIN_WORKS, JoinWork, join_data, join_works_of
 from tests.bench.memory import run_measured
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
@@ -65,10 +66,15 @@ console = Console(highlight=False)
     help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work: hopping_few, ..",
 )
 @click.option(
+    "--flink", type=Path, help="A virtual environment with Flink, to run joins on it, too (`make bench FLINK=1`)."
+)
+@click.option(
     "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
 )
 @click.option("--output", default=ROOT / "bench-results", type=Path, help="Where results.json, table.md, plot.png go.")
-def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path, output: Path) -> None:
+def main(
+    rows: int, batches: int, repeat: int, only: tuple[str, ...], flink: Path | None, data: Path, output: Path
+) -> None:
     """Run the benchmark and write its results."""
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
@@ -85,7 +91,7 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
         for changing_work in changing_works_of(only or GROUPS):
             bench.changes(changing_work)
         for join in join_works_of(only or (JOINS,)):
-            bench.joins(join)
+            bench.joins(join, Flink(flink.resolve()) if flink else None)
         if not only or NEXMARK in only:
             bench.nexmark()
         if not only or LATENCIES in only or COMMANDS in only:
@@ -166,11 +172,13 @@ class _Bench:
             answers = {system: run.summary for system, run in found.items()}
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
 
-    def joins(self, work: JoinWork) -> None:
+    def joins(self, work: JoinWork, flink: Flink | None) -> None:
         """Run every system on one join; each of its inputs has as many rows as a data set of other works has for three."""
         source = join_data(self.data, work, self.results.rows * 3 // 10, self.results.batches, self.cores)
         found = self.results.joins.setdefault(work.name, {})
-        for system in (SQLSTREAM, joining.STATE_4, joining.STATE_2, DUCKDB):
+        stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
+        flinks = tuple(BACKENDS) if flink and work.spark else ()
+        for system in (SQLSTREAM, *stores, *flinks, DUCKDB):
             folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
             warm_up = max(2, source.batches // 4)
             task = joining.Task(
@@ -183,8 +191,11 @@ class _Bench:
                 self.cores,
                 str(folder),
             )
-            output, peak = self._measured("joining", asdict(task))
-            run = throughput.Run(**json.loads(output))
+            if flink and system in BACKENDS:
+                run, peak = flink.join(task, work, self.log), 0
+            else:
+                output, peak = self._measured("joining", asdict(task))
+                run = throughput.Run(**json.loads(output))
             found[system] = Figures(**asdict(run), peak_bytes=peak)
             console.print(f"{work.title}, {system}: {run.rows_per_second:,.0f} rows/s, {run.batch_ms:,.0f} ms a batch")
             shutil.rmtree(folder)

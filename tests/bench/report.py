@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.bench.changing import BatchRun
 from tests.bench.changing_work import changing_work
+from tests.bench.flink import BACKENDS
 from tests.bench.join_work import join_work
 from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.latency import Latency
@@ -87,7 +88,7 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             ratio = "" if system == SQLSTREAM else f"{ours / f.rows_per_second:.2f} x"
             speed = f"{f.rows_per_second / 1e6:.2f} M"
             batch = f"{f.batch_ms:.0f} ms"
-            yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", f"{f.peak_bytes / 1e9:.2f} GB"
+            yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", _memory(f.peak_bytes)
             title = ""
     for name, runs in results.changes.items():
         title, ours_ms = changing_work(name).title, runs[SQLSTREAM].batch_ms
@@ -96,6 +97,11 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             speed = f"{run.rows_per_second / 1e6:.2f} M"
             yield title, system, speed, ratio, f"{run.batch_ms:.0f} ms", f"{run.whole_seconds:.1f} s", ""
             title = ""
+
+
+def _memory(bytes: int) -> str:
+    # Flink's is not measured.
+    return f"{bytes / 1e9:.2f} GB" if bytes else ""
 
 
 def table(results: Results) -> Table:
@@ -148,9 +154,13 @@ def _targets(results: Results) -> Iterator[str]:
             yield f"{title}, sqlstream to {store}: {ratio:.1f} x (target {factor:.0f} x: {_reached(ratio >= factor)})"
     yield from _changing_targets(results)
     for name, runs in results.joins.items():
-        ratio = runs[SQLSTREAM].rows_per_second / max(runs[s].rows_per_second for s in (STATE_2, STATE_4))
-        target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
-        yield f"{join_work(name).title}, sqlstream to Spark's best: {ratio:.1f} x{target}"
+        if not join_work(name).spark:
+            continue
+        for engine, systems in (("Spark", (STATE_2, STATE_4)), ("Flink", tuple(BACKENDS))):
+            if speeds := [runs[s].rows_per_second for s in systems if s in runs]:
+                ratio = runs[SQLSTREAM].rows_per_second / max(speeds)
+                target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
+                yield f"{join_work(name).title}, sqlstream to {engine}'s best: {ratio:.1f} x{target}"
     for system, latency in results.latencies.items():
         target = f" (target 300 ms: {_reached(latency.batch_ms <= 300)})" if system == SQLSTREAM else ""
         yield f"smallest batch, {system}: {latency.batch_ms:.0f} ms{target}, from the file's arrival {latency.file_ms:.0f} ms"
