@@ -96,6 +96,11 @@ ranks = st.builds(
 )
 
 
+def made_of(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return queries with rows that are made of a row's own values."""
+    return st.builds("SELECT q.k, made.x, q.s FROM ({}) AS q {}".format, queries, MADE)
+
+
 def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     pair = st.tuples(queries, queries)
     sets = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
@@ -113,7 +118,7 @@ def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("SELECT DISTINCT k, 1::BIGINT AS x, s FROM ({})".format, queries),
         st.builds(lambda sides, name: f"({sides[0]}) {name} ({sides[1]})", pair, st.sampled_from(sets)),
         st.builds(lambda query, rank: rank.over(query), queries, ranks),
-        st.builds("SELECT q.k, made.x, q.s FROM ({}) AS q {}".format, queries, MADE),
+        made_of(queries),
         st.builds(
             "SELECT * FROM ({}) ORDER BY {}, k, x, s LIMIT {} OFFSET {}".format,
             queries,
@@ -153,6 +158,16 @@ def stream_of(query: str, parallelism: int) -> Stream:
 @settings(max_examples=60 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(queries(3), histories(), st.integers(1, 3), st.booleans())
 def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], parallelism: int, small: bool) -> None:
+    check(query, history, parallelism, small=small)
+
+
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(made_of(queries(1)), histories(), st.integers(1, 3))
+def test_what_is_made_of_rows_comes_and_goes_with_them(query: str, history: list[Step], parallelism: int) -> None:
+    check(query, history, parallelism, small=False)
+
+
+def check(query: str, history: list[Step], parallelism: int, *, small: bool) -> None:
     so_far: dict[str, list[Row]] = {"a": [], "b": []}
     with limits(small=small), stream_of(query, parallelism) as stream:
         read = {t for t in "ab" if f"FROM {t}" in query}
