@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
-from sqlstream.operators.matching import Matching
+from sqlstream.operators.matching import JoinOperator, Matching
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import keep, nothing
 from sqlstream.operators.window_operator import BATCH_ROWS, declared
@@ -29,7 +29,7 @@ PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": 
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(JoinOperator):
     """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
 
     Times to live are in milliseconds, 0 for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
@@ -41,14 +41,6 @@ class Join:
     join: str
     changing: tuple[bool, ...]
     ttls: tuple[int, ...]
-
-    @property
-    def kind(self) -> str:
-        return "join"
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self.matching.key_names
 
     @cached_property
     def _places(self) -> range:

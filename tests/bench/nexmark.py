@@ -5,16 +5,12 @@ python -m tests.bench.nexmark '{"query": "q5", "source": "generator", "events": 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +19,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.nexmark import COLUMNS, Settings, events
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.snapshot import JobHistory
+from tests.bench.child import answer
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "nexmark"
@@ -112,12 +109,5 @@ def measure(task: Task) -> NexmarkRun:
     return NexmarkRun(rows * 1000 / millis, whole)
 
 
-def main(arguments: Mapping[str, Any]) -> None:
-    print(json.dumps(asdict(measure(Task(**arguments)))))
-    sys.stdout.flush()
-    # Nothing is left to clean up; DuckDB's clean-up at the end of Python prints about itself.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    answer(Task, measure)
