@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLINK_VENV := .venv-flink
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench clean
@@ -20,11 +21,11 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.bench ## Measure against plain Spark and DuckDB (ARGS="--rows 1000000" for a short one)
-	@$(BIN)/python -m tests.bench $(ARGS)
+bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too (ARGS="--rows 1000000" for a short one)
+	@$(BIN)/python -m tests.bench $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made
-	rm -rf $(VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(FLINK_VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sqlstream needs Python 3.11 or newer (PYTHON=python3.11 make ...)"; exit 1; }
@@ -38,6 +39,14 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 
 $(VENV)/.demo: $(VENV)/.base
 	@$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	@touch $@
+
+# Flink needs other versions of what we use.
+$(FLINK_VENV)/.flink: tests/bench/flink_jars.py
+	@$(PYTHON) -m venv $(FLINK_VENV)
+	@echo "installing Flink into $(FLINK_VENV) ..."
+	@$(FLINK_VENV)/bin/python -m pip install --quiet "apache-flink>=2.3,<2.4"
+	@$(FLINK_VENV)/bin/python tests/bench/flink_jars.py $(FLINK_VENV)
 	@touch $@
 
 $(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: $(VENV)/.base

@@ -119,13 +119,13 @@ def test_many_streams_do_not_keep_many_databases() -> None:
 
 def test_state_survives_more_versions_than_are_kept() -> None:
     with Stream(SCRIPT, options={"sqlstream.state.retention": "0"}, parallelism=1) as stream:
-        for number in range(260):
+        for number in range(130):
             stream.advance(1000)
             stream.batch("bid", [(number % 7, f"2026-01-01 10:{number // 60:02}:{number % 60:02}")])
-            if number == 200:
+            if number == 100:
                 stream.restart()
         oldest, newest = stream.query("SELECT min(version), max(version) FROM sqlstream.snapshots")[0]
-        assert newest > 260
+        assert newest > 130
         [(segments,)] = stream.query("SELECT segments FROM sqlstream.operators")
         assert segments < 60
         [(open_rows,)] = stream.query("SELECT sum(n) FROM state.counts.window_aggregate_1")
@@ -135,9 +135,9 @@ def test_state_survives_more_versions_than_are_kept() -> None:
         )
         assert oldest <= newest - 90
         stream.finish()
-        assert sum(n for _, n in stream.rows()) == 260
+        assert sum(n for _, n in stream.rows()) == 130
         assert len(stream.rows()) == len(
-            {(w, k) for w in range(26) for k in [x % 7 for x in range(w * 10, w * 10 + 10)]}
+            {(w, k) for w in range(13) for k in [x % 7 for x in range(w * 10, w * 10 + 10)]}
         )
 
 

@@ -97,7 +97,8 @@ class Subqueries:
             return False
         names = self.joins.judge.aggregates
         calls = (c for e in select.expressions for c in e.find_all(exp.Anonymous))
-        return not any(c.name.lower() in names for c in calls) and select.find(exp.Window) is None
+        windows = any(e.find(exp.Window) is not None for e in select.expressions)
+        return not windows and not any(c.name.lower() in names for c in calls)
 
     def _correlated(self, select: exp.Select, inner: JoinBinder) -> tuple[list[exp.Expr], list[exp.Expr]]:
         """Return the parts of a subquery's WHERE that are about its own rows, and those that name the block around it."""

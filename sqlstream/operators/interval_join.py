@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.operators.matching import Matching
+from sqlstream.operators.matching import JoinOperator, Matching
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import nothing
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared
@@ -31,7 +31,7 @@ END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class IntervalJoin:
+class IntervalJoin(JoinOperator):
     """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart (microseconds).
 
     The time of a right row lies from `before` before that of the left one to `after`.
@@ -42,14 +42,6 @@ class IntervalJoin:
     times: tuple[str, str]
     before: int
     after: int
-
-    @property
-    def kind(self) -> str:
-        return "join"
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self.matching.key_names
 
     @property
     def _preserved(self) -> tuple[int, ...]:

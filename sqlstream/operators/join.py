@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
-from sqlstream.operators.matching import Matching
+from sqlstream.operators.matching import JoinOperator, Matching
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import keep, nothing
 from sqlstream.operators.window_operator import BATCH_ROWS, declared
@@ -29,7 +29,7 @@ PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": 
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(JoinOperator):
     """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
 
     Times to live are in milliseconds, 0 for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
@@ -41,14 +41,6 @@ class Join:
     join: str
     changing: tuple[bool, ...]
     ttls: tuple[int, ...]
-
-    @property
-    def kind(self) -> str:
-        return "join"
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self.matching.key_names
 
     @cached_property
     def _places(self) -> range:
@@ -174,8 +166,10 @@ class Join:
         con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
         both = f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
         if self.changing[place]:
+            both = summed(columns, f"({both})")
+        if self.changing[place] and keyed.ttl:
             # What is taken away of a key that was forgotten is not there.
-            both = f"SELECT * FROM ({summed(columns, f'({both})')}) WHERE {WEIGHT} > 0"
+            both = f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"
         if self.changing[place] and keyed.ttl:
             keep(con, f"_new_{place}", both)
             keep(con, f"_effective_{place}", difference(columns, f"_new_{place}", f"_old_rows_{place}"))
@@ -241,6 +235,9 @@ class Join:
     def _select(self, place: int, rows: str, how: str, others: str) -> str:
         """Return the stored rows of an input that have a match among others, or have none."""
         other = 1 - place
+        if how == "ANTI" and self.changing[other]:
+            # A row that was taken away before it came is not there.
+            others = f"(FROM {others} WHERE {WEIGHT} > 0)"
         named = [f"{c.name} AS __own_{c.name}" for c in self.matching.stored(place)]
         own = self.matching.named(place, rows, *named, WEIGHT)
         items = ", ".join(f"__own_{c.name} AS {c.name}" for c in self.matching.stored(place))

@@ -64,3 +64,17 @@ class Matching:
             for c, (_, sql) in zip(self.columns[place], stored_columns(self.columns[place]), strict=True)
         ]
         return ", ".join(items)
+
+
+class JoinOperator:
+    """What the operators of joins have in common: rows that may match meet by their keys."""
+
+    matching: Matching
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.matching.key_names

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.keyed_state import KeyedState
-from sqlstream.operators.matching import Matching
+from sqlstream.operators.matching import JoinOperator, Matching
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.temporary import keep, nothing
 from sqlstream.operators.window_operator import BATCH_ROWS, NEVER, declared
@@ -34,7 +34,7 @@ AT, THERE = Column("__at", "BIGINT"), Column("__there", "BOOLEAN")
 
 
 @dataclass(frozen=True)
-class TemporalJoin:
+class TemporalJoin(JoinOperator):
     """The operator: what matches, whether it is an inner or a left join, and the SQL of the times of rows and versions.
 
     With `changing` the versions are changes of a table with a key. Of several versions of one time the last one in the order of
@@ -45,14 +45,6 @@ class TemporalJoin:
     join: str
     times: tuple[str, str]
     changing: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "join"
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self.matching.key_names
 
     # -- what is stored
 

@@ -6,6 +6,8 @@ Parquet files to Parquet files; all systems must give the same result. Spark and
 read the same files in the same batches: one file per core. With `--rows` from 6,000,000 on, a million sessions are open at a
 time in the work of many sessions; with less, it and other works have fewer keys (see `data`).
 
+The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files.
+
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
   systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. With several runs
@@ -30,11 +32,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import changing, joining, latency, report, throughput
+from tests.bench import changing, joining, latency, nexmark, report, throughput
 from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
+from tests.bench.flink import BACKENDS, Flink
 from tests.bench.join_work import JOIN_WORKS, JoinWork, join_data, join_works_of
 from tests.bench.memory import run_measured
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
@@ -47,8 +50,8 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-JOINS = "joins"
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, LATENCIES, COMMANDS]
+JOINS, NEXMARK = "joins", "nexmark"
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, NEXMARK, LATENCIES, COMMANDS]
 
 console = Console(highlight=False)
 
@@ -63,10 +66,15 @@ console = Console(highlight=False)
     help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work: hopping_few, ..",
 )
 @click.option(
+    "--flink", type=Path, help="A virtual environment with Flink, to run joins on it, too (`make bench FLINK=1`)."
+)
+@click.option(
     "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
 )
 @click.option("--output", default=ROOT / "bench-results", type=Path, help="Where results.json, table.md, plot.png go.")
-def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path, output: Path) -> None:
+def main(
+    rows: int, batches: int, repeat: int, only: tuple[str, ...], flink: Path | None, data: Path, output: Path
+) -> None:
     """Run the benchmark and write its results."""
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
@@ -83,7 +91,9 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
         for changing_work in changing_works_of(only or GROUPS):
             bench.changes(changing_work)
         for join in join_works_of(only or (JOINS,)):
-            bench.joins(join)
+            bench.joins(join, Flink(flink.resolve()) if flink else None)
+        if not only or NEXMARK in only:
+            bench.nexmark()
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -94,6 +104,8 @@ def main(rows: int, batches: int, repeat: int, only: tuple[str, ...], data: Path
     shutil.rmtree(bench.runs)
     console.print(report.table(results))
     console.print(report.targets(results))
+    if results.nexmark:
+        console.print(report.nexmark_table(results))
 
 
 class _Bench:
@@ -160,11 +172,13 @@ class _Bench:
             answers = {system: run.summary for system, run in found.items()}
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
 
-    def joins(self, work: JoinWork) -> None:
+    def joins(self, work: JoinWork, flink: Flink | None) -> None:
         """Run every system on one join; each of its inputs has as many rows as a data set of other works has for three."""
         source = join_data(self.data, work, self.results.rows * 3 // 10, self.results.batches, self.cores)
         found = self.results.joins.setdefault(work.name, {})
-        for system in (SQLSTREAM, joining.STATE_4, joining.STATE_2, DUCKDB):
+        stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
+        flinks = tuple(BACKENDS) if flink and work.spark else ()
+        for system in (SQLSTREAM, *stores, *flinks, DUCKDB):
             folder = self.runs / f"{work.name}-{system.replace(' ', '_')}"
             warm_up = max(2, source.batches // 4)
             task = joining.Task(
@@ -177,14 +191,32 @@ class _Bench:
                 self.cores,
                 str(folder),
             )
-            output, peak = self._measured("joining", asdict(task))
-            run = throughput.Run(**json.loads(output))
+            if flink and system in BACKENDS:
+                run, peak = flink.join(task, work, self.log), 0
+            else:
+                output, peak = self._measured("joining", asdict(task))
+                run = throughput.Run(**json.loads(output))
             found[system] = Figures(**asdict(run), peak_bytes=peak)
             console.print(f"{work.title}, {system}: {run.rows_per_second:,.0f} rows/s, {run.batch_ms:,.0f} ms a batch")
             shutil.rmtree(folder)
         if len({tuple(run.summary) for run in found.values()}) > 1:
             answers = {system: run.summary for system, run in found.items()}
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
+
+    def nexmark(self) -> None:
+        """Run the queries of the example over the generator's events, and over the same ones in files."""
+        events, batches = self.results.rows, self.results.batches
+        files = nexmark.nexmark_files(self.data, events, batches * self.cores)
+        for query in nexmark.QUERIES:
+            for source in nexmark.SOURCES:
+                folder = self.runs / f"nexmark-{query}-{source}"
+                folder.mkdir()
+                task = nexmark.Task(query, source, str(files), events, self.cores, self.cores, str(folder))
+                output, _ = self._measured("nexmark", asdict(task))
+                run = nexmark.NexmarkRun(**json.loads(output))
+                self.results.nexmark.setdefault(query, {})[source] = run
+                console.print(f"{query}, {source}: {run.events_per_second:,.0f} events/s")
+                shutil.rmtree(folder)
 
     def latencies(self) -> None:
         """Measure the smallest batch of sqlstream and of both stores."""

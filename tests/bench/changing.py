@@ -6,20 +6,17 @@ every batch: what a program without incremental operators would do at each trigg
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from tests.bench import plain_spark
 from tests.bench.changing_work import OUTPUT, ChangingWork, changing_work
+from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.data import COLUMNS
 from tests.bench.throughput import SQLSTREAM
@@ -122,12 +119,5 @@ def _duckdb(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:
     return seconds, list(summary)
 
 
-def main(arguments: Mapping[str, Any]) -> None:
-    print(json.dumps(asdict(measure(Task(**arguments)))))
-    sys.stdout.flush()
-    # Nothing is left to clean up; DuckDB's clean-up at the end of Python prints about itself.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    answer(Task, measure)

@@ -20,23 +20,22 @@ from tests.bench.data import DELAY_SECONDS, DISORDER_SECONDS, ROWS_PER_SECOND, S
 OUTPUT = "result"
 REACH = 10
 ACCOUNTS, BIDS, SMALL_BATCHES = 5_000_000, 10_000, 14
+VERSION_KEYS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A table of a work: its columns, whether it has an event time `ts`, and the SELECT of its rows over `range(..) r(i)`.
-
-    `shares` says which rows come in which batch: the numbers at which they begin.
-    """
+    """A table: its columns, the SELECT of its rows over `range(..) r(i)`, its key; if `timed`, `ts` is its event time."""
 
     columns: Mapping[str, str]
     rows: str
     timed: bool = True
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinWork:
-    """A query over inputs; `spark` is the same in Spark's SQL where the text differs.
+    """A query over inputs; `spark` is the same in Spark's SQL, empty where Spark has nothing like it.
 
     With `reports` "rows" it is measured by the rows of all inputs in a second, else by the time of a batch.
     """
@@ -66,13 +65,15 @@ class JoinWork:
 def _table(name: str, given: Input, path: Path, files: int) -> str:
     columns = ", ".join(f"{column} {type}" for column, type in given.columns.items())
     mark = f", WATERMARK FOR ts AS ts - INTERVAL '{DELAY_SECONDS}' SECOND" if given.timed else ""
+    mark += f", PRIMARY KEY ({given.key}) NOT ENFORCED" if given.key else ""
     return f"""CREATE TABLE {name} ({columns}{mark}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet',
         'source.max-files-per-batch' = '{files}', 'source.max-bytes-per-batch' = '10 GB');"""
 
 
 def _time(behind: str) -> str:
     micros = f"{START_MICROS} + i * {1_000_000 // ROWS_PER_SECOND} + {behind} - hash(i, 'late') % {DISORDER_SECONDS * 1_000_000}"
-    return f"make_timestamp(CAST({micros} AS BIGINT)) AS ts"
+    # Whole milliseconds: Flink's event times have no more.
+    return f"make_timestamp(CAST({micros} AS BIGINT) // 1000 * 1000) AS ts"
 
 
 _ORDERS = Input(
@@ -90,7 +91,7 @@ _PAIRS = {"id": "BIGINT", "amount": "BIGINT", "weight": "BIGINT"}
 _PAIR = "SELECT o.id, o.amount, s.weight FROM"
 _NEAR = f"o.id = s.order_id AND s.ts BETWEEN o.ts AND o.ts + INTERVAL '{REACH}' SECOND"
 _INTERVAL = f"{_PAIR} orders o JOIN shipments s ON {_NEAR}"
-_TUMBLE = f"TUMBLE(TABLE {{}}, DESCRIPTOR(ts), INTERVAL '{REACH}' SECOND)"
+_TUMBLE = f"TABLE(TUMBLE(TABLE {{}}, DESCRIPTOR(ts), INTERVAL '{REACH}' SECOND))"
 _SAME = "o.id = s.order_id AND o.window_start = s.window_start AND o.window_end = s.window_end"
 _WINDOWED = f"(SELECT *, window(ts, '{REACH} seconds') AS w FROM {{}})"
 _BUCKETED = f"(SELECT *, time_bucket(INTERVAL '{REACH}' SECOND, ts) AS w FROM {{}})"
@@ -113,6 +114,18 @@ _SMALL_BIDS = Input(
 )
 _RATED = "SELECT b.bidder, b.price, a.rating FROM bids b JOIN accounts a ON b.bidder = a.account"
 _THREE = "SELECT a.k, a.x, b.x AS y, c.x AS z FROM a JOIN b ON a.k = b.k JOIN c ON c.k = a.k"
+
+
+_VERSIONS = Input(
+    {"k": "BIGINT", "rate": "BIGINT", "ts": "TIMESTAMP"},
+    f"SELECT CAST(i % {VERSION_KEYS} AS BIGINT) AS k, CAST(hash(i, 'rate') % 100 AS BIGINT) AS rate, {_time('0')}",
+    key="k",
+)
+_PROBES = Input(
+    {"id": "BIGINT", "k": "BIGINT", "ts": "TIMESTAMP"},
+    f"SELECT CAST(i AS BIGINT) AS id, CAST(hash(i, 'k') % {VERSION_KEYS} AS BIGINT) AS k, {_time('0')}",
+)
+_AS_OF = "SELECT p.id, v.rate FROM probes p"
 
 
 def _keyed(name: str) -> Input:
@@ -149,6 +162,15 @@ JOIN_WORKS = (
         _THREE,
         _THREE,
         _THREE,
+    ),
+    JoinWork(
+        "temporal_join",
+        f"join as of an event time, {VERSION_KEYS:,} keys",
+        {"probes": _PROBES, "versions": _VERSIONS},
+        {"id": "BIGINT", "rate": "BIGINT"},
+        f"{_AS_OF} JOIN versions FOR SYSTEM_TIME AS OF p.ts AS v ON p.k = v.k",
+        "",
+        f"{_AS_OF} ASOF JOIN versions v ON p.k = v.k AND p.ts >= v.ts",
     ),
 )
 

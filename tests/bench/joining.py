@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from tests.bench import plain_spark
+from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.join_work import OUTPUT, JoinWork, join_work
@@ -102,12 +98,5 @@ def _duckdb(task: Task, work: JoinWork) -> Run:
     return Run(rate, median * 1000, time.time() - begun, list(summary))
 
 
-def main(arguments: Mapping[str, Any]) -> None:
-    print(json.dumps(asdict(measure(Task(**arguments)))))
-    sys.stdout.flush()
-    # Nothing is left to clean up; DuckDB's clean-up at the end of Python prints about itself.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    answer(Task, measure)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import plain_spark
+from tests.bench.child import answer
 from tests.bench.commits import commit_times
 from tests.bench.data import small_files
 from tests.bench.work import sqlstream_script, work_named
@@ -118,12 +118,5 @@ def _spark(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int], f
         yield checkpoint, begun
 
 
-def main(text: str) -> None:
-    result = measure(Task(**json.loads(text)))
-    print(json.dumps(asdict(result)), flush=True)
-    # Nothing is left to clean up; DuckDB's clean-up at the end of Python prints about itself.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    answer(Task, measure)

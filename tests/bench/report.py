@@ -14,9 +14,11 @@ from rich.table import Table
 
 from tests.bench.changing import BatchRun
 from tests.bench.changing_work import changing_work
+from tests.bench.flink import BACKENDS
 from tests.bench.join_work import join_work
 from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.latency import Latency
+from tests.bench.nexmark import SOURCES, NexmarkRun
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.bench.work import work_named
@@ -59,6 +61,7 @@ class Results:
     works: dict[str, dict[str, Figures]] = field(default_factory=dict)
     changes: dict[str, dict[str, BatchRun]] = field(default_factory=dict)
     joins: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    nexmark: dict[str, dict[str, NexmarkRun]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
 
@@ -85,7 +88,7 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             ratio = "" if system == SQLSTREAM else f"{ours / f.rows_per_second:.2f} x"
             speed = f"{f.rows_per_second / 1e6:.2f} M"
             batch = f"{f.batch_ms:.0f} ms"
-            yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", f"{f.peak_bytes / 1e9:.2f} GB"
+            yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", _memory(f.peak_bytes)
             title = ""
     for name, runs in results.changes.items():
         title, ours_ms = changing_work(name).title, runs[SQLSTREAM].batch_ms
@@ -96,6 +99,11 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             title = ""
 
 
+def _memory(bytes: int) -> str:
+    # Flink's is not measured.
+    return f"{bytes / 1e9:.2f} GB" if bytes else ""
+
+
 def table(results: Results) -> Table:
     """Return the table for a terminal."""
     title = f"{results.rows:,} rows in {results.batches} batches, {results.machine['cores']} cores"
@@ -103,6 +111,27 @@ def table(results: Results) -> Table:
     for number, name in enumerate(HEADER):
         found.add_column(name, justify="left" if number < 2 else "right")
     for row in _rows(results):
+        found.add_row(*row)
+    return found
+
+
+def _nexmark_rows(results: Results) -> Iterator[tuple[str, ...]]:
+    cores = int(str(results.machine["cores"]))
+    for query, runs in results.nexmark.items():
+        speeds = [runs[source].events_per_second for source in SOURCES]
+        yield query, *(f"{s / 1000:,.0f} k" for s in (*speeds, *(s / cores for s in speeds)))
+
+
+def _nexmark_header() -> list[str]:
+    return ["query", *(f"{s}, events/s" for s in SOURCES), *(f"{s}, events/s and core" for s in SOURCES)]
+
+
+def nexmark_table(results: Results) -> Table:
+    """Return the events a second of the Nexmark queries for a terminal."""
+    found = Table(title="Nexmark", title_justify="left")
+    for number, name in enumerate(_nexmark_header()):
+        found.add_column(name, justify="right" if number else "left")
+    for row in _nexmark_rows(results):
         found.add_row(*row)
     return found
 
@@ -125,9 +154,13 @@ def _targets(results: Results) -> Iterator[str]:
             yield f"{title}, sqlstream to {store}: {ratio:.1f} x (target {factor:.0f} x: {_reached(ratio >= factor)})"
     yield from _changing_targets(results)
     for name, runs in results.joins.items():
-        ratio = runs[SQLSTREAM].rows_per_second / max(runs[s].rows_per_second for s in (STATE_2, STATE_4))
-        target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
-        yield f"{join_work(name).title}, sqlstream to Spark's best: {ratio:.1f} x{target}"
+        if not join_work(name).spark:
+            continue
+        for engine, systems in (("Spark", (STATE_2, STATE_4)), ("Flink", tuple(BACKENDS))):
+            if speeds := [runs[s].rows_per_second for s in systems if s in runs]:
+                ratio = runs[SQLSTREAM].rows_per_second / max(speeds)
+                target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
+                yield f"{join_work(name).title}, sqlstream to {engine}'s best: {ratio:.1f} x{target}"
     for system, latency in results.latencies.items():
         target = f" (target 300 ms: {_reached(latency.batch_ms <= 300)})" if system == SQLSTREAM else ""
         yield f"smallest batch, {system}: {latency.batch_ms:.0f} ms{target}, from the file's arrival {latency.file_ms:.0f} ms"
@@ -161,6 +194,10 @@ def write(results: Results, folder: Path) -> None:
     lines = ["| " + " | ".join(HEADER) + " |", "|---|---|" + "---:|" * (len(HEADER) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(results)]
     lines += ["", *(f"- {line}" for line in [*_notes(results), *_targets(results)]), ""]
+    if results.nexmark:
+        header = _nexmark_header()
+        lines += ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+        lines += [*("| " + " | ".join(row) + " |" for row in _nexmark_rows(results)), ""]
     lines += [", ".join(f"{name} {value}" for name, value in results.machine.items()), ""]
     (folder / "table.md").write_text("\n".join(lines))
     if results.works:

@@ -5,19 +5,15 @@ python -m tests.bench.throughput '{"system": "sqlstream", "work": "tumbling_many
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from tests.bench import plain_spark
+from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
 
@@ -120,13 +116,5 @@ def _duckdb(task: Task, work: Work) -> Run:
     return Run(task.rows / median, median * 1000, time.time() - begun, list(summary))
 
 
-def main(arguments: Mapping[str, Any]) -> None:
-    result = json.dumps(asdict(measure(Task(**arguments))))
-    print(result)
-    sys.stdout.flush()
-    # Nothing is left to clean up; DuckDB's clean-up at the end of Python prints about itself.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    answer(Task, measure)

@@ -8,7 +8,7 @@ import pytest
 
 from sqlstream.testing import Stream
 
-BATCHES, ROWS = 5, 3000
+BATCHES, ROWS = 4, 1000
 COMING_AND_GOING = "(SELECT * FROM a EXCEPT ALL SELECT * FROM b)"
 
 

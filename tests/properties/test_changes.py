@@ -50,6 +50,18 @@ LABELS = st.sampled_from(
     ]
 )
 
+# What is made of a row's own values.
+MADE = st.sampled_from(
+    [
+        "CROSS JOIN UNNEST([q.x, q.k, NULL]) AS made(x)",
+        "CROSS JOIN UNNEST([q.k, q.x]) WITH ORDINALITY AS made(e, x) WHERE made.e > 0",
+        "LEFT JOIN UNNEST(CASE WHEN q.x > 0 THEN [q.x, q.x] END) AS made(x) ON TRUE",
+        "LEFT JOIN LATERAL (SELECT e + q.k AS x FROM UNNEST([q.x, q.k]) AS u(e) WHERE e > q.x) AS made ON TRUE",
+        "CROSS JOIN LATERAL (SELECT CAST(SUM(e) AS BIGINT) AS x FROM UNNEST([q.x, q.k]) AS u(e) WHERE e > 0) AS made",
+        "CROSS JOIN LATERAL (SELECT e AS x FROM UNNEST([q.x, q.k]) AS u(e) GROUP BY e HAVING COUNT(*) > 1) AS made",
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -84,6 +96,11 @@ ranks = st.builds(
 )
 
 
+def made_of(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return queries with rows that are made of a row's own values."""
+    return st.builds("SELECT q.k, made.x, q.s FROM ({}) AS q {}".format, queries, MADE)
+
+
 def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     pair = st.tuples(queries, queries)
     sets = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
@@ -101,6 +118,7 @@ def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("SELECT DISTINCT k, 1::BIGINT AS x, s FROM ({})".format, queries),
         st.builds(lambda sides, name: f"({sides[0]}) {name} ({sides[1]})", pair, st.sampled_from(sets)),
         st.builds(lambda query, rank: rank.over(query), queries, ranks),
+        made_of(queries),
         st.builds(
             "SELECT * FROM ({}) ORDER BY {}, k, x, s LIMIT {} OFFSET {}".format,
             queries,
@@ -140,6 +158,16 @@ def stream_of(query: str, parallelism: int) -> Stream:
 @settings(max_examples=60 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(queries(3), histories(), st.integers(1, 3), st.booleans())
 def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], parallelism: int, small: bool) -> None:
+    check(query, history, parallelism, small=small)
+
+
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(made_of(queries(1)), histories(), st.integers(1, 3))
+def test_what_is_made_of_rows_comes_and_goes_with_them(query: str, history: list[Step], parallelism: int) -> None:
+    check(query, history, parallelism, small=False)
+
+
+def check(query: str, history: list[Step], parallelism: int, *, small: bool) -> None:
     so_far: dict[str, list[Row]] = {"a": [], "b": []}
     with limits(small=small), stream_of(query, parallelism) as stream:
         read = {t for t in "ab" if f"FROM {t}" in query}

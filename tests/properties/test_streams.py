@@ -10,7 +10,7 @@ from model import Model, batch_answer, emitted, limits, play, stream_of
 from strategies import RESTART, Batch, Query, Step, histories, near, queries, rows_of, splits
 
 DELAYS = (0, 0, 4_000_000, 60_000_000)
-# PROPERTY_EXAMPLES=20 takes twenty times as many: half an hour.
+# PROPERTY_EXAMPLES=10 takes ten times as many: all properties take an hour then.
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import bag, batch_tables, connection, emitted, limits
 from strategies import Row
-from test_changes import KEYS, SLOW, TEXTS, VALUES, queries
+from test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
+from test_joins import joins
 from test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
 
 from sqlstream.catalog import Table
@@ -141,8 +142,8 @@ def declared(name: str, *, keyed: bool, more: str = "") -> str:
 few = st.tuples(KEYS, VALUES, TEXTS, st.none())
 
 
-@settings(max_examples=50 * MORE, deadline=None, suppress_health_check=SLOW)
-@given(st.data(), queries(2), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), st.one_of(queries(2), joins(TABLES)), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_changes_of_sources_add_up_to_the_batch_answer(
     data: st.DataObject, query: str, a_keyed: bool, b_keyed: bool, parallelism: int, small: bool
 ) -> None:
@@ -173,7 +174,7 @@ timed = st.tuples(KEYS, VALUES, TEXTS, st.one_of(st.none(), st.integers(0, 20).m
 AGGREGATED = "a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
 
 
-@settings(max_examples=50 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=35 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(st.data(), kinds, delays, st.booleans(), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_windows_count_the_changes_that_come_before_they_close(
     data: st.DataObject, kind: Kind, delay: int, keyed: bool, ranked: bool, by_k: bool, parallelism: int, small: bool
@@ -275,7 +276,7 @@ def near(draw: st.DrawFn) -> list[list[Event]]:
     return found
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     st.data(),
     st.builds(Kind, st.just("SESSION"), st.integers(1, 4), keyed=st.booleans(), own=st.booleans()),

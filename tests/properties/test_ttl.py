@@ -62,7 +62,7 @@ rows = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.integers(0, 4)), 
 waits = st.sampled_from([0, 1, 3_000, 6_000, 9_999, 10_000, 25_000])
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     st.sampled_from(list(QUERIES)),
     st.lists(st.tuples(rows, waits, st.booleans()), min_size=2, max_size=8),
@@ -113,7 +113,7 @@ class Numbers:
                 self.out.update((key, len(known) // self.slide, x) for x in known[-self.size :])
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     st.lists(st.tuples(rows, waits, st.booleans()), min_size=2, max_size=8),
     st.integers(1, 3),

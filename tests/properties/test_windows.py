@@ -198,7 +198,7 @@ def histories(draw: st.DrawFn) -> list[Step]:
 delays = st.sampled_from([0, 2 * SECOND, 10 * SECOND])
 
 
-@settings(max_examples=70 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=45 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.booleans())
 def test_aggregates_count_each_row_in_every_window_that_is_open_when_it_comes(
     kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, small: bool
@@ -225,7 +225,7 @@ RANKED = """SELECT k, x, ts, window_start, window_end,
 ROW_NUMBER() OVER (PARTITION BY window_start, window_end{key} ORDER BY x DESC NULLS LAST{ties}) AS rn FROM {windows}"""
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.integers(1, 3), st.booleans())
 def test_ranks_are_those_among_all_rows_of_a_window(
     kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, limit: int, small: bool
