@@ -10,7 +10,8 @@ from sqlglot import exp
 from sqlstream.errors import BindError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.join_nodes import Kind
-from sqlstream.logical.joins import Conjunct, JoinBinder, parts_of
+from sqlstream.logical.join_trees import Conjunct
+from sqlstream.logical.joins import JoinBinder, parts_of
 from sqlstream.logical.nodes import Expression, Filter, Node, Project, Scan, quote
 from sqlstream.logical.predicates import never_null
 from sqlstream.logical.properties import schema
