@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import BindError, Source, UsageError, missing
@@ -33,7 +33,7 @@ from sqlstream.functions.duck import recover, register_for_queries
 from sqlstream.launch import check_only_writer, job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
-from sqlstream.physical.plan import ScanStage
+from sqlstream.physical.plan import PhysicalPlan, ScanStage
 from sqlstream.runtime import stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.changelog import changelog
@@ -102,6 +102,7 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
+        planned = replace(planned, physical=_fed(planned.physical))
         job = worker_job(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         check_only_writer(warehouse, planned, planned.name)
@@ -223,6 +224,17 @@ class Stream:
         self.close()
 
 
+def _fed(plan: PhysicalPlan) -> PhysicalPlan:
+    """Return a plan that reads what `batch` writes in the place of files with lines."""
+    scans = []
+    for scan in plan.scans:
+        if scan.table.options.get("format") in ("csv", "json"):
+            options = {**scan.table.options, "format": "parquet"}
+            scan = replace(scan, table=replace(scan.table, options=options))
+        scans.append(scan)
+    return replace(plan, scans=tuple(scans))
+
+
 class FedTables:
     """Compiles statements so that a table without a connector which nobody writes gets the options given for it."""
 
@@ -286,7 +298,9 @@ class LocalRun:
 
     def pull(self, now: int) -> None:
         """Read what sources have that feed themselves; of one without an end, a batch."""
-        self._read("sources", {i: s for i, s in self._scans() if s.table.connector not in (None, "filesystem")}, now)
+        self._read(
+            "sources", {i: s for i, s in self._scans() if s.table.connector not in (None, "filesystem", VALUES)}, now
+        )
 
     def _scans(self) -> Iterator[tuple[int, ScanStage]]:
         yield from enumerate(self.job.plan.scans)

@@ -152,3 +152,25 @@ def test_a_value_that_does_not_fit_its_column() -> None:
         with pytest.raises(BindError, match='column "idd" does not exist in table "t"') as caught:
             stream.batch("t", [{"idd": 3}])
         assert caught.value.hint == 'did you mean "id"?'
+
+
+def test_rows_of_values_come_once() -> None:
+    script = """
+    CREATE TABLE o (id BIGINT, cur STRING);
+    CREATE TABLE sink (a BIGINT, b STRING);
+    INSERT INTO sink SELECT o.id, v.w FROM o JOIN (VALUES ('USD', 'd')) AS v(cur, w) ON v.cur = o.cur"""
+    with Stream(script) as stream:
+        stream.batch("o", [(1, "USD")])
+        stream.finish()
+        assert stream.rows() == [(1, "d")]
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_tables_with_files_of_lines_are_fed(format: str) -> None:
+    script = f"""
+    CREATE TABLE o (id BIGINT, cur STRING) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = '{format}');
+    CREATE TABLE sink (a BIGINT, b STRING);
+    INSERT INTO sink SELECT id, cur FROM o"""
+    with Stream(script) as stream:
+        stream.batch("o", [(1, "USD"), (2, None)])
+        assert sorted(stream.rows()) == [(1, "USD"), (2, None)]

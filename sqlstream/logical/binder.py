@@ -15,7 +15,7 @@ from sqlstream.logical.aggregation import Aggregation
 from sqlstream.logical.clauses import CLAUSES, refuse_clauses
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
-from sqlstream.logical.hints import StateTtl, check_names, keeps_state, state_ttls, with_ttl
+from sqlstream.logical.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.join_nodes import Joining
 from sqlstream.logical.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.judge import NULL_TYPE, Judge
@@ -169,6 +169,8 @@ class Binder:
             for condition in matched:
                 subqueries.add(condition, scope)
             node = joins.tree(conditions)
+            if reads_join(node):
+                check_followed(node, state_ttls(select, env.source))
             return node, node, scope
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])

@@ -21,6 +21,7 @@ from sqlstream.logical.nodes import (
     SetOperation,
     Sink,
     children,
+    walk,
     with_children,
 )
 from sqlstream.sql.hints import HintCall
@@ -78,6 +79,15 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
             return replace(found, ttls=tuple(ttl if own is None else own for own in found.ttls))
         case _:
             return found
+
+
+def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
+    """Raise for a STATE_TTL that names an input of joins of which none keeps it for as long as a hint says."""
+    kept = {alias.lower() for n in walk(node) if isinstance(n, Join) for alias in n.aliases}
+    for ttl in ttls:
+        if ttl.name.lower() not in kept:
+            hint = "Leave it out. A join of all rows so far takes it; within an interval of time rows go by themselves."
+            raise BindError(f'STATE_TTL: no row of "{ttl.name}" is kept for longer than needed', ttl.span, hint=hint)
 
 
 def with_session_ttl(sink: Sink, ttl: int) -> Sink:

@@ -183,7 +183,11 @@ class JoinTree:
             hint = "Convert one of them with CAST."
             raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint)
         both = exp.Anonymous(this="coalesce", expressions=[side.copy() for side in pair])
-        kind = self.judge.type(fields, both, self.source)
+        try:
+            kind = self.judge.type(fields, both, self.source)
+        except BindError:
+            hint = "Convert one of them with CAST."
+            raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint) from None
         found = [Expression(f"CAST({to_duckdb(side)} AS {kind})", kind, span, volatile) for side in pair]
         return found[0], found[1]
 

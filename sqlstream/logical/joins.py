@@ -145,7 +145,7 @@ class JoinBinder:
         """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
         span, time = span_of(version, self.source), version.expression.unnest()
         if not isinstance(time, exp.Column):
-            hint = "Write FOR SYSTEM_TIME AS OF o.ts, where ts is a time attribute of a table before it."
+            hint = "Write FOR SYSTEM_TIME AS OF o.ts, a time attribute of a table before it, or o.p, a column p AS PROCTIME()."
             raise UnsupportedError("AS OF anything but a column", span, hint=hint)
         scope = self._scope({*self.hidden, place})
         return AsOf(ExpressionBinder(scope, self.catalog, self.judge).rewrite(time).name, time.sql(), span)
@@ -153,7 +153,7 @@ class JoinBinder:
     def _kind(self, join: exp.Join, span: Span) -> Kind:
         method = join.args.get("method") or ""
         if method not in ("", "NATURAL"):
-            hint = "Write ROW_NUMBER() .. = 1 over a join of the rows before." if method == "ASOF" else None
+            hint = "Write JOIN b FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k." if method == "ASOF" else None
             raise UnsupportedError(f"{method} JOIN", span, hint=hint)
         word = (join.side or join.kind or "inner").lower()
         if join.kind in ("SEMI", "ANTI"):
@@ -164,11 +164,15 @@ class JoinBinder:
     def _equal(self, name: str, place: int, kind: Kind, span: Span) -> Conjunct:
         """Return the condition of USING (name), which makes one column of two."""
         earlier = [v for p, v in enumerate(self.visible[:place]) if p not in self.hidden]
-        left = self.merged.get(name.lower()) or next((c for v in earlier if (c := v.find(name)) is not None), None)
+        known = [c for v in earlier if (c := v.find(name)) is not None]
+        left = self.merged.get(name.lower()) or next(iter(known), None)
         right = self.visible[place].find(name)
         if left is None or right is None:
             where = self.visible[place].described if right is None else "the tables before it"
             raise BindError(f'column "{name}" of USING does not exist in {where}', span)
+        if len(known) > 1 and name.lower() not in self.merged:
+            hint = "Write ON, and say which one: a.x = b.x."
+            raise BindError(f'column "{name}" of USING is in several of the tables before it', span, hint=hint)
         if kind == "full":
             hint = "Write ON, and COALESCE(a.x, b.x)."
             raise UnsupportedError("FULL JOIN with USING", span, hint=hint)

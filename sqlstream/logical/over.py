@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.logical.intervals import microseconds
+from sqlstream.logical.join_nodes import Join, Joining
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import AggregateItem, Expression, Frame, Node, Over, OverItem, Schema, quote, walk
 from sqlstream.logical.properties import by_clock, changes, processing_times, schema, time_attribute
@@ -298,6 +299,17 @@ def waits_for_later(node: Node) -> bool:
     return any(isinstance(n, Over) and n.waits for n in walk(node))
 
 
+def lost_in_join(node: Node) -> str | None:
+    """Return what to do where a join has made of a time attribute a column like any other, None where none has."""
+    joins = [n for n in walk(node) if isinstance(n, Joining)]
+    if any(isinstance(n, Join) for n in joins):
+        bound = "AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"
+        return f"A join of all rows so far is in the order of no time: bound how far times lie apart, {bound}."
+    if any(n.padded for n in joins):
+        return "Of an outer join within an interval, the time of the side that is never NULL is a time attribute."
+    return None
+
+
 def _not_in_order(node: Node, span: Span) -> UnsupportedError:
     if changes(node):
         hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
@@ -306,6 +318,7 @@ def _not_in_order(node: Node, span: Span) -> UnsupportedError:
     hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."
     if waits_for_later(node):
         hint = WAITED
+    hint = lost_in_join(node) or hint
     if times:
         hint = f"Write ORDER BY {' or '.join(times)}, ascending: rows are final in the order of time."
     return UnsupportedError("OVER in another order than that of time", span, hint=hint)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError
+from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.join_nodes import Kind
 from sqlstream.logical.join_trees import Conjunct
@@ -81,6 +81,9 @@ class Subqueries:
             if matched.wanted is not None:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
         span = span_of(matched.written, self.joins.source)
+        if isinstance(matched.wanted, exp.Tuple):
+            hint = "Write EXISTS (SELECT 1 FROM b WHERE b.x = a.x AND b.y = a.y)."
+            raise UnsupportedError("IN with several values", span, hint=hint)
         if matched.wanted is not None and (len(values) != 1 or isinstance(values[0], exp.Star)):
             raise BindError("the subquery of IN has one column", span)
         names = self.joins.add_hidden(node)

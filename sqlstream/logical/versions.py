@@ -104,6 +104,8 @@ def no_versions(described: str, span: Span) -> BindError:
     return BindError(
         f"{described} has no versions to find one of",
         span,
-        hint="Declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of the table, or join a view of all its rows: "
-        "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) WHERE n = 1.",
+        hint="To look up what a table has when a row is read, name a processing time: a column p AS PROCTIME() of a table "
+        "before it. For what it had at an event time, declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or join "
+        "a view of all its rows: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) "
+        "WHERE n = 1.",
     )

@@ -24,7 +24,7 @@ from sqlstream.logical.nodes import (
     children,
     quote,
 )
-from sqlstream.logical.over import WAITED, waits_for_later
+from sqlstream.logical.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute, time_attributes
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
@@ -184,4 +184,6 @@ class WindowBinder:
             return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
         if waits_for_later(below):
             return WAITED
+        if (lost := lost_in_join(below)) is not None:
+            return lost
         return "A column remains a time attribute as long as every query on the way passes it on unchanged."
