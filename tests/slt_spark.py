@@ -102,7 +102,8 @@ class OnSpark:
             self._settle(job)
 
     def _settle(self, job: Job) -> None:
-        """Wait for the batch without rows, in which windows close."""
+        """Wait for the batch without rows, in which windows close; a job that reads none of the rows may not have begun."""
+        self._wait(job, lambda: job._run._query is not None)
         try:
             job._run._query.processAllAvailable()
         except StreamingQueryException:

@@ -49,7 +49,8 @@ class ClassData:
             self.discard()
             return None
         command = [sys.executable, "-m", "sqlstream.spark.class_data", str(self.archive), str(self.record), *java]
-        with open(log_file, "ab") as log:
+        # The folder may be gone, as that of a test.
+        with open(log_file if Path(log_file).parent.is_dir() else os.devnull, "ab") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
