@@ -155,13 +155,13 @@ def stream_of(query: str, parallelism: int) -> Stream:
     return Stream(script, parallelism=parallelism)
 
 
-@settings(max_examples=60 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=35 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(queries(3), histories(), st.integers(1, 3), st.booleans())
 def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], parallelism: int, small: bool) -> None:
     check(query, history, parallelism, small=small)
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(made_of(queries(1)), histories(), st.integers(1, 3))
 def test_what_is_made_of_rows_comes_and_goes_with_them(query: str, history: list[Step], parallelism: int) -> None:
     check(query, history, parallelism, small=False)

@@ -85,7 +85,7 @@ class Sides:
 tables = st.sampled_from([("a", "b"), ("a", "b"), ("b", "a"), ("a", "a")])
 
 
-@settings(max_examples=50 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(intervals(), histories(), delays, tables, st.integers(1, 3), st.booleans())
 def test_rows_come_once_and_as_soon_as_they_are_known(
     join: Interval, history: list[Step], delay: dict[str, int], tables: tuple[str, str], parallelism: int, small: bool

@@ -104,7 +104,7 @@ joined = joins(below)
 found = st.one_of(joined, joined, deeper(joined), joins(st.one_of(TABLES, joined)))
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(found, histories(), st.integers(1, 3), st.booleans())
 def test_changes_of_joins_add_up_to_the_batch_answer(
     query: str, history: list[Step], parallelism: int, small: bool

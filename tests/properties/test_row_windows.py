@@ -40,7 +40,7 @@ def answer(rows: list[Row], size: int, slide: int, keyed: bool) -> Bag:
         return bag(con.execute(f"SELECT k, x, s, ts, {bounds}, id FROM ({held})").fetchall())
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(histories(), delays, st.integers(1, 5), st.integers(1, 5), st.booleans(), st.integers(1, 3), st.booleans())
 def test_windows_hold_the_rows_that_are_next_to_each_other(
     history: list[Step], delay: int, size: int, slide: int, keyed: bool, parallelism: int, small: bool

@@ -142,7 +142,7 @@ def declared(name: str, *, keyed: bool, more: str = "") -> str:
 few = st.tuples(KEYS, VALUES, TEXTS, st.none())
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(st.data(), st.one_of(queries(2), joins(TABLES)), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_changes_of_sources_add_up_to_the_batch_answer(
     data: st.DataObject, query: str, a_keyed: bool, b_keyed: bool, parallelism: int, small: bool
@@ -174,7 +174,7 @@ timed = st.tuples(KEYS, VALUES, TEXTS, st.one_of(st.none(), st.integers(0, 20).m
 AGGREGATED = "a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
 
 
-@settings(max_examples=35 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(st.data(), kinds, delays, st.booleans(), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_windows_count_the_changes_that_come_before_they_close(
     data: st.DataObject, kind: Kind, delay: int, keyed: bool, ranked: bool, by_k: bool, parallelism: int, small: bool

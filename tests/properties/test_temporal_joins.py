@@ -162,7 +162,7 @@ def fed(query: Query, batch: Batch) -> dict[str, list[tuple[object, ...]]]:
     return {"p": [(*r[1:4], _text(r[4])) for r in batch["p"]], table: versions}
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     queries(),
     st.lists(steps, min_size=2, max_size=6),

@@ -39,7 +39,7 @@ def answer(pairs: dict[str, list[Pair]], select: str) -> Bag:
 COUNTED = f"SELECT k, COUNT(*) AS x, MIN(s) AS s, MIN(ts) AS ts, {BOUNDS} FROM {{}} GROUP BY k, {BOUNDS}"
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     kinds,
     st.sampled_from([*KINDS]),
@@ -147,7 +147,7 @@ TUMBLE = "TUMBLE(TABLE {0}, DESCRIPTOR({1}), INTERVAL '{2}' SECOND)"
 MILLISECOND = 1000
 
 
-@settings(max_examples=50 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(cascades(), histories(), delays, st.sampled_from("ab"), st.integers(1, 3), st.booleans())
 def test_what_joins_delay_is_late_for_nothing_above(
     cascade: Cascade, history: list[Step], delay: dict[str, int], third: str, parallelism: int, small: bool

@@ -198,7 +198,7 @@ def histories(draw: st.DrawFn) -> list[Step]:
 delays = st.sampled_from([0, 2 * SECOND, 10 * SECOND])
 
 
-@settings(max_examples=45 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.booleans())
 def test_aggregates_count_each_row_in_every_window_that_is_open_when_it_comes(
     kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, small: bool
