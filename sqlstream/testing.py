@@ -33,7 +33,7 @@ from sqlstream.functions.duck import recover, register_for_queries
 from sqlstream.launch import check_only_writer, job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
-from sqlstream.physical.plan import PhysicalPlan, ScanStage
+from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.changelog import changelog
@@ -102,7 +102,6 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
-        planned = replace(planned, physical=_fed(planned.physical))
         job = worker_job(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         check_only_writer(warehouse, planned, planned.name)
@@ -222,17 +221,6 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _fed(plan: PhysicalPlan) -> PhysicalPlan:
-    """Return a plan that reads what `batch` writes in the place of files with lines."""
-    scans = []
-    for scan in plan.scans:
-        if scan.table.options.get("format") in ("csv", "json"):
-            options = {**scan.table.options, "format": "parquet"}
-            scan = replace(scan, table=replace(scan.table, options=options))
-        scans.append(scan)
-    return replace(plan, scans=tuple(scans))
 
 
 class FedTables:

@@ -163,14 +163,3 @@ def test_rows_of_values_come_once() -> None:
         stream.batch("o", [(1, "USD")])
         stream.finish()
         assert stream.rows() == [(1, "d")]
-
-
-@pytest.mark.parametrize("format", ["json", "csv"])
-def test_tables_with_files_of_lines_are_fed(format: str) -> None:
-    script = f"""
-    CREATE TABLE o (id BIGINT, cur STRING) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = '{format}');
-    CREATE TABLE sink (a BIGINT, b STRING);
-    INSERT INTO sink SELECT id, cur FROM o"""
-    with Stream(script) as stream:
-        stream.batch("o", [(1, "USD"), (2, None)])
-        assert sorted(stream.rows()) == [(1, "USD"), (2, None)]
