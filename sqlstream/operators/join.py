@@ -170,7 +170,6 @@ class Join(JoinOperator):
         if self.changing[place] and keyed.ttl:
             # What is taken away of a key that was forgotten is not there.
             both = f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"
-        if self.changing[place] and keyed.ttl:
             keep(con, f"_new_{place}", both)
             keep(con, f"_effective_{place}", difference(columns, f"_new_{place}", f"_old_rows_{place}"))
             con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS FROM _effective_{place}")
@@ -207,14 +206,17 @@ class Join(JoinOperator):
 
     def _joined(self, relations: list[str]) -> str:
         """Return the SELECT of the rows of all inputs that match, with the products of their weights."""
-        tables = f"{relations[0]} _0"
-        last = len(relations) - 1
-        for place, rows in enumerate(relations[1:], 1):
-            on = self.matching.on("_0", f"_{place}", condition=place == last)
-            tables += f" JOIN {rows} _{place} ON {on}"
         weight = " * ".join(f"_{p}.{WEIGHT}" for p in range(len(relations)))
         added = f", {weight} AS {WEIGHT}" if self.weighted else ""
-        return f"SELECT {self.matching.shown(range(len(relations)))}{added} FROM {tables}"
+        return f"SELECT {self.matching.shown(range(len(relations)))}{added} FROM {self._tables(relations, 'inner')}"
+
+    def _tables(self, relations: list[str], join: str) -> str:
+        """Return the relations of all inputs joined, to go behind FROM; the condition is over the columns of all."""
+        tables, last = f"{relations[0]} _0", len(relations) - 1
+        for place, rows in enumerate(relations[1:], 1):
+            on = self.matching.on("_0", f"_{place}", condition=place == last)
+            tables += f" {join.upper()} JOIN {rows} _{place} ON {on}"
+        return tables
 
     def _alone(self, place: int) -> str:
         """Return the SELECT of the changes of those stored rows of an input that have no match."""
@@ -287,15 +289,8 @@ class Join(JoinOperator):
     def current(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the current result."""
         rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
-        if self.join == "inner":
-            tables = f"{rows[0]} _0"
-            for place in self._places[1:]:
-                on = self.matching.on("_0", f"_{place}", condition=place == self._places[-1])
-                tables += f" JOIN {rows[place]} _{place} ON {on}"
-        else:
-            tables = f"{rows[0]} _0 {self.join.upper()} JOIN {rows[1]} _1 ON {self.matching.on('_0', '_1')}"
         shown = (0,) if self.join in ("semi", "anti") else tuple(self._places)
-        return f"SELECT {self.matching.shown(shown)} FROM {tables}"
+        return f"SELECT {self.matching.shown(shown)} FROM {self._tables(rows, self.join)}"
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:

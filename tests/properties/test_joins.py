@@ -7,9 +7,8 @@ import re
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import bag, batch_tables, connection, emitted, limits
-from strategies import Restart, Row, Step
-from test_changes import CONDITIONS, TABLES, deeper, histories, stream_of
+from strategies import Step
+from test_changes import CONDITIONS, TABLES, check, deeper, histories
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -109,16 +108,4 @@ found = st.one_of(joined, joined, deeper(joined), joins(st.one_of(TABLES, joined
 def test_changes_of_joins_add_up_to_the_batch_answer(
     query: str, history: list[Step], parallelism: int, small: bool
 ) -> None:
-    so_far: dict[str, list[Row]] = {"a": [], "b": []}
-    with limits(small=small), stream_of(query, parallelism) as stream:
-        read = {t for t in "ab" if re.search(rf"FROM {t}\b", query)}
-        for step in history:
-            if isinstance(step, Restart):
-                stream.restart()
-                continue
-            for table in read:
-                so_far[table] += step.of(table)
-            stream.batches({table: [row[:3] for row in step.of(table)] for table in read})
-            with batch_tables(so_far):
-                expected = bag(connection().execute(query).fetchall())
-            assert emitted(stream) == expected
+    check(query, history, parallelism, small=small)
