@@ -37,8 +37,9 @@ SELECT origin, count(*) AS hours, sum(departed) AS departed, sum(cancelled) AS c
        max(max_delay) AS max_delay
 FROM departures GROUP BY origin ORDER BY origin"""
 WEATHER = """
-SELECT visibility, sum(departed) AS departed, round(sum(departed * mean_delay) / sum(departed), 1) AS mean_delay
-FROM weather_delays GROUP BY visibility ORDER BY mean_delay"""
+SELECT visibility, sum(i.departed) AS departed, round(sum(i.departed * i.mean_delay) / sum(i.departed), 1) AS mean_delay,
+       sum(a.departed) AS departed_as_of, round(sum(a.departed * a.mean_delay) / sum(a.departed), 1) AS mean_as_of
+FROM weather_delays i FULL JOIN weather_as_of a USING (window_start, visibility) GROUP BY visibility ORDER BY mean_delay"""
 JOBS = "SELECT job, status, version, watermark, rows_in, rows_out FROM sqlstream.jobs ORDER BY job"
 
 console = Console(highlight=False)
@@ -112,7 +113,9 @@ def demo() -> None:
     console.rule("4. The jobs have stopped, their tables are still there", align="left")
     show(JOBS)
     show(RESULTS)
-    console.print("Each flight was joined with the weather observed within the hour before it left:")
+    console.print(
+        "Each flight was joined with the weather within the hour before it left, and with the last one as of then:"
+    )
     show(WEATHER)
 
 

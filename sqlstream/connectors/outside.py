@@ -66,11 +66,11 @@ def _columns(table: Table) -> tuple[Column, ...]:
 
 def _chosen(table: Table, rows: str, keys: pa.Table) -> str:
     """Return the SELECT of those of some rows that have the keys, with the declared types."""
-    items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in _columns(table))
+    items = ", ".join(f"CAST(_own.{quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in _columns(table))
     types = {c.name: c.type for c in table.physical}
     wanted = ", ".join(f"CAST({quote_name(n)} AS {types[n]}) AS {quote_name(n)}" for n in keys.column_names)
     same = " AND ".join(f"_row.{quote_name(n)} = _key.{quote_name(n)}" for n in keys.column_names)
-    return f"SELECT * FROM (SELECT {items} FROM {rows}) _row SEMI JOIN (SELECT {wanted} FROM {_KEYS}) _key ON {same}"
+    return f"SELECT * FROM (SELECT {items} FROM {rows} AS _own) _row SEMI JOIN (SELECT {wanted} FROM {_KEYS}) _key ON {same}"
 
 
 class _Files:
@@ -108,12 +108,16 @@ class _DuckDB:
 
     def __call__(self, keys: pa.Table) -> pa.Table:
         if not os.path.isfile(self._path):
-            raise DataError(f'the file "{self._path}" of table "{self._table.name}" does not exist')
+            raise DataError(f'the file "{self._path}" of table "{self._table.name}" does not exist', self._table.span)
         with duckdb.connect(self._path, read_only=True, config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register(_KEYS, keys)
             rows = ".".join(map(quote_name, self._table.options["table"].split(".")))
-            return con.sql(_chosen(self._table, rows, keys)).to_arrow_table()
+            try:
+                return con.sql(_chosen(self._table, rows, keys)).to_arrow_table()
+            except (duckdb.BinderException, duckdb.CatalogException) as error:
+                message = f'table "{self._table.name}" is not declared as it is in "{self._path}"'
+                raise DataError(message, self._table.span, detail=str(error)) from error
 
 
 # What keys are sent as, by their DuckDB types; decimals are numeric, all others text.
@@ -155,7 +159,7 @@ class _PostgreSQL:
             self._close()
             raise
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-            raise DataError(f'table "{self._table.name}": {error.diag.message_primary}') from error
+            raise DataError(f'table "{self._table.name}": {error.diag.message_primary}', self._table.span) from error
         return _typed(
             self._table, [dict(zip((c.name for c in _columns(self._table)), row, strict=True)) for row in rows]
         )

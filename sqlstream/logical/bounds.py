@@ -93,6 +93,8 @@ def _of_join(node: Join, ends: Callable[[Table], bool]) -> Iterator[UnboundedSta
     hint = (
         "Bound how far times lie apart: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. Or let keys be forgotten: "
     )
+    if node.unread is not None:
+        hint = f"{node.unread} is not read as a bound for how far times lie apart, from both sides and constant. {hint}"
     yield UnboundedState(message, node.span, hint=f"{hint}SELECT /*+ STATE_TTL({ttl}) */ .. {_ALLOW}")
 
 

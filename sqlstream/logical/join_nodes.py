@@ -53,10 +53,12 @@ class Join(Joining):
     """Emits the rows that match among all rows so far, and changes that with every further one.
 
     Keeps the rows of all inputs, and nothing in between, also where there are more than two (of inner joins). A key of an input
-    for which no row came for its `ttls` milliseconds is forgotten (0: never; None: as long as the session says).
+    for which no row came for its `ttls` milliseconds is forgotten (0: never; None: as long as the session says). `unread` is the
+    text of a condition that is about the times of rows, but bounds nothing as it is written.
     """
 
     ttls: tuple[int | None, ...] = ()
+    unread: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, Span
+from sqlstream.logical.explain import duration
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.join_nodes import IntervalJoin, Join, Kind, TemporalJoin
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.lateral import Made
 from sqlstream.logical.lookups import lookup_join
-from sqlstream.logical.nodes import Expression, Filter, Lateral, Node, Schema, quote
+from sqlstream.logical.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
     by_clock,
     changes,
@@ -49,6 +50,8 @@ class Step:
     # The time of the rows before, where they find what is valid then.
     as_of: AsOf | None = None
     made: Made | None = None
+    # The columns that USING makes of those of both sides.
+    coalesced: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class JoinTree:
                 continue
             right = nodes[place]
             assert right is not None
-            tree = self._joined(tree, right, place, replace(step, conditions=tuple(conditions)))
+            tree = _with(self._joined(tree, right, place, replace(step, conditions=tuple(conditions))), step.coalesced)
         return _filtered(tree, rest)
 
     def _is_certain(self, place: int) -> bool:
@@ -131,7 +134,17 @@ class JoinTree:
             )
         ttls = tuple(self.ttls.get(alias.lower()) for alias in aliases)
         others = [c for c in conditions if c not in equal]
-        return Join((left, right), "", step.kind, keys, _all(others), aliases, step.span, ttls)
+        unread = self._about_times(left, right, others)
+        return Join((left, right), "", step.kind, keys, _all(others), aliases, step.span, ttls, unread)
+
+    def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
+        """Return the text of a condition that compares the times of two inputs but does not bound how far they lie apart."""
+        times = [{*time_attributes(n), *processing_times(n)} for n in (left, right)]
+        for condition in conditions:
+            named = {c.name for c in condition.bound.find_all(exp.Column)}
+            if all(named & of for of in times) and (span := condition.expression.span) is not None:
+                return span.text
+        return None
 
     def _equality(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
         """Return both sides of an equality of something of the inputs before with something of one input."""
@@ -202,18 +215,14 @@ class JoinTree:
         ends = windows[0].end, windows[1].end
         if ends[0] is None or ends[1] is None:
             return None
-        if (quote(ends[0]), quote(ends[1])) in equal:
-            return ends[0], ends[1]
-        starts = windows[0].start, windows[1].start
-        if (
-            starts[0] is not None
-            and starts[1] is not None
-            and (quote(starts[0]), quote(starts[1])) in equal
-            and (size := window_size(left)) is not None
-            and size == window_size(right)
-        ):
-            return ends[0], ends[1]
-        return None
+        same_end = (quote(ends[0]), quote(ends[1])) in equal
+        starts, sizes = (windows[0].start, windows[1].start), (window_size(left), window_size(right))
+        same_start = starts[0] is not None and starts[1] is not None and (quote(starts[0]), quote(starts[1])) in equal
+        if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1] and same_start and same_end:
+            message = f"windows of {duration(sizes[0])} and of {duration(sizes[1])} are never the same"
+            raise BindError(message, step.span, hint="Let both have one size, or join on window_end alone.")
+        same_start = same_start and sizes[0] is not None and sizes[0] == sizes[1]
+        return (ends[0], ends[1]) if same_start or same_end else None
 
     def _interval(
         self, left: Node, right: Node, conditions: Sequence[Conjunct], place: int
@@ -234,8 +243,13 @@ class JoinTree:
                     if found is not None:
                         bounds, used = bounds.and_(found), [*used, condition]
                 if bounds.before is not None and bounds.after is not None:
+                    if (a in processing_times(left)) != (b in processing_times(right)):
+                        message = "a time of the clock and an event time cannot bound each other"
+                        hint = "Compare two event times, or two PROCTIME() columns."
+                        raise BindError(message, used[0].expression.span, hint=hint)
                     if bounds.before + bounds.after < 0:
-                        raise BindError("no times are within these bounds", used[0].expression.span)
+                        hint = "The latest time that they allow is before the earliest one."
+                        raise BindError("no times are within these bounds", used[0].expression.span, hint=hint)
                     return self._by_clock(left, a), self._by_clock(right, b), (a, b), bounds, used
         return None
 
@@ -293,6 +307,14 @@ def _all(conditions: Sequence[Conjunct]) -> Expression | None:
     sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)
     volatile = any(c.expression.volatile for c in conditions)
     return Expression(sql, "BOOLEAN", conditions[0].expression.span, volatile)
+
+
+def _with(node: Node, items: Sequence[Item]) -> Node:
+    """Return a plan with further columns."""
+    if not items:
+        return node
+    own = (Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node))
+    return Project(node, (*own, *items))
 
 
 def _filtered(node: Node, conditions: Sequence[Conjunct]) -> Node:

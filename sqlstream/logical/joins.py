@@ -15,7 +15,7 @@ from sqlstream.logical.join_nodes import Joining, Kind
 from sqlstream.logical.join_trees import Conjunct, JoinTree, Step, named_places
 from sqlstream.logical.judge import NULL_TYPE, Judge
 from sqlstream.logical.lateral import LateralBinder
-from sqlstream.logical.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
+from sqlstream.logical.nodes import Expression, Field, Filter, Item, Lateral, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
     schema,
 )
@@ -53,6 +53,8 @@ class JoinBinder:
         self.merged: dict[str, str] = {}
         # Which relation a column is of.
         self.places: dict[str, int] = {}
+        # By places of FULL JOIN, what its columns of USING are made of.
+        self.coalesced: dict[int, list[Item]] = {}
         # Relations of which only a match counts: they cannot be named above.
         self.hidden: set[int] = set()
 
@@ -119,7 +121,7 @@ class JoinBinder:
 
     def _scope(self, hidden: Iterable[int] = ()) -> Scope:
         shown = tuple(v for place, v in enumerate(self.visible) if place not in hidden)
-        known = {own for v in shown for own in v.columns.values()}
+        known = {own for v in shown for own in v.columns.values()} | {*self.merged.values()}
         fields = tuple(f for fields in self.fields for f in fields if f.name in known)
         return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged)
 
@@ -139,7 +141,7 @@ class JoinBinder:
         if as_of is not None and kind not in ("inner", "left"):
             hint = "Write JOIN or LEFT JOIN: a row of the tables before it finds what is valid at its time."
             raise UnsupportedError(f"{kind.upper()} JOIN with FOR SYSTEM_TIME AS OF", span, hint=hint)
-        return Step(kind, tuple(conditions), span, as_of)
+        return Step(kind, tuple(conditions), span, as_of, coalesced=tuple(self.coalesced.get(place, ())))
 
     def _as_of(self, version: exp.Version, place: int) -> AsOf:
         """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
@@ -174,12 +176,21 @@ class JoinBinder:
             hint = "Write ON, and say which one: a.x = b.x."
             raise BindError(f'column "{name}" of USING is in several of the tables before it', span, hint=hint)
         if kind == "full":
-            hint = "Write ON, and COALESCE(a.x, b.x)."
-            raise UnsupportedError("FULL JOIN with USING", span, hint=hint)
-        if kind not in ("semi", "anti"):
+            self.merged[name.lower()] = self._coalesced(name, left, right, place, span)
+        elif kind not in ("semi", "anti"):
             self.merged[name.lower()] = right if kind == "right" else left
         bound = exp.EQ(this=column_reference(left), expression=column_reference(right))
         return self.conjunct(bound, Expression(to_duckdb(bound), "BOOLEAN", span))
+
+    def _coalesced(self, name: str, left: str, right: str, place: int, span: Span) -> str:
+        """Add the column that has the value of either side, and return its name."""
+        bound = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
+        kind = self.judge.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
+        own = unique([*self.places, name])[-1]
+        self.coalesced.setdefault(place, []).append(Item(own, Expression(to_duckdb(bound), kind, span)))
+        self.fields[place] = (*self.fields[place], Field(own, kind))
+        self.places[own] = place
+        return own
 
     # -- what only has to match
 

@@ -310,9 +310,9 @@ def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
         case Normalize() | Aggregate() | Rank() | SetOperation():
             return node
         case Join():
-            # Pairs of rows that are only added are only added, too.
+            # Pairs of rows that are only added are only added, too, and so is a row that has a match once.
             below = next((found for n in node.inputs if (found := changer(n)) is not None), None)
-            return below if node.kind == "inner" else node
+            return below if node.kind in ("inner", "semi") else node
         case WindowAggregate() if node.corrects:
             return node
         case Session() | WindowAggregate() | WindowRank() | TemporalJoin():

@@ -131,6 +131,7 @@ def merge_joins(node: Node) -> Node:
                         condition=_both(below.condition, node.condition),
                         aliases=(*below.aliases, node.aliases[1]),
                         ttls=(*below.ttls, node.ttls[1]),
+                        unread=below.unread or node.unread,
                     )
     return node
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.errors import BindError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.join_nodes import Kind
 from sqlstream.logical.join_trees import Conjunct
@@ -65,6 +65,7 @@ class Subqueries:
         select = matched.query
         while isinstance(select, exp.Subquery):
             select = select.this
+        wanted = _several(matched.wanted)
         values: Sequence[exp.Expr] = ()
         conditions: list[exp.Expr] = []
         if isinstance(select, exp.Select) and self._is_plain(select):
@@ -72,27 +73,23 @@ class Subqueries:
             own, conditions = self._correlated(select, inner)
             node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
             visible: tuple[Visible, ...] = inner.scope.relations
-            if matched.wanted is not None:
+            if wanted:
                 values = select.expressions
         else:
             node = self.query(select)
             fields = schema(node)
             visible = (Visible("", "the subquery", {f.name: f.name for f in fields}),)
-            if matched.wanted is not None:
+            if wanted:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
         span = span_of(matched.written, self.joins.source)
-        if isinstance(matched.wanted, exp.Tuple):
-            hint = "Write EXISTS (SELECT 1 FROM b WHERE b.x = a.x AND b.y = a.y)."
-            raise UnsupportedError("IN with several values", span, hint=hint)
-        if matched.wanted is not None and (len(values) != 1 or isinstance(values[0], exp.Star)):
-            raise BindError("the subquery of IN has one column", span)
+        if wanted and (len(values) != len(wanted) or any(v.is_star for v in values)):
+            columns = "one column" if len(wanted) == 1 else f"{len(wanted)} columns"
+            raise BindError(f"the subquery of IN has {columns}", span)
         names = self.joins.add_hidden(node)
         seen = tuple(replace(v, columns={n: names[own] for n, own in v.columns.items()}) for v in visible)
         below = Scope("", self.joins.fields[-1], scope.source, "the subquery", {}, seen, outer=scope)
         found = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
-        if matched.wanted is not None:
-            value = values[0].this if isinstance(values[0], exp.Alias) else values[0]
-            found.append(self._equal(matched, value, scope, below))
+        found += [self._equal(matched, w, v.unalias(), scope, below) for w, v in zip(wanted, values, strict=False)]
         self.joins.match(matched.kind, found, span)
 
     def _is_plain(self, select: exp.Select) -> bool:
@@ -119,13 +116,11 @@ class Subqueries:
         except BindError:
             return False
 
-    def _equal(self, matched: Matched, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
-        """Return the condition of IN; where one may be NULL, a row that is not in the subquery is not known not to be."""
+    def _equal(self, matched: Matched, wanted: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
+        """Return a condition of IN; where one may be NULL, a row that is not in the subquery is not known not to be."""
         joins = self.joins
         sides = [
-            ExpressionBinder(s, joins.catalog, joins.judge).rewrite(e)
-            for s, e in ((scope, matched.wanted), (below, value))
-            if e is not None
+            ExpressionBinder(s, joins.catalog, joins.judge).rewrite(e) for s, e in ((scope, wanted), (below, value))
         ]
         equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
         equal.meta.update(matched.written.meta)
@@ -145,6 +140,14 @@ class Subqueries:
             return False
         node = self.joins.nodes[self.joins.places[side.name]]
         return node is not None and _never_null(node, side.name)
+
+
+def _several(wanted: exp.Expr | None) -> Sequence[exp.Expr]:
+    """Return what IN looks for: one value, those of (a, b), or none for EXISTS."""
+    if wanted is None:
+        return ()
+    inner = wanted.unnest()
+    return inner.expressions if isinstance(inner, exp.Tuple) else (wanted,)
 
 
 def _never_null(node: Node, column: str) -> bool:

@@ -53,7 +53,7 @@ class Join(JoinOperator):
     @property
     def weighted(self) -> bool:
         """Whether rows are taken back, too."""
-        return self.join != "inner" or any(self.changing)
+        return self.join not in ("inner", "semi") or any(self.changing)
 
     # -- what is stored
 
@@ -126,6 +126,8 @@ class Join(JoinOperator):
             changed = " UNION ALL ".join(self._changes(came)) or nothing(self.outputs)
             if any(self.changing) or self.join == "semi":
                 changed = summed(self.columns_out, f"({changed})")
+            if self.join == "semi" and not self.weighted:
+                changed = repeated(self.columns_out, f"({changed})")
             yield from con.sql(encoded(self.outputs, f"({changed})")).to_arrow_reader(BATCH_ROWS)
             for place in self._places:
                 self._store(con, state, place, clock, came=came[place])
@@ -160,7 +162,7 @@ class Join(JoinOperator):
                 con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {made}")
         listed = f"{names(columns)}, {WEIGHT}"
         before = f"SELECT {listed} FROM _old_rows_{place}"
-        if not self.weighted:
+        if self.join == "inner" and not self.weighted:
             # Without weights, rows that are equal are emitted as often as they are there.
             before = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, f'_old_rows_{place}')})"
         con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
@@ -188,7 +190,7 @@ class Join(JoinOperator):
                 # All rows but those without a match.
                 shown = self.matching.shown((0,))
                 rows = f"SELECT * FROM _delta_0 UNION ALL SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM _alone_0"
-                yield f"SELECT {shown}{weight} FROM {self.matching.named(0, f'({rows})', WEIGHT)}"
+                yield f"SELECT {shown}, {WEIGHT} FROM {self.matching.named(0, f'({rows})', WEIGHT)}"
             case "anti":
                 yield f"SELECT {self.matching.shown((0,))}{weight} FROM {self.matching.named(0, '_alone_0', WEIGHT)}"
             case _:

@@ -222,7 +222,8 @@ class StreamingParser(FlinkCallParser):
         if self._is_call(self._index, ("TABLE",)):
             self._advance(2)
             name = self._token_span(self._curr or self._prev)
-            raise self._refused(f"the table function {name.text}", name)
+            hint = f"Let a function return a list, and write CROSS JOIN UNNEST({name.text}(..)) AS x."
+            raise self._refused(f"the table function {name.text}", name, hint)
 
     def _refuse_match_recognize(self) -> tuple[str, None]:
         raise self._refused("MATCH_RECOGNIZE", self._token_span(self._curr))

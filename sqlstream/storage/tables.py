@@ -45,14 +45,16 @@ FAN = 8
 TIERS = 3
 SMALLEST_TIER = 64 << 10
 LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
+# The same for what only older versions read: most of it goes without ever being read.
+LARGEST_FORGOTTEN: int = SMALLEST_TIER * FAN
 
 
 def segment_bound(bytes: int) -> int:
     """Return how many segments a table of a bucket can have after a commit, given their total size.
 
-    A commit leaves at most seven segments in each of three tiers, and any others hold 4 MiB or more.
+    A commit leaves at most seven segments in each of three tiers, and any others hold 512 KiB or more.
     """
-    return TIERS * (FAN - 1) + bytes // LARGEST_MERGED
+    return TIERS * (FAN - 1) + bytes // LARGEST_FORGOTTEN
 
 
 class Bucket:
@@ -262,7 +264,7 @@ class Bucket:
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
     ) -> None:
         segments = self._segments[declaration.name]
-        while group := due(segments, largest=None if declaration.replaces else LARGEST_MERGED):
+        while group := due(_worth_merging(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
             names = {s.name for s in group}
             if declaration.replaces:
                 merged = self._summed(con, declaration, group, batch)
@@ -328,6 +330,12 @@ class Bucket:
         if span[1] <= bound.batch:
             return select
         return f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}"
+
+
+def _worth_merging(declaration: TableDeclaration, segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments that may be written again: not large ones of which all rows are forgotten."""
+    stays = declaration.time_column is not None and declaration.merge is None
+    return [s for s in segments if not stays or s.live_low is not None or s.bytes < LARGEST_FORGOTTEN]
 
 
 def due(segments: Iterable[Segment], largest: int | None = LARGEST_MERGED) -> list[Segment]:

@@ -6,7 +6,8 @@ Parquet files to Parquet files; all systems must give the same result. Spark and
 read the same files in the same batches: one file per core. With `--rows` from 6,000,000 on, a million sessions are open at a
 time in the work of many sessions; with less, it and other works have fewer keys (see `data`).
 
-The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files.
+The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
+too.
 
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
@@ -32,7 +33,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import changing, joining, latency, nexmark, report, throughput
+from tests.bench import changing, joining, latency, nexmark, nexmark_flink, report, throughput
 from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
@@ -66,7 +67,9 @@ console = Console(highlight=False)
     help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work: hopping_few, ..",
 )
 @click.option(
-    "--flink", type=Path, help="A virtual environment with Flink, to run joins on it, too (`make bench FLINK=1`)."
+    "--flink",
+    type=Path,
+    help="A virtual environment with Flink, to run joins and Nexmark on it, too (`make bench FLINK=1`).",
 )
 @click.option(
     "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
@@ -93,7 +96,7 @@ def main(
         for join in join_works_of(only or (JOINS,)):
             bench.joins(join, Flink(flink.resolve()) if flink else None)
         if not only or NEXMARK in only:
-            bench.nexmark()
+            bench.nexmark(Flink(flink.resolve()) if flink else None)
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -173,8 +176,12 @@ class _Bench:
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
 
     def joins(self, work: JoinWork, flink: Flink | None) -> None:
-        """Run every system on one join; each of its inputs has as many rows as a data set of other works has for three."""
-        source = join_data(self.data, work, self.results.rows * 3 // 10, self.results.batches, self.cores)
+        """Run every system on one join; each of its inputs has as many rows as a data set of other works has for three.
+
+        Batches have as many rows as those of other works.
+        """
+        rows, per_batch = self.results.rows * 3 // 10, self.results.rows // self.results.batches
+        source = join_data(self.data, work, rows, max(4, rows * len(work.inputs) // per_batch), self.cores)
         found = self.results.joins.setdefault(work.name, {})
         stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
         flinks = tuple(BACKENDS) if flink and work.spark else ()
@@ -203,19 +210,23 @@ class _Bench:
             answers = {system: run.summary for system, run in found.items()}
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
 
-    def nexmark(self) -> None:
-        """Run the queries of the example over the generator's events, and over the same ones in files."""
+    def nexmark(self, flink: Flink | None) -> None:
+        """Run the queries of the example over the generator's events, and over the same ones in files, these on Flink, too."""
         events, batches = self.results.rows, self.results.batches
         files = nexmark.nexmark_files(self.data, events, batches * self.cores)
         for query in nexmark.QUERIES:
-            for source in nexmark.SOURCES:
-                folder = self.runs / f"nexmark-{query}-{source}"
+            found = self.results.nexmark.setdefault(query, {})
+            for source in (*nexmark.SOURCES, *(BACKENDS if flink else ())):
+                folder = self.runs / f"nexmark-{query}-{source.replace(' ', '_')}"
                 folder.mkdir()
                 task = nexmark.Task(query, source, str(files), events, self.cores, self.cores, str(folder))
-                output, _ = self._measured("nexmark", asdict(task))
-                run = nexmark.NexmarkRun(**json.loads(output))
-                self.results.nexmark.setdefault(query, {})[source] = run
-                console.print(f"{query}, {source}: {run.events_per_second:,.0f} events/s")
+                if flink and source in BACKENDS:
+                    found[source] = nexmark_flink.measure(flink, task, source, self.log)
+                else:
+                    output, _ = self._measured("nexmark", asdict(task))
+                    found[source] = nexmark.NexmarkRun(**json.loads(output))
+                speed = found[source].events_per_second
+                console.print(f"{query}, {source}: " + (f"{speed:,.0f} events/s" if speed else "refused, see the log"))
                 shutil.rmtree(folder)
 
     def latencies(self) -> None:

@@ -1,7 +1,8 @@
 """Flink SQL over the same rows: heap or RocksDB state, mini-batches, objects reused, a checkpoint every 10 s.
 
-It reads the files of a folder in no order, and would drop rows as late: each table is one file for it. A run over the first
-batch tells how long a start takes; the rest of the whole run's time is what the rest of the rows took.
+It reads the files of a folder in no order, and would drop rows as late: each table is one file per core for it, with every nth
+row, so that all readers go through event time together. A run over the first batch tells how long a start takes; the rest of
+the whole run's time is what the rest of the rows took.
 """
 
 from __future__ import annotations
@@ -38,28 +39,33 @@ class Flink:
         return [str(jar.resolve()) for jar in found]
 
     def join(self, task: Task, work: JoinWork, log: Path) -> Run:
-        """Run a join of the benchmark."""
+        """Run a join of the benchmark; a failure is a `CalledProcessError`."""
         folder = Path(task.folder)
         for name in work.inputs:
             files = [str(file) for file in sorted((Path(task.data) / name).iterdir())]
-            _copy(files[: task.cores], folder / "first" / name)
-            _copy(files, folder / "all" / name)
-        start = self._seconds(task, work, folder / "first", folder / "start", log)
-        whole = self._seconds(task, work, folder / "all", folder / "whole", log)
+            interleave(files[: task.cores], folder / "first" / name, task.cores)
+            interleave(files, folder / "all" / name, task.cores)
+        start = self._join_seconds(task, work, folder / "first", folder / "start", log)
+        whole = self._join_seconds(task, work, folder / "all", folder / "whole", log)
         files = [str(p) for p in (folder / "whole" / OUTPUT).iterdir() if not p.name.startswith(".")]
         with duckdb.connect() as con:
             [summary] = con.execute(work.summary(f"read_parquet({files})")).fetchall()
         rest = task.batches - 1
         return Run(task.rows_per_batch * rest / (whole - start), (whole - start) / rest * 1000, whole, list(summary))
 
-    def _seconds(self, task: Task, work: JoinWork, data: Path, folder: Path, log: Path) -> float:
+    def _join_seconds(self, task: Task, work: JoinWork, data: Path, folder: Path, log: Path) -> float:
+        statements = list(_statements(work, data, folder / OUTPUT))
+        return self.seconds(statements, task.system, task.cores, folder, log)
+
+    def seconds(self, statements: list[str], system: str, cores: int, folder: Path, log: Path) -> float:
+        """Run statements, of which the last one is a job, in a process of their own; return what they took without its start."""
         folder.mkdir(parents=True)
         request = {
             "jars": self.jars,
-            "cores": task.cores,
-            "backend": BACKENDS[task.system],
+            "cores": cores,
+            "backend": BACKENDS[system],
             "checkpoints": str(folder / "checkpoints"),
-            "statements": list(_statements(work, data, folder / OUTPUT)),
+            "statements": statements,
         }
         command = [str(self.environment / "bin" / "python"), "flink_job.py", json.dumps(request)]
         with log.open("ab") as errors:
@@ -67,11 +73,14 @@ class Flink:
         return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
 
 
-def _copy(files: list[str], folder: Path) -> None:
-    """Make one file of some, with the rows in their order."""
+def interleave(files: list[str], folder: Path, parts: int) -> None:
+    """Deal the rows of files out to `parts` files, each of which has its rows in their order."""
     folder.mkdir(parents=True)
     with duckdb.connect() as con:
-        con.execute(f"COPY (FROM read_parquet({files})) TO '{folder}/all.parquet' (FORMAT parquet)")
+        rows = f"SELECT *, row_number() OVER () % {parts} AS part FROM read_parquet({files})"
+        for part in range(parts):
+            chosen = f"SELECT * EXCLUDE (part) FROM ({rows}) WHERE part = {part}"
+            con.execute(f"COPY ({chosen}) TO '{folder}/part-{part}.parquet' (FORMAT parquet)")
 
 
 def _statements(work: JoinWork, data: Path, output: Path) -> list[str]:
@@ -83,13 +92,14 @@ def _statements(work: JoinWork, data: Path, output: Path) -> list[str]:
         )
         mark = f", WATERMARK FOR ts AS ts - INTERVAL '{DELAY_SECONDS}' SECOND" if given.timed else ""
         mark += f", PRIMARY KEY ({given.key}) NOT ENFORCED" if given.key else ""
-        found.append(f"CREATE TABLE {name} ({columns}{mark}) WITH ({_files(data / name)})")
+        found.append(f"CREATE TABLE {name} ({columns}{mark}) WITH ({flink_files(data / name)})")
     columns = ", ".join(f"{name} {type}" for name, type in work.columns.items())
-    found.append(f"CREATE TABLE {OUTPUT} ({columns}) WITH ({_files(output)})")
+    found.append(f"CREATE TABLE {OUTPUT} ({columns}) WITH ({flink_files(output)})")
     return [*found, f"INSERT INTO {OUTPUT} {work.query}"]
 
 
-def _files(path: Path) -> str:
+def flink_files(path: Path) -> str:
+    """Return the options of a table of Parquet files."""
     return (
         f"'connector' = 'filesystem', 'path' = 'file://{path}', 'format' = 'parquet', 'parquet.utc-timezone' = 'true'"
     )

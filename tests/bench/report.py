@@ -18,7 +18,7 @@ from tests.bench.flink import BACKENDS
 from tests.bench.join_work import join_work
 from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.latency import Latency
-from tests.bench.nexmark import SOURCES, NexmarkRun
+from tests.bench.nexmark import PARQUET, SOURCES, NexmarkRun
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.bench.work import work_named
@@ -118,18 +118,28 @@ def table(results: Results) -> Table:
 def _nexmark_rows(results: Results) -> Iterator[tuple[str, ...]]:
     cores = int(str(results.machine["cores"]))
     for query, runs in results.nexmark.items():
-        speeds = [runs[source].events_per_second for source in SOURCES]
-        yield query, *(f"{s / 1000:,.0f} k" for s in (*speeds, *(s / cores for s in speeds)))
+        speeds = [runs[source].events_per_second or 0 for source in SOURCES]
+        cells = [f"{s / 1000:,.0f} k" for s in (*speeds, *(s / cores for s in speeds))]
+        for system in _flinks(results):
+            theirs = runs[system].events_per_second
+            ratio = speeds[SOURCES.index(PARQUET)] / theirs if theirs else 0
+            cells.append(f"{theirs / 1000:,.0f} k ({ratio:.1f} x)" if theirs else "refused")
+        yield query, *cells
 
 
-def _nexmark_header() -> list[str]:
-    return ["query", *(f"{s}, events/s" for s in SOURCES), *(f"{s}, events/s and core" for s in SOURCES)]
+def _nexmark_header(results: Results) -> list[str]:
+    speeds = [*(f"{s}, events/s" for s in SOURCES), *(f"{s}, events/s and core" for s in SOURCES)]
+    return ["query", *speeds, *(f"{system}, {PARQUET}, events/s (sqlstream is)" for system in _flinks(results))]
+
+
+def _flinks(results: Results) -> list[str]:
+    return [system for system in BACKENDS if any(system in runs for runs in results.nexmark.values())]
 
 
 def nexmark_table(results: Results) -> Table:
     """Return the events a second of the Nexmark queries for a terminal."""
     found = Table(title="Nexmark", title_justify="left")
-    for number, name in enumerate(_nexmark_header()):
+    for number, name in enumerate(_nexmark_header(results)):
         found.add_column(name, justify="right" if number else "left")
     for row in _nexmark_rows(results):
         found.add_row(*row)
@@ -195,7 +205,7 @@ def write(results: Results, folder: Path) -> None:
     lines += ["| " + " | ".join(row) + " |" for row in _rows(results)]
     lines += ["", *(f"- {line}" for line in [*_notes(results), *_targets(results)]), ""]
     if results.nexmark:
-        header = _nexmark_header()
+        header = _nexmark_header(results)
         lines += ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
         lines += [*("| " + " | ".join(row) + " |" for row in _nexmark_rows(results)), ""]
     lines += [", ".join(f"{name} {value}" for name, value in results.machine.items()), ""]

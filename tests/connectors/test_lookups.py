@@ -290,3 +290,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert not os.path.exists(tmp_path / "no.duckdb")
     with pytest.raises(DataError, match=r'no.duckdb" of table "users" does not exist'):
         result(options)
+
+
+def test_a_column_that_the_database_lacks(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "users.duckdb")) as con:
+        con.execute("CREATE TABLE users (number INTEGER)")
+    options = f"'connector' = 'duckdb', 'path' = '{tmp_path}/users.duckdb', 'table' = 'users'"
+    with pytest.raises(DataError, match='table "users" is not declared as it is in') as failed:
+        result(options)
+    assert failed.value.span is not None
+    assert failed.value.detail is not None
+    assert "number" in failed.value.detail

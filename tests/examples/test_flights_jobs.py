@@ -40,14 +40,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bounded = "\n".join(line for line in declared.splitlines() if "source.monitor-interval" not in line)
     bounded = bounded.replace("'format' = 'parquet',\n)", "'format' = 'parquet'\n)")
     (project / "catalog" / "flights.sql").write_text(bounded)
-    scripts = [
-        str(EXAMPLE / f"{name}.sql") for name in ("departures", "delay_bands", "weather", "weather_as_of", "demo")
-    ]
+    scripts = [str(EXAMPLE / f"{name}.sql") for name in ("departures", "delay_bands", "weather", "bad_hours", "demo")]
     (project / "out.txt").write_text(sqlstream(project, "run", *scripts))
     return project
 
 
-@pytest.mark.parametrize("table", ["departures", "delay_bands", "weather_delays", "weather_as_of"])
+@pytest.mark.parametrize("table", ["departures", "delay_bands", "weather_delays", "weather_as_of", "bad_hours"])
 def test_the_stream_gives_the_batch_answer(project: Path, table: str) -> None:
     expected = (EXAMPLE / "expected" / f"{table}.csv").read_text()
     header = expected.splitlines()[0]

@@ -154,3 +154,10 @@ def test_state_that_grows_is_warned_of_where_it_is_kept(query: str) -> None:
 @pytest.mark.parametrize("query", BOUNDED)
 def test_state_that_is_bounded_is_not(query: str) -> None:
     assert planned(query, "error").warnings == ()
+
+
+@pytest.mark.parametrize("condition", ["TIMESTAMPDIFF(HOUR, a.ts, b.ts) BETWEEN 0 AND 1", "a.ts >= b.ts"])
+def test_a_condition_that_bounds_no_times_is_named(condition: str) -> None:
+    [warning] = planned(f"SELECT a.item FROM bid a JOIN bid b ON a.item = b.item AND {condition}").warnings
+    assert warning.hint is not None
+    assert warning.hint.startswith(f"{condition} is not read as a bound")

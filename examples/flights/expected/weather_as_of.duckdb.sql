@@ -1,4 +1,4 @@
--- What weather_as_of.sql must have written when January is over, asked of all its files at once: expected/weather_as_of.csv.
+-- What weather.sql must have written when January is over, asked of all its files at once: expected/weather_as_of.csv.
 WITH observed AS (
     SELECT flights.event_time, flights.dep_delay, weather.time_hour > flights.event_time - INTERVAL 1 HOUR AS fresh,
         CASE WHEN fresh THEN weather.visib END AS visib, CASE WHEN fresh THEN weather.wind_speed END AS wind_speed
