@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import replace
 
 import duckdb
 
@@ -21,6 +22,7 @@ _MISSING_RELATION = re.compile(r"Table with name (.+?) does not exist")
 _MISSING_COLUMN = re.compile(
     r'(?:Referenced column "(.+?)" (?:not found|was not found)|does not have a column named "(.+?)")'
 )
+_NAME = re.compile(r'(?:"(?:[^"]|"")*"|[^\s"])+')
 _MISSING_FUNCTION = re.compile(r"Function with name (\S+) does not exist")
 _CANDIDATES = re.compile(r"^(?:Candidate bindings|Candidate tables|Did you mean)\W\s*(.*)$", re.MULTILINE)
 _FORBIDDEN_FILE = re.compile(r'(?:Cannot access (?:file|directory) |[Oo]pen file )"(.+?)".* disabled by configuration')
@@ -41,6 +43,9 @@ def translate(error: Exception, source: Source | str, relations: Iterable[str] =
     text = _KIND.sub("", _INTERNAL.sub("", _PLACE.sub("", text))).strip()
     candidates = [c.strip(' "?') for found in _CANDIDATES.findall(text) for c in found.split(",")]
     if match := _MISSING_RELATION.search(text):
+        if span and (written := _NAME.match(span.text)):
+            # What DuckDB marks goes on to the alias.
+            span = replace(span, end=span.start + written.end())
         name = _plain_name(span.text) if span else match[1].strip('"')
         return QueryError(f'table "{name}" does not exist', span, hint=missing("table", name, relations))
     if match := _MISSING_COLUMN.search(text):

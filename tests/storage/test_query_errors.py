@@ -118,6 +118,17 @@ CASES = [
 sqlstream.snapshots, sqlstream.watermarks""",
     ),
     (
+        "SELECT 1 FROM flights AS f",
+        """\
+        error: table "flights" does not exist
+          --> query:1:15
+           |
+         1 | SELECT 1 FROM flights AS f
+           |               ^^^^^^^
+        hint: existing tables: state.hourly.departures, counts, sqlstream.jobs, sqlstream.operators, \
+sqlstream.snapshots, sqlstream.watermarks""",
+    ),
+    (
         "SELECT\n\tkount(*) FROM counts",
         """\
         error: function "kount" does not exist
