@@ -30,19 +30,24 @@ class Matching:
     def key_names(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.key_columns)
 
+    def _own(self, place: int) -> list[tuple[Column, str]]:
+        """Return an input's columns as they are stored, each with its own name as SQL; one that is a key is that."""
+        keys = {(sqls[place], c.type): c for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)}
+        return [(keys.get((sql, c.type), c), sql) for c, sql in stored_columns(self.columns[place])]
+
     def stored(self, place: int) -> tuple[Column, ...]:
-        """Return the columns in which rows of an input are stored: the keys, then its own under names of ours."""
-        return (*self.key_columns, *(c for c, _ in stored_columns(self.columns[place])))
+        """Return the columns in which rows of an input are stored: the keys, then its others under names of ours."""
+        return (*self.key_columns, *(c for c, _ in self._own(place) if c not in self.key_columns))
 
     def made(self, place: int, *more: str) -> str:
         """Return the SELECT of rows in that form, and more columns, from an input's `_rows`."""
         keys = [f"{sqls[place]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
-        rows = [f"{sql} AS {c.name}" for c, sql in stored_columns(self.columns[place])]
+        rows = [f"{sql} AS {c.name}" for c, sql in self._own(place) if c not in self.key_columns]
         return f"SELECT {', '.join([*keys, *rows, *more])} FROM _rows"
 
     def named(self, place: int, rows: str, *more: str) -> str:
         """Return stored rows, to go behind FROM, with their columns under their own names, the keys, and more columns."""
-        own = [f"{c.name} AS {sql}" for c, sql in stored_columns(self.columns[place])]
+        own = [f"{c.name} AS {sql}" for c, sql in self._own(place)]
         return f"(SELECT {', '.join([*self.key_names, *own, *more])} FROM {rows})"
 
     def known(self, alias: str = "") -> str:
