@@ -67,6 +67,9 @@ console = Console(highlight=False)
     help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work: hopping_few, ..",
 )
 @click.option(
+    "--without", multiple=True, help='Systems to leave out: "RocksDB" leaves out all whose name has that word.'
+)
+@click.option(
     "--flink",
     type=Path,
     help="A virtual environment with Flink, to run joins and Nexmark on it, too (`make bench FLINK=1`).",
