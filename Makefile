@@ -14,7 +14,7 @@ demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a s
 	@$(BIN)/python examples/flights/demo.py
 
 test: $(VENV)/.test $(VENV)/.demo ## Run all tests
-	@$(BIN)/python -m pytest $(PYTEST)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff check .

@@ -9,7 +9,7 @@ CREATE TABLE keys (key BIGINT) WITH (
 );
 
 INSERT INTO side_input
-SELECT key, 'value ' || key FROM keys;
+SELECT key, 'value ' || CAST(key AS STRING) FROM keys;
 
 CREATE TABLE q13 (auction BIGINT, bidder BIGINT, price BIGINT, `dateTime` TIMESTAMP(3), `value` STRING);
 

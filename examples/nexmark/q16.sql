@@ -23,4 +23,4 @@ SELECT
     COUNT(DISTINCT auction) FILTER (WHERE price >= 10000 AND price < 1000000),
     COUNT(DISTINCT auction) FILTER (WHERE price >= 1000000)
 FROM bid
-GROUP BY channel, `day`;
+GROUP BY channel, DATE_FORMAT(`dateTime`, 'yyyy-MM-dd');

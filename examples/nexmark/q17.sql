@@ -14,4 +14,4 @@ SELECT
     COUNT(*) FILTER (WHERE price >= 1000000),
     MIN(price), MAX(price), AVG(price), CAST(SUM(price) AS BIGINT)
 FROM bid
-GROUP BY auction, `day`;
+GROUP BY auction, DATE_FORMAT(`dateTime`, 'yyyy-MM-dd');
