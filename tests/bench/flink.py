@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 import pyspark
 
 from tests.bench.data import DELAY_SECONDS
@@ -74,13 +75,16 @@ class Flink:
 
 
 def interleave(files: list[str], folder: Path, parts: int) -> None:
-    """Deal the rows of files out to `parts` files, each of which has its rows in their order."""
+    """Deal the rows of files out to `parts` files, each of which has its rows in their order.
+
+    Times are INT96: in a row within a row, Flink reads no others.
+    """
     folder.mkdir(parents=True)
     with duckdb.connect() as con:
         rows = f"SELECT *, row_number() OVER () % {parts} AS part FROM read_parquet({files})"
         for part in range(parts):
-            chosen = f"SELECT * EXCLUDE (part) FROM ({rows}) WHERE part = {part}"
-            con.execute(f"COPY ({chosen}) TO '{folder}/part-{part}.parquet' (FORMAT parquet)")
+            chosen = con.sql(f"SELECT * EXCLUDE (part) FROM ({rows}) WHERE part = {part}").to_arrow_table()
+            pq.write_table(chosen, folder / f"part-{part}.parquet", use_deprecated_int96_timestamps=True)
 
 
 def _statements(work: JoinWork, data: Path, output: Path) -> list[str]:

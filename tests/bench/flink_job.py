@@ -16,7 +16,7 @@ def count_char() -> object:
     from pyflink.table.udf import udf
 
     def count(text, character):  # type: ignore[no-untyped-def]
-        return text.str.count(character.iloc[0])
+        return text.str.count(character)  # a literal comes as it is
 
     return udf(count, result_type=DataTypes.BIGINT(), func_type="pandas")
 
@@ -38,6 +38,8 @@ def main(task: dict) -> None:
         "table.exec.mini-batch.allow-latency": "1 s",
         "table.exec.mini-batch.size": "5000",
         "table.local-time-zone": "UTC",
+        # What fails, fails: without this it is tried for ever.
+        "restart-strategy.type": "none",
     }
     for name, value in settings.items():
         configuration.set_string(name, value)
