@@ -45,16 +45,18 @@ FAN = 8
 TIERS = 3
 SMALLEST_TIER = 64 << 10
 LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
-# The same for what only older versions read: most of it goes without ever being read.
-LARGEST_FORGOTTEN: int = SMALLEST_TIER * FAN
+# What only older versions read waits to be written again, in segments from 512 KiB on, until there are so many: a burst is over
+# before, and the last batches of a job never pay for it.
+LARGE_FORGOTTEN: int = SMALLEST_TIER * FAN
+MOST_FORGOTTEN = 256
 
 
 def segment_bound(bytes: int) -> int:
     """Return how many segments a table of a bucket can have after a commit, given their total size.
 
-    A commit leaves at most seven segments in each of three tiers, and any others hold 512 KiB or more.
+    A commit leaves at most seven segments in each of three tiers, some that wait, and any others hold 4 MiB or more.
     """
-    return TIERS * (FAN - 1) + bytes // LARGEST_FORGOTTEN
+    return TIERS * (FAN - 1) + min(MOST_FORGOTTEN, bytes // LARGE_FORGOTTEN) + bytes // LARGEST_MERGED
 
 
 class Bucket:
@@ -264,7 +266,7 @@ class Bucket:
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
     ) -> None:
         segments = self._segments[declaration.name]
-        while group := due(_worth_merging(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
+        while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
             names = {s.name for s in group}
             if declaration.replaces:
                 merged = self._summed(con, declaration, group, batch)
@@ -332,10 +334,13 @@ class Bucket:
         return f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}"
 
 
-def _worth_merging(declaration: TableDeclaration, segments: Iterable[Segment]) -> list[Segment]:
-    """Return the segments that may be written again: not large ones of which all rows are forgotten."""
-    stays = declaration.time_column is not None and declaration.merge is None
-    return [s for s in segments if not stays or s.live_low is not None or s.bytes < LARGEST_FORGOTTEN]
+def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:
+    """Return the segments that may be written again now."""
+    if declaration.time_column is None or declaration.merge is not None:
+        return segments
+    forgotten = [s.name for s in segments if s.live_low is None and LARGE_FORGOTTEN <= s.bytes < LARGEST_MERGED]
+    waiting = set(forgotten[-MOST_FORGOTTEN:])
+    return [s for s in segments if s.name not in waiting]
 
 
 def due(segments: Iterable[Segment], largest: int | None = LARGEST_MERGED) -> list[Segment]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
+from sqlstream.storage import tables as state_tables
 from sqlstream.storage.filesystem import BucketedPaths, LocalFilesystem
 from sqlstream.storage.manifests import HISTORY_LENGTH, Manifest, Moment, TableDeclaration, horizon, thinned
 from sqlstream.storage.retention import sweep_directory
@@ -291,6 +292,23 @@ def test_large_segments_are_left_alone() -> None:
     assert due(nearly + large) == nearly
     small = [seg(i, 100) for i in range(9)]
     assert due(nearly + small) == small
+
+
+def test_large_segments_that_are_forgotten_wait_until_they_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_tables, "LARGE_FORGOTTEN", 1)
+    monkeypatch.setattr(state_tables, "MOST_FORGOTTEN", 20)
+    manifest, numbers = None, []
+    for batch in range(60):
+        bucket = open_bucket(tmp_path, manifest, PLAIN)
+        bucket.append("plain", rows((1, 1, batch)), batch)
+        manifest = bucket.commit(CON, batch, batch, batch)
+        numbers.append(len(bucket.segments("plain")))
+    assert numbers[:27] == [*range(1, 28)]
+    assert max(numbers) == 27
+    assert manifest
+    assert version(tmp_path, manifest, PLAIN, 40, 30) == [(1, 1, end) for end in range(31, 41)]
 
 
 def seg(i: int, size: int) -> Segment:
