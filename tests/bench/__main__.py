@@ -64,7 +64,7 @@ console = Console(highlight=False)
 @click.option(
     "--only",
     multiple=True,
-    help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work: hopping_few, ..",
+    help=f"What to measure (repeat for several): {', '.join(KNOWN)}; or one work or query: hopping_few, q5, ..",
 )
 @click.option(
     "--without", multiple=True, help='Systems to leave out: "RocksDB" leaves out all whose name has that word.'
@@ -92,7 +92,9 @@ def main(
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
-        if name not in KNOWN and not any(of((name,)) for of in (works_of, changing_works_of, join_works_of)):
+        if name not in (*KNOWN, *nexmark.QUERIES) and not any(
+            of((name,)) for of in (works_of, changing_works_of, join_works_of)
+        ):
             names = ", ".join([*KNOWN, *(w.name for w in (*WORKS, *CHANGING_WORKS, *JOIN_WORKS))])
             raise click.UsageError(f'there is no work "{name}": {names}')
     results = Results(report.machine(), rows, batches, repeat)
@@ -105,8 +107,8 @@ def main(
             bench.changes(changing_work)
         for join in join_works_of(only or (JOINS,)):
             bench.joins(join, Flink(flink.resolve()) if flink else None)
-        if not only or NEXMARK in only:
-            bench.nexmark(Flink(flink.resolve()) if flink else None)
+        for query in nexmark.QUERIES if not only or NEXMARK in only else [q for q in nexmark.QUERIES if q in only]:
+            bench.nexmark(query, Flink(flink.resolve()) if flink else None)
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -217,24 +219,23 @@ class _Bench:
                 shutil.rmtree(folder)
         _agree(work.name, found)
 
-    def nexmark(self, flink: Flink | None) -> None:
-        """Run the queries of the example over the generator's events, and over the same ones in files, these on Flink, too."""
-        events, batches = self.results.rows, self.results.batches
-        files = nexmark.nexmark_files(self.data, events, batches * self.cores)
-        for query in nexmark.QUERIES:
-            found = self.results.nexmark.setdefault(query, {})
-            for source in self._wanted(*nexmark.SOURCES, *(BACKENDS if flink else ())):
-                folder = self.runs / f"nexmark-{query}-{source.replace(' ', '_')}"
-                folder.mkdir()
-                task = nexmark.Task(query, source, str(files), events, self.cores, self.cores, str(folder))
-                if flink and source in BACKENDS:
-                    found[source] = nexmark_flink.measure(flink, task, source, self.log)
-                else:
-                    output, _ = self._measured("nexmark", asdict(task))
-                    found[source] = nexmark.NexmarkRun(**json.loads(output))
-                speed = found[source].events_per_second
-                console.print(f"{query}, {source}: " + (f"{speed:,.0f} events/s" if speed else "refused, see the log"))
-                shutil.rmtree(folder)
+    def nexmark(self, query: str, flink: Flink | None) -> None:
+        """Run a query of the example over the generator's events, and over the same ones in files, these on Flink, too."""
+        events = self.results.rows
+        files = nexmark.nexmark_files(self.data, events, self.results.batches * self.cores)
+        found = self.results.nexmark.setdefault(query, {})
+        for source in self._wanted(*nexmark.SOURCES, *(BACKENDS if flink else ())):
+            folder = self.runs / f"nexmark-{query}-{source.replace(' ', '_')}"
+            folder.mkdir()
+            task = nexmark.Task(query, source, str(files), events, self.cores, self.cores, str(folder))
+            if flink and source in BACKENDS:
+                found[source] = nexmark_flink.measure(flink, task, source, self.log)
+            else:
+                output, _ = self._measured("nexmark", asdict(task))
+                found[source] = nexmark.NexmarkRun(**json.loads(output))
+            speed = found[source].events_per_second
+            console.print(f"{query}, {source}: " + (f"{speed:,.0f} events/s" if speed else "refused, see the log"))
+            shutil.rmtree(folder)
 
     def latencies(self) -> None:
         """Measure the smallest batch of sqlstream and of both stores."""
