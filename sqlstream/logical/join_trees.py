@@ -139,6 +139,9 @@ class JoinTree:
 
     def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
         """Return the text of a condition that compares the times of two inputs but does not bound how far they lie apart."""
+        if changes(left) or changes(right):
+            # Nothing bounds these: the spelling is not what is wrong.
+            return None
         times = [{*time_attributes(n), *processing_times(n)} for n in (left, right)]
         for condition in conditions:
             named = {c.name for c in condition.bound.find_all(exp.Column)}

@@ -46,7 +46,7 @@ TIERS = 3
 SMALLEST_TIER = 64 << 10
 LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
 # What only older versions read waits to be written again, in segments from 512 KiB on, until there are so many: a burst is over
-# before, and the last batches of a job never pay for it.
+# before. A job that is fast for longer pays for it as for all others.
 LARGE_FORGOTTEN: int = SMALLEST_TIER * FAN
 MOST_FORGOTTEN = 256
 

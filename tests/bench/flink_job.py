@@ -15,7 +15,7 @@ def count_char() -> object:
     from pyflink.table import DataTypes
     from pyflink.table.udf import udf
 
-    def count(text, character):  # type: ignore[no-untyped-def]
+    def count(text, character):
         return text.str.count(character)  # a literal comes as it is
 
     return udf(count, result_type=DataTypes.BIGINT(), func_type="pandas")

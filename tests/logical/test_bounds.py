@@ -161,3 +161,12 @@ def test_a_condition_that_bounds_no_times_is_named(condition: str) -> None:
     [warning] = planned(f"SELECT a.item FROM bid a JOIN bid b ON a.item = b.item AND {condition}").warnings
     assert warning.hint is not None
     assert warning.hint.startswith(f"{condition} is not read as a bound")
+
+
+def test_of_changing_rows_no_spelling_is_to_blame() -> None:
+    query = (
+        "SELECT b.item FROM bid b JOIN orders o ON b.item = o.item AND b.ts BETWEEN o.ts - INTERVAL '1' HOUR AND o.ts"
+    )
+    [warning] = planned(query).warnings
+    assert warning.hint is not None
+    assert "is not read as a bound" not in warning.hint
