@@ -117,7 +117,7 @@ def _rows(
 
 
 def _check(fs: Filesystem, directory: str, segments: Sequence[Segment]) -> None:
-    """Raise DamageError when a file has not its size, nor, as long as all of them together are not too much to read, its content."""
+    """Raise DamageError when a file has not its size, or its content: up to a limit, since no query should read all of much."""
     check_segments(fs, directory, segments, content=sum(s.bytes for s in segments) <= CHECKED_BYTES)
 
 
