@@ -34,6 +34,7 @@ from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
+from sqlstream.sql.nodes import head
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import JobRecord, effective_status, read_record, read_status, write_record
 from sqlstream.storage.locks import JobLock, SessionLock
@@ -232,7 +233,7 @@ class Session:
         if record.plan_fingerprint != planned.fingerprint:
             raise UsageError(
                 f'job "{planned.name}" exists with another query',
-                planned.statement.span,
+                head(planned.statement),
                 detail=difference(record.plan_text, planned.plan_text),
                 hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
             )
@@ -431,7 +432,7 @@ def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
         return
     raise UsageError(
         f'job "{planned.name}" exists, and writes other columns',
-        planned.statement.span,
+        head(planned.statement),
         detail=f"It writes {', '.join(f'{name} {type}' for name, type in written.columns)}.",
         hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
     )

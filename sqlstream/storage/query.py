@@ -41,12 +41,14 @@ def open_query(
     *,
     functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
     catalog_tables: Mapping[str, str] | None = None,
+    others: Mapping[str, str] | None = None,
     allowed_paths: Sequence[str] = (),
     temp_directory: str | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
-    `catalog_tables` are DuckDB relations by table name, `functions` register functions on the connection, `allowed_paths` are
+    `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
+    (nothing for those that it can), `functions` register functions on the connection, `allowed_paths` are
     files, directories or globs that may be read besides the warehouse. Raises QueryError; an error of DuckDB's while rows are
     fetched is for `translate`.
     """
@@ -57,7 +59,7 @@ def open_query(
     for register in functions:
         register(connection)
     for attempt in range(_ATTEMPTS):
-        relations = Relations(warehouse, catalog_tables or {})
+        relations = Relations(warehouse, catalog_tables or {}, others or {})
         try:
             return _open(connection, statement, relations)
         except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
@@ -70,7 +72,7 @@ def open_query(
 
 def list_relations(warehouse: Warehouse) -> list[str]:
     """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
-    return list(Relations(warehouse, {}).names())
+    return list(Relations(warehouse, {}, {}).names())
 
 
 def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Relations) -> duckdb.DuckDBPyRelation:
@@ -93,7 +95,7 @@ def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations
         raise
     except duckdb.Error as error:
         failed = error
-    raise translate(failed, statement.source, relations.names()) from failed
+    raise translate(failed, statement.source, relations.known(), relations.others) from failed
 
 
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
