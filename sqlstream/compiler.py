@@ -128,8 +128,8 @@ class Compiler:
         self._con = duckdb.connect(config={"threads": 1})
         self._registered: dict[str, Registered] = {}
         self._binder: Binder | None = None
-        self._jobs: set[str] = set()
-        self._explicit: dict[str, Span] = {}
+        # The jobs of the scripts that are being compiled, by name.
+        self._jobs: dict[str, Span] = {}
         self._use_zone()
 
     def _use_zone(self) -> None:
@@ -161,7 +161,6 @@ class Compiler:
         All of them are parsed before the first is bound.
         """
         self._jobs.clear()
-        self._explicit.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
         return [one for one in found if one is not None]
@@ -214,7 +213,11 @@ class Compiler:
                 self._use_zone()
             case Insert() | StatementSet() | Select():
                 logical = self._bound(statement)
-                return self._job(statement, logical, self._name(statement, logical))
+                job = self._job(statement, logical, self._name(statement, logical))
+                if not (job.is_query or job.appends):
+                    # It was the name of the next job, which this is.
+                    self.options.values.pop("pipeline.name", None)
+                return job
             case Explain(statement=explained):
                 logical = self._bound(explained)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
@@ -344,20 +347,19 @@ class Compiler:
             return f"{first}_values"
         explicit = self.options.text("pipeline.name")
         if explicit and not isinstance(statement, Select):
-            if (before := self._explicit.get(explicit.lower())) is not None:
+            if (before := self._jobs.get(explicit.lower())) is not None:
                 raise BindError(
                     f'a second INSERT runs under the name "{explicit}"',
                     statement.span,
                     detail=f"The first one is at {before}.",
                     hint="SET 'pipeline.name' to another name before it.",
                 )
-            self._explicit[explicit.lower()] = statement.span
-            self._jobs.add(explicit.lower())
+            self._jobs[explicit.lower()] = statement.span
             return explicit
         name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
         number = 1
         while name.lower() in self._jobs:
             number += 1
             name = f"{wanted}_{number}"
-        self._jobs.add(name.lower())
+        self._jobs[name.lower()] = statement.span
         return name

@@ -23,8 +23,9 @@ from sqlstream.answering import Answer
 from sqlstream.compiler import Compiled, Explanation, PlannedJob, Question
 from sqlstream.errors import SqlStreamError
 from sqlstream.explaining import explained
+from sqlstream.jobs.job import Job
 from sqlstream.runtime.commits import Totals
-from sqlstream.session import Job, Session
+from sqlstream.session import Session
 from sqlstream.showing import write_table
 from sqlstream.waiting import Hint, Silence, dropped, watermark_text
 

@@ -10,9 +10,9 @@ from sqlstream.answering import Answer
 from sqlstream.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, Source
 from sqlstream.functions.declare import declare
+from sqlstream.jobs.difference import difference
 from sqlstream.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
-from sqlstream.session import difference
 from sqlstream.storage.jobs import JobRecord
 
 TABLES = """
@@ -44,11 +44,29 @@ def test_a_job_is_named_after_its_sink_and_numbered_within_a_run(compiler: Compi
 
 
 def test_an_explicit_name_is_for_one_insert(compiler: Compiler) -> None:
-    assert names(compiler, f"SET 'pipeline.name' = 'mine'; {INSERT}; SELECT k FROM t") == ["mine", "result"]
+    mine = "SET 'pipeline.name' = 'mine'"
+    assert names(compiler, f"{mine}; {INSERT}; SELECT k FROM t") == ["mine", "result"]
+    # The next job alone: those before and after are named after their tables.
+    assert names(compiler, f"{INSERT}; {mine}; SELECT k FROM t; {INSERT}; {INSERT}") == [
+        "out",
+        "result",
+        "mine",
+        "out_2",
+    ]
+    # A statement that fails has not used it up.
+    with pytest.raises(BindError):
+        names(compiler, f"{mine}; INSERT INTO out SELECT nothing FROM t")
+    assert names(compiler, f"{INSERT}; {INSERT}") == ["mine", "out"]
+
+
+@pytest.mark.parametrize("before", [f"SET 'pipeline.name' = 'Mine'; {INSERT}", "INSERT INTO mine SELECT k FROM t"])
+def test_an_explicit_name_is_not_given_twice(compiler: Compiler, before: str) -> None:
+    compiler.definitions(Source("more.sql", "CREATE TABLE mine (k BIGINT)"))
     with pytest.raises(BindError) as error:
-        names(compiler, f"SET 'pipeline.name' = 'Mine'; {INSERT};\n{INSERT}")
+        names(compiler, f"{before}; SET 'pipeline.name' = 'Mine';\n{INSERT}")
     assert error.value.message == 'a second INSERT runs under the name "Mine"'
-    assert error.value.detail == "The first one is at 0.sql:1:31."
+    assert error.value.detail is not None
+    assert error.value.detail.startswith("The first one is at 0.sql:1:")
     assert str(error.value.span) == "0.sql:2:1"
 
 

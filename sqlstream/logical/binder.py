@@ -52,6 +52,7 @@ from sqlstream.logical.subqueries import Subqueries, split
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
+from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -135,6 +136,7 @@ class Binder:
         if clause.args.get("recursive"):
             raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source))
         for cte in clause.expressions:
+            check_name("a query in WITH", cte.alias, span_of(cte, env.source))
             name = cte.alias.lower()
             env = Environment(env.source, {**env.ctes, name: (cte, env)})
         return env

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.names import path_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,16 +276,6 @@ def storage_error(path: str, error: OSError) -> SqlStreamError:
     return JobError(f'"{path}" cannot be read or written', detail=error.strerror or str(error))
 
 
-def path_name(name: str) -> str:
-    """Return a name as one path component.
-
-    >>> path_name("hot items/2")
-    'hot%20items%2F2'
-    """
-    quoted = quote(name, safe="")
-    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
-
-
 @dataclass(frozen=True, slots=True)
 class BucketedPaths:
     """The directory of an operator's state, or of a job's rows in a table: per bucket, data files and manifests."""
@@ -320,6 +311,10 @@ class JobPaths:
     @property
     def lock(self) -> str:
         return f"{self.root}/lock"
+
+    @property
+    def stop(self) -> str:
+        return f"{self.root}/stop"
 
     @property
     def checkpoint(self) -> str:
@@ -358,8 +353,9 @@ class Warehouse:
         self.fs, self.root = open_filesystem(root)
 
     def jobs(self) -> list[str]:
-        """Return the names of the jobs, in lower case."""
-        return [unquote(name) for name in self.fs.list(f"{self.root}/jobs")]
+        """Return the names of the jobs, in lower case: of folders that have a record, and so not what a nameless job left."""
+        folder = f"{self.root}/jobs"
+        return [unquote(name) for name in self.fs.list(folder) if self.fs.exists(f"{folder}/{name}/job.json")]
 
     def job(self, name: str) -> JobPaths:
         return JobPaths(f"{self.root}/jobs/{path_name(name.lower())}")

@@ -20,7 +20,8 @@ from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
-from sqlstream.storage.filesystem import Filesystem, path_name
+from sqlstream.names import path_name
+from sqlstream.storage.filesystem import Filesystem
 
 BATCH_COLUMN = "_batch"
 ROW_GROUP_ROWS = 122_880
