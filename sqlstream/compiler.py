@@ -6,8 +6,8 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import duckdb
@@ -50,6 +50,7 @@ from sqlstream.sql.nodes import (
     StatementSet,
 )
 from sqlstream.sql.statements import parse_script
+from sqlstream.table_options import TableOptions, changed, without_pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,8 @@ class PlannedJob:
 
     @property
     def plan_text(self) -> str:
-        """The plan in words: jobs of one name and equal text are the same job."""
-        return "\n".join(map(logical_text, self.optimized))
+        """The plan in words, but for how fast it reads: jobs of one name and equal text are the same job."""
+        return "\n".join(map(logical_text, without_pace(self.optimized)))
 
     @property
     def fingerprint(self) -> str:
@@ -121,9 +122,17 @@ Compiled: TypeAlias = PlannedJob | Question
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
-    def __init__(self, options: Options | None = None, *, project: str = "."):
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        project: str = ".",
+        table_options: Mapping[str, Mapping[str, str]] | None = None,
+    ):
         self.project = project
         self.catalog = Catalog()
+        self.catalog.with_options = self._with_options
+        self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
         self._registered: dict[str, Registered] = {}
@@ -163,6 +172,8 @@ class Compiler:
         self._jobs.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
+        if any(isinstance(one, PlannedJob | Explanation) for one in found):
+            self.table_options.check(table.name for table in self.catalog.tables.values())
         return [one for one in found if one is not None]
 
     def jobs(self, sources: Iterable[Source]) -> list[PlannedJob]:
@@ -193,10 +204,7 @@ class Compiler:
         """Compile one statement."""
         match statement:
             case CreateTable():
-                declared = with_columns(statement, self.project)
-                table = implemented(bind_table(declared, self.catalog, self.binder.judge))
-                validate(table)
-                self._define(table, statement)
+                self._define(self._table(statement), statement)
             case CreateView():
                 self._define(self._view(statement), statement)
             case Drop():
@@ -226,6 +234,33 @@ class Compiler:
             case _:
                 assert_never(statement)
         return None
+
+    def _table(self, statement: CreateTable) -> Table:
+        """Return a declared table, with the options that it was given from outside."""
+        name = statement.name.text
+        given = self.table_options.of(name)
+        try:
+            declared = with_columns(self.table_options.declared(statement), self.project)
+            table = bind_table(declared, self.catalog, self.binder.judge)
+            if statement.like is not None:
+                table = replace(table, options=changed(name, table.options, given, table.span))
+            table = implemented(table)
+            validate(table)
+        except BindError as error:
+            if given:
+                said = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+                error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
+            raise
+        return table
+
+    def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
+        """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
+        options = changed(table.name, table.options, given, span)
+        found = replace(table, options=options, span=span)
+        if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
+            found = implemented(found)
+        validate(found)
+        return replace(found, span=table.span)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.relation(entry.name)
@@ -315,9 +350,14 @@ class Compiler:
             if isinstance(node, LookupJoin):
                 check_lookup(node.table, node.span)
         inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+        sinks: dict[str, Table] = {}
         for insert, sink in zip(inserts, logical, strict=True):
             if isinstance(insert, Insert):
                 check_sink(sink.table, insert.target.span)
+                if sinks.setdefault(sink.table.name, sink.table) != sink.table:
+                    raise BindError(
+                        f'table "{sink.table.name}" is written with other options before', insert.target.span
+                    )
         optimized, rules = [], dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ import pyarrow as pa
 from sqlstream.answering import Answer, WarehouseQuery
 from sqlstream.catalog import VALUES
 from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
-from sqlstream.errors import Source, SqlStreamError, UsageError
+from sqlstream.errors import Source, SqlStreamError, UsageError, missing
 from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
@@ -49,7 +49,8 @@ from sqlstream.storage.locks import JobLock, SessionLock
 class Session:
     """Tables, functions and jobs of one project in one process. Use it as a context manager; Spark starts with the first job.
 
-    `conf` holds options as `SET` takes them; `output` is where `print` tables and bare SELECTs
+    `conf` holds options as `SET` takes them, `table_options` by table what goes over the options of its CREATE TABLE (an empty
+    value takes an option away); `output` is where `print` tables and bare SELECTs
     print. Without `load`, the project's tables and functions stay unknown: enough to stop and drop jobs.
     """
 
@@ -59,6 +60,7 @@ class Session:
         warehouse: str | None = None,
         conf: Mapping[str, str] | None = None,
         *,
+        table_options: Mapping[str, Mapping[str, str]] | None = None,
         output: TextIO | None = None,
         notice: Callable[[str], None] | None = None,
         load: bool = True,
@@ -66,7 +68,7 @@ class Session:
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
         self.options = Options(conf)
-        self.compiler = Compiler(self.options, project=self.project.root)
+        self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
@@ -81,21 +83,23 @@ class Session:
 
     # -- statements
 
-    def sql(self, text: str, *, fresh: bool = False) -> Job | duckdb.DuckDBPyRelation | None:
+    def sql(self, text: str, *, fresh: bool | Collection[str] = False) -> Job | duckdb.DuckDBPyRelation | None:
         """Run statements; return what the last of them gives: a job, not waited for (see `Job.wait`), or a relation.
 
         Jobs come from INSERT and SELECT, relations from SHOW, DESCRIBE and EXPLAIN. Where there are several jobs, a
-        bounded one has ended before the next begins; one of nothing but VALUES has always ended.
+        bounded one has ended before the next begins; one of nothing but VALUES has always ended. `fresh` discards what the
+        jobs, or those that it names, had before.
         """
         result: Job | duckdb.DuckDBPyRelation | None = None
         compiled = self.compile(Source("sql", text))
+        anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
             if not isinstance(one, PlannedJob):
                 result = self.answer(one)
                 continue
             for warning in one.warnings:
                 warnings.warn(warning.render(), stacklevel=2)
-            result = job = self.start(one, fresh=fresh)
+            result = job = self.start(one, fresh=one.name in anew)
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
@@ -336,6 +340,18 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
+    """Return the names of the jobs that are to begin anew: all or none of them, or those named. Raises UsageError."""
+    names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
+    if isinstance(fresh, bool):
+        return set(names.values()) if fresh else set()
+    for name in fresh:
+        if name.lower() not in names:
+            hint = missing("job", name, names.values()) if names else None
+            raise UsageError(f'there is no job "{name}" in the SQL to begin anew', hint=hint)
+    return {names[name.lower()] for name in fresh}
 
 
 def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:

@@ -7,12 +7,13 @@ import time
 from sqlstream.connectors.file_sink import discard as discard_files
 from sqlstream.errors import JobError, UsageError, missing
 from sqlstream.storage.filesystem import JobPaths, Warehouse
-from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, Status, effective_status, read_record, request_stop
+from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, effective_status, read_record, request_stop
 from sqlstream.storage.locks import JobLock, SessionLock
 
 STOP_SECONDS = 60.0
 # All that waits leaves at the end of the input: one large batch after another.
 DRAIN_SECONDS = 600.0
+POLL_SECONDS = 0.05
 
 
 def running(warehouse: Warehouse) -> list[str]:
@@ -26,37 +27,37 @@ def running(warehouse: Warehouse) -> list[str]:
 
 
 def stop(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
-    """Ask the process that runs a job to end it, and wait until it has, for so many seconds.
+    """Ask the process that runs a job to end it, and wait until it has, for so many seconds."""
+    ask(warehouse, name, drain=drain)
+    await_end(warehouse, name, drain=drain, timeout=timeout)
 
-    It ends after its batch; with `drain` as at the end of its input, when every window has been emitted.
-    """
+
+def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
+    """Ask the process that runs a job to end it after its batch, with `drain` when every window has been emitted."""
     paths = existing(warehouse, name)
     status = effective_status(warehouse.fs, paths)
     if status is None or status.state != RUNNING:
-        raise _not_running(name, status, drain)
+        hint = None
+        if drain and status is not None and status.state not in (DRAINED, FINISHED):
+            hint = "Run it, and drain it then: its windows are closed by the process that runs it."
+        raise UsageError(f'job "{name}" is not running', detail=f"It is {status.state}." if status else None, hint=hint)
     request_stop(warehouse.fs, paths, drain=drain)
+
+
+def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
+    """Wait until a job that was asked to end has; raise JobError when it takes longer, or failed before it was drained."""
+    fs, paths = warehouse.fs, warehouse.job(name)
     timeout = timeout if timeout is not None else DRAIN_SECONDS if drain else STOP_SECONDS
     deadline = time.monotonic() + timeout
-    while status is not None and status.state == RUNNING:
+    while (status := effective_status(fs, paths)) is not None and status.state == RUNNING:
         if time.monotonic() > deadline:
             hint = "Its batch may be a long one; look again."
             raise JobError(f'job "{name}" did not stop within {timeout:.0f} s', hint=hint)
-        time.sleep(0.05)
-        status = effective_status(warehouse.fs, paths)
+        time.sleep(POLL_SECONDS)
     if drain and status is not None and status.state not in (DRAINED, FINISHED):
         hint = "Run it again, and drain it then: it goes on from its last committed batch."
-        raise JobError(
-            f'job "{name}" ended before all its windows were closed: it is {status.state}',
-            detail=status.error,
-            hint=hint,
-        )
-
-
-def _not_running(name: str, status: Status | None, drain: bool) -> UsageError:
-    hint = None
-    if drain and status is not None and status.state not in (DRAINED, FINISHED):
-        hint = "Run it, and drain it then: its windows are closed by the process that runs it."
-    return UsageError(f'job "{name}" is not running', detail=f"It is {status.state}." if status else None, hint=hint)
+        message = f'job "{name}" ended before all its windows were closed: it is {status.state}'
+        raise JobError(message, detail=status.error, hint=hint)
 
 
 def drop(warehouse: Warehouse, session: SessionLock, name: str) -> None:
