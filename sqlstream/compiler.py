@@ -48,6 +48,7 @@ from sqlstream.sql.nodes import (
     Show,
     Statement,
     StatementSet,
+    head,
 )
 from sqlstream.sql.statements import parse_script
 from sqlstream.table_options import TableOptions, changed, without_pace
@@ -189,7 +190,7 @@ class Compiler:
             if not isinstance(statement, CreateTable | CreateView):
                 raise BindError(
                     "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
-                    statement.span,
+                    head(statement),
                     hint="Put it into a script, and run that.",
                 )
             existing = self.catalog.relation(statement.name.text)
@@ -390,7 +391,7 @@ class Compiler:
             if (before := self._jobs.get(explicit.lower())) is not None:
                 raise BindError(
                     f'a second INSERT runs under the name "{explicit}"',
-                    statement.span,
+                    head(statement),
                     detail=f"The first one is at {before}.",
                     hint="SET 'pipeline.name' to another name before it.",
                 )
