@@ -19,11 +19,12 @@ from sqlstream.connectors.discovery import Context, Position, new_position
 from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
 from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
+from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import FileDiscovery
-from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
+from sqlstream.storage.filesystem import Filesystem, Warehouse
 from sqlstream.storage.records import read_sealed, sealed, write_sealed
 
 # Descriptors that stay as files; Spark may ask for the last ones again.
@@ -95,6 +96,8 @@ class Feed:
         self.ticked: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
+        # Whether somebody asked for the end of the input, now or in an earlier life of the job.
+        self.drained = fs.exists(self._drain_mark)
         # The time (ms) of the last batch: the clock does not go back.
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
@@ -176,10 +179,10 @@ class Feed:
         if self.ended:
             return None
         now = time.monotonic()
-        splits = {i: scan.take() for i, scan in enumerate(self.scans) if scan.waiting(now)}
-        exhausted = {i for i, scan in enumerate(self.scans) if scan.exhausted}
-        last = self._finish and self.exhausted
-        ending = (exhausted & self._watched) - self._closed if self._finish else set()
+        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(now)}
+        exhausted = {i for i, scan in enumerate(self.scans) if self.drained or scan.exhausted}
+        last = self.drained or (self._finish and self.exhausted)
+        ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
         calls = ring_at is not None and self._rung < ring_at <= clock
@@ -193,6 +196,16 @@ class Feed:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
         return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls)
+
+    def drain(self) -> None:
+        """Let the input end here, for good: no more is read, and the next batch is the last one."""
+        if not self.drained:
+            self._fs.write_text_atomic(self._drain_mark, "")
+            self.drained = True
+
+    @property
+    def _drain_mark(self) -> str:
+        return f"{self._directory}/drained"
 
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""

@@ -75,7 +75,7 @@ class ImmediateRun:
 
     # -- what a session asks of a run
 
-    def request_stop(self) -> None:
+    def request_stop(self, *, drain: bool = False) -> None:
         """It has ended already."""
 
     @property

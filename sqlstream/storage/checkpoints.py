@@ -1,7 +1,7 @@
 """Spark's own files of a job: which of them are whole, and how its checkpoint is taken back to an older batch.
 
-Spark believes the newest file of each kind: it stops with "Incomplete log file" where a power cut left one empty, and goes on where it
-is missing. Beside each file there is one with checksums, which Hadoop compares when the file is read.
+Spark believes the newest file of each kind: it stops with "Incomplete log file" where a power cut left one empty, and goes on
+where it is missing. Beside each file there is one with checksums, which Hadoop compares when the file is read.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Checkpoint:
     # -- going back
 
     def tidy(self, batch: int, *, keep_next: bool = True) -> None:
-        """Make Spark go on after a committed batch: remove what is damaged and would be believed, and what should not be there."""
+        """Make Spark go on after a committed batch: remove what is damaged and would be believed, and what is ahead of it."""
         if not self.is_sparks:
             return
         if self.fault(self.metadata):
@@ -170,7 +170,7 @@ class Checkpoint:
     def go_back(self, batch: int, *, keep_next: bool) -> None:
         """Make Spark repeat everything after a committed batch; with `keep_next`, the first batch of it as it was begun.
 
-        Whatever is interrupted leaves a checkpoint that Spark goes on from: what says that a batch is done goes before what it did.
+        When it is interrupted Spark can go on, too: what says that a batch is done goes before what it did.
         """
         if batch < 0 and not keep_next:
             self.fs.delete_tree(self.job.commits)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.names import path_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,16 +317,6 @@ def storage_error(path: str, error: OSError) -> SqlStreamError:
     return JobError(f'"{path}" cannot be read or written', detail=error.strerror or str(error))
 
 
-def path_name(name: str) -> str:
-    """Return a name as one path component.
-
-    >>> path_name("hot items/2")
-    'hot%20items%2F2'
-    """
-    quoted = quote(name, safe="")
-    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
-
-
 @dataclass(frozen=True, slots=True)
 class BucketedPaths:
     """The directory of an operator's state, or of a job's rows in a table: per bucket, data files and manifests."""
@@ -361,6 +352,10 @@ class JobPaths:
     @property
     def lock(self) -> str:
         return f"{self.root}/lock"
+
+    @property
+    def stop(self) -> str:
+        return f"{self.root}/stop"
 
     @property
     def checkpoint(self) -> str:
@@ -404,8 +399,15 @@ class Warehouse:
         self.fs, self.root = open_filesystem(root)
 
     def jobs(self) -> list[str]:
-        """Return the names of the jobs, in lower case."""
-        return [unquote(name) for name in self.fs.list(f"{self.root}/jobs")]
+        """Return the names of the jobs, in lower case.
+
+        What a job without a name has left lies beside their folders; it is none of them.
+        """
+        folder = f"{self.root}/jobs"
+        names = self.fs.list(folder)
+        if "job.json" in names:
+            names = [name for name in names if self.fs.exists(f"{folder}/{name}/job.json")]
+        return [unquote(name) for name in names]
 
     def job(self, name: str) -> JobPaths:
         return JobPaths(f"{self.root}/jobs/{path_name(name.lower())}")

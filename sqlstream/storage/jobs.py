@@ -18,9 +18,13 @@ FORMAT = 6
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 STOPPED: Final = "STOPPED"
+# Its input was ended by hand: its windows are closed, so that it cannot go on.
+DRAINED: Final = "DRAINED"
 FAILED: Final = "FAILED"
 # Never written: a job that says RUNNING and whose process is gone.
 LOST: Final = "LOST"
+
+_DRAIN = "drain"
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -152,7 +156,7 @@ def _columns(value: list[list[str]]) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a job is doing: RUNNING, FINISHED, STOPPED or FAILED (and why); times in milliseconds.
+    """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why); times in milliseconds.
 
     Of a job that has ended, `version` is the newest one that was committed.
     """
@@ -232,6 +236,19 @@ def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
     # It may have ended between the two looks.
     status = read_status(fs, job)
     return replace(status, state=LOST) if status is not None and status.state == RUNNING else status
+
+
+def request_stop(fs: Filesystem, job: JobPaths, *, drain: bool = False) -> None:
+    """Ask the process that runs a job to end it, with `drain` as at the end of its input."""
+    fs.write_text_atomic(job.stop, _DRAIN if drain else "")
+
+
+def requested_stop(fs: Filesystem, job: JobPaths) -> str | None:
+    """Return as what a job is to end, STOPPED or DRAINED; None when nobody has asked."""
+    try:
+        return DRAINED if fs.read_text(job.stop) == _DRAIN else STOPPED
+    except FileNotFoundError:
+        return None
 
 
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:

@@ -25,7 +25,7 @@ TAKEN_BACK = "taken-back"
 
 @dataclass
 class Versions:
-    """The versions of a job, and what is damaged of the files that each needs; with `content`, the files of rows are read, too."""
+    """The versions of a job, and what is damaged of the files that each needs; with `content`, files of rows are read, too."""
 
     warehouse: Warehouse
     name: str
@@ -126,7 +126,7 @@ class Versions:
         return None
 
     def _input_faults(self, entry: LogEntry) -> list[DamageError]:
-        """Return which descriptors are damaged up to the last one that a version has read: without them it would be read again."""
+        """Return which descriptors of what a version has read are damaged: without them it would be read again."""
         present = numbers(self.fs, f"{self.inputs}/next", ".json")
         folded = [name for name in self.fs.list(self.inputs) if name.startswith("seen-")]
         last = max((s.get("sequence", -1) for s in entry.sources.values()), default=-1)

@@ -21,7 +21,8 @@ from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
-from sqlstream.storage.filesystem import Filesystem, path_name
+from sqlstream.names import path_name
+from sqlstream.storage.filesystem import Filesystem
 from sqlstream.storage.records import CHANGED, CUT, EMPTY, GONE, damage
 
 BATCH_COLUMN = "_batch"
