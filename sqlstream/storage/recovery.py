@@ -19,7 +19,7 @@ from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
 from sqlstream.storage.records import GONE, damage, read_sealed
 from sqlstream.storage.segments import segment_fault
 
-# In the records of a sink: what it has published after the last record counts no longer.
+# In the records of a sink: what it has published after the batch that stands in it counts no longer.
 TAKEN_BACK = "taken-back"
 
 
@@ -168,11 +168,9 @@ class Versions:
         self.checkpoint.tidy(version, keep_next=kept)
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
-            for n in numbers(self.fs, directory, ".json"):
-                if self.record_fault(f"{directory}/{n:010d}.json"):
-                    self.fs.delete(f"{directory}/{n:010d}.json")
-                    if n > version:
-                        self.fs.write_text_atomic(f"{directory}/{TAKEN_BACK}", "")
+            if any(self.record_fault(f"{directory}/{n:010d}.json") for n in numbers(self.fs, directory, ".json")):
+                self._take_back(version, begun=kept)
+                break
 
     @property
     def is_repeatable(self) -> bool:
@@ -195,7 +193,7 @@ class Versions:
         self.fs.delete(self.paths.status)
         self.checkpoint.go_back(version, keep_next=keep_next)
         self.log.forget_after(version)
-        self._take_back(version + keep_next)
+        self._take_back(version, begun=keep_next)
         named = [paths for paths, _, _ in self.named(entry)] if isinstance(entry, LogEntry) else []
         for paths in {*named, *self._places()}:
             for bucket in self.fs.list(f"{paths.root}/manifests"):
@@ -204,14 +202,21 @@ class Versions:
                     if batch_of(name) > version:
                         self.fs.delete(f"{directory}/{name}")
 
-    def _take_back(self, batch: int) -> None:
-        """Forget which files batches after this one gave to sinks outside; who opens the sink removes those files."""
+    def _take_back(self, version: int, *, begun: bool) -> None:
+        """Forget which files were published after a version; with `begun`, not those of the next batch, which stays the same.
+
+        Whoever opens the sink removes the files.
+        """
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
+            kept = version
             for n in numbers(self.fs, directory, ".json"):
-                if n > batch or self.record_fault(f"{directory}/{n:010d}.json"):
-                    self.fs.delete(f"{directory}/{n:010d}.json")
-            self.fs.write_text_atomic(f"{directory}/{TAKEN_BACK}", "")
+                path = f"{directory}/{n:010d}.json"
+                if n > version + begun or self.record_fault(path):
+                    self.fs.delete(path)
+                else:
+                    kept = max(kept, n)
+            self.fs.write_text_atomic(f"{directory}/{TAKEN_BACK}", str(kept))
 
     def _places(self) -> Iterator[BucketedPaths]:
         for operator in self.fs.list(self.paths.state):

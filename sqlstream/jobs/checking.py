@@ -18,9 +18,9 @@ def checked(session: Session, job: str | None, *, repair: bool, write: Callable[
         for line in _lines(checkup, session.warehouse.root):
             write(line)
         if checkup.damaged:
-            whole = whole and repair and _repaired(session, checkup, write)
+            whole = repair and _repaired(session, checkup, write) and whole
     if not any(checkup.damaged for checkup in found):
-        write(f"{len(found)} jobs are whole" if len(found) != 1 else f'job "{found[0].job}" is whole')
+        write(f'job "{found[0].job}" is whole' if len(found) == 1 else f"{len(found)} jobs are whole")
     return whole
 
 
@@ -28,20 +28,18 @@ def _lines(checkup: Checkup, root: str) -> list[str]:
     if not checkup.damaged:
         return []
     lines = [f'job "{checkup.job}" is damaged:']
-    lines += [
-        f"  {os.path.relpath(error.path, root)} {error.fault}. {error.detail or ''}".rstrip()
-        for error in checkup.damaged
-    ]
+    for error in checkup.damaged:
+        lines.append(f"  {os.path.relpath(error.path, root)} {error.fault}. {error.detail or ''}".rstrip())
     return [*lines, f"  {_outlook(checkup)}"]
 
 
 def _outlook(checkup: Checkup) -> str:
     if checkup.whole is None:
-        return "No version of it is whole: it has to be started anew, with --fresh, if a file cannot be brought back from a copy."
+        return "No version of it is whole. Bring the files back from a copy, or start it anew with --fresh."
     if checkup.whole == checkup.newest:
-        return f"Its newest version, {checkup.newest}, is whole, and the job can go on."
+        return "Its newest version is whole: it can go on."
     start = f"Version {checkup.whole} is" if checkup.whole >= 0 else "Its beginning is"
-    return f"{start} the newest whole one, of {checkup.newest}."
+    return f"{start} the newest that is whole; the job was at {checkup.newest}. --repair takes it back there."
 
 
 def _repaired(session: Session, checkup: Checkup, write: Callable[[str], None]) -> bool:
