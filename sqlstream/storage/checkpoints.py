@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from sqlstream.errors import DamageError
 from sqlstream.storage.filesystem import Filesystem, JobPaths
+from sqlstream.storage.jobs import commit_text_fault
 from sqlstream.storage.records import CHANGED, CUT, EMPTY, GONE, damage
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -76,7 +77,8 @@ class Checkpoint:
             pass
         except ValueError:
             return damage(sums, CUT)
-        return damage(path, CUT) if name.isdigit() and not _is_log(data) else None
+        fault = commit_text_fault(data.decode(errors="replace")) if name.isdigit() else None
+        return damage(path, fault) if fault else None
 
     # -- what it takes to go on after a batch
 
@@ -202,18 +204,6 @@ def _bytes(fs: Filesystem, path: str) -> bytes:
     file: IO[bytes]
     with fs.open_bytes(path) as file:
         return file.read()
-
-
-def _is_log(data: bytes) -> bool:
-    """Tell whether the text of an offset or a commit goes on to its end: a version, then lines of JSON."""
-    try:
-        version, *lines = data.decode().splitlines()
-        for line in lines:
-            if line != "-":
-                json.loads(line)
-    except ValueError:
-        return False
-    return version.startswith("v") and bool(lines)
 
 
 def _compared(data: bytes, sums: bytes) -> str | None:

@@ -69,7 +69,7 @@ def sealed(body: str) -> str:
     '{}\\n{"digest":"2fec7bffeff0b397"}\\n'
     """
     body = body if body.endswith("\n") else f"{body}\n"
-    return f'{body}{{"digest":"{_digest(body)}"}}\n'
+    return f'{body}{{"digest":"{digest(body)}"}}\n'
 
 
 def opened(path: str, text: str) -> str:
@@ -78,12 +78,13 @@ def opened(path: str, text: str) -> str:
     if found is None:
         raise damage(path, EMPTY if not text.strip("\0") else CUT)
     body = text[: found.start()]
-    if _digest(body) != found[1]:
+    if digest(body) != found[1]:
         raise damage(path, CHANGED)
     return body
 
 
-def _digest(body: str) -> str:
+def digest(body: str) -> str:
+    """Return what tells a text from any other one."""
     return blake2b(body.encode(), digest_size=8).hexdigest()
 
 

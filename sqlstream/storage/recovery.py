@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sqlstream.catalog import VALUES
 from sqlstream.errors import DamageError
@@ -21,6 +22,10 @@ from sqlstream.storage.segments import segment_fault
 
 # In the records of a sink: what it has published after the batch that stands in it counts no longer.
 TAKEN_BACK = "taken-back"
+
+
+# A power cut takes what was written shortly before: the content of the files of so many versions is looked at.
+_LATEST = 10
 
 
 @dataclass
@@ -39,7 +44,7 @@ class Versions:
         self.checkpoint = Checkpoint(self.fs, self.paths)
         self.log = JobLog(self.fs, self.paths.log)
 
-    @property
+    @cached_property
     def newest(self) -> int:
         """The newest version that there was, -1 before the first."""
         status = read_status(self.fs, self.paths)
@@ -101,7 +106,8 @@ class Versions:
         for segment in (s for segments in manifest.tables.values() for s in segments):
             path = f"{paths.data(bucket)}/{segment.name}"
             if path not in self._segments:
-                fault = segment_fault(self.fs, path, segment, content=self.content)
+                content = self.content or segment.last_batch > self.newest - _LATEST
+                fault = segment_fault(self.fs, path, segment, content=content)
                 self._segments[path] = damage(path, fault) if fault else None
             found.append(self._segments[path])
         return [error for error in found if error is not None]
@@ -192,6 +198,7 @@ class Versions:
         keep_next = version >= 0 and kept and self.fs.exists(begun) and not self.checkpoint.fault(begun)
         self.fs.delete(self.paths.status)
         self.checkpoint.go_back(version, keep_next=keep_next)
+        self.__dict__.pop("newest", None)
         self.log.forget_after(version)
         self._take_back(version, begun=keep_next)
         named = [paths for paths, _, _ in self.named(entry)] if isinstance(entry, LogEntry) else []

@@ -106,6 +106,8 @@ class _Counted:
 _known: dict[str, None] = {}
 _MOST_KNOWN = 20_000
 _PIECE = 1 << 20
+# With these every Parquet file ends.
+_END = b"PAR1"
 
 
 def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], *, content: bool = True) -> None:
@@ -130,13 +132,16 @@ def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool)
             return EMPTY if not size else CUT if size < segment.bytes else CHANGED
         if not content:
             return None
-        crc = 0
+        crc, end, blank = 0, b"", True
         with fs.open_bytes(path) as file:
             while piece := file.read(_PIECE):
-                crc = zlib.crc32(piece, crc)
+                crc, end, blank = zlib.crc32(piece, crc), piece[-len(_END) :], blank and not piece.strip(b"\0")
     except FileNotFoundError:
         return GONE
-    return CHANGED if crc != segment.crc else None
+    if crc == segment.crc:
+        return None
+    # Where its last bytes are missing others may be zeros.
+    return EMPTY if blank else CUT if end != _END else CHANGED
 
 
 def forget_known() -> None:
