@@ -33,7 +33,7 @@ from sqlstream.queries import query
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
-from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.filesystem import Warehouse, make_folder
 from sqlstream.storage.jobs import (
     DRAINED,
     FINISHED,
@@ -80,6 +80,8 @@ class Session:
         self._appended: set[str] = set()
         if load:
             load_project(self.project, self.compiler)
+            for error in self.compiler.catalog.broken:
+                self.notice(f"warning: {error.message}; its functions are not known")
 
     # -- statements
 
@@ -110,7 +112,7 @@ class Session:
             case WarehouseQuery(sql):
                 if self.warehouse.fs.local:
                     # Before the first job there is nothing to show, which is an answer.
-                    os.makedirs(self.warehouse.root, exist_ok=True)
+                    make_folder(self.warehouse.root)
                 return self.query(sql)
             case Explanation(job, stage):
                 lines = explained(job, stage).splitlines()
@@ -260,7 +262,9 @@ class Session:
     def _emit(printers: Mapping[int, RowPrinter]) -> Callable[[int, Sequence[str]], None]:
         def emit(sink: int, files: Sequence[str]) -> None:
             if sink in printers:
-                printers[sink].print_files(files)
+                # Who reads may have seen enough: `sqlstream run .. | head`.
+                with contextlib.suppress(BrokenPipeError):
+                    printers[sink].print_files(files)
 
         return emit
 
@@ -280,7 +284,7 @@ class Session:
             options = planned.options
             conf = options.spark
             master = conf.pop("spark.master", f"local[{options.parallelism},4]")
-            Path(self.project.log_file).parent.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.dirname(self.project.log_file))
             self._spark = start_spark(
                 master=master,
                 conf=conf,

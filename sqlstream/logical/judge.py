@@ -148,7 +148,12 @@ class Judge:
     def no_function(self, name: str, span: Span) -> BindError:
         """Return the error for a function that does not exist."""
         match = nearest(name, sorted(self.functions.union(REWRITTEN)))
-        return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
+        hint = match and f'did you mean "{match}"?'
+        if not self.broken:
+            return BindError(f'function "{name}" does not exist', span, hint=hint)
+        # It may be in a file of functions that could not be loaded.
+        detail = "\n".join(f"{error.message}." for error in self.broken)
+        return BindError(f'function "{name}" does not exist', span, detail=detail, hint=self.broken[0].hint or hint)
 
 
 def no_type(text: str, span: Span) -> BindError | None:
