@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqlstream.errors import SqlStreamError, UsageError
+from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
 if TYPE_CHECKING:
     from sqlstream.compiler import Compiled
@@ -269,7 +269,7 @@ def main() -> None:
         result = cli.main(prog_name="sqlstream", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except SqlStreamError as e:
-        click.echo(e.render(), err=True)
+        click.echo(e.render(terminal_width(sys.stderr)), err=True)
         code = e.exit_code
     except click.ClickException as e:
         e.show()

@@ -55,6 +55,7 @@ from sqlstream.sql.nodes import (
     Show,
     Statement,
     StatementSet,
+    head,
 )
 from sqlstream.sql.statements import parse_script
 from sqlstream.table_options import TableOptions, changed, without_pace
@@ -197,7 +198,7 @@ class Compiler:
             if not isinstance(statement, CreateTable | CreateView):
                 raise BindError(
                     "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
-                    statement.span,
+                    head(statement),
                     hint="Put it into a script, and run that.",
                 )
             existing = self.catalog.relation(statement.name.text)
@@ -277,11 +278,13 @@ class Compiler:
     def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
         """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
         options = changed(table.name, table.options, given, span)
-        found = replace(table, options=options, span=span)
+        # What the hint says stands in the hint, the rest where it did.
+        places = {name: place for name, place in table.places.items() if name not in given}
+        found = replace(table, options=options, span=span, places=places)
         validate(found)
         if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
             found = self._usable(replace(found, problem=None))
-        return replace(found, span=table.span)
+        return replace(found, span=table.span, places=table.places)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.relation(entry.name)
@@ -411,7 +414,7 @@ class Compiler:
             if (before := self._jobs.get(explicit.lower())) is not None:
                 raise BindError(
                     f'a second INSERT runs under the name "{explicit}"',
-                    statement.span,
+                    head(statement),
                     detail=f"The first one is at {before}.",
                     hint="SET 'pipeline.name' to another name before it.",
                 )

@@ -48,7 +48,8 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection
                 _answer(session, job)
                 continue
             for warning in job.warnings:
-                show.console.print(warning.render(), highlight=False, soft_wrap=True, markup=False)
+                width = show.console.width if show.console.is_terminal else None
+                show.console.print(warning.render(width), highlight=False, soft_wrap=True, markup=False)
             unbounded.append(session.start(job, fresh=job.name in fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)

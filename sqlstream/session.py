@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -9,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, assert_never
 
@@ -33,6 +33,7 @@ from sqlstream.queries import query
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
+from sqlstream.sql.nodes import head
 from sqlstream.storage.filesystem import Warehouse, make_folder
 from sqlstream.storage.jobs import (
     DRAINED,
@@ -180,6 +181,10 @@ class Session:
         record = read_record(fs, paths)
         if record is None or record.plan_fingerprint == planned.fingerprint or last_committed(fs, paths) is not None:
             return record
+        status = read_status(fs, paths)
+        if status is not None and status.version is not None:
+            # It has, and what says so is gone.
+            return record
         self._discard(name)
         return None
 
@@ -188,7 +193,7 @@ class Session:
         if record.plan_fingerprint != planned.fingerprint:
             raise UsageError(
                 f'job "{planned.name}" exists with another query',
-                planned.statement.span,
+                head(planned.statement),
                 detail=difference(record.plan_text, planned.plan_text),
                 hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
             )
@@ -368,7 +373,7 @@ def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
         return
     raise UsageError(
         f'job "{planned.name}" exists, and writes other columns',
-        planned.statement.span,
+        head(planned.statement),
         detail=f"It writes {', '.join(f'{name} {type}' for name, type in written.columns)}.",
         hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
     )

@@ -37,11 +37,17 @@ _NO_MATCH = re.compile(r"No function matches the given name and argument types '
 class Judge:
     """Types of expressions over a schema, by preparing them against an empty table.
 
-    The user's functions, whose names are given, are registered in `con`.
+    The user's functions, whose names are given, are registered in `con`. `broken` says why files with more of them could not be
+    loaded.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, functions: Iterable[str] = ()):
-        self.con = con
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        functions: Iterable[str] = (),
+        broken: Sequence[SqlStreamError] = (),
+    ):
+        self.con, self.broken = con, broken
         for name, value in variables(0, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()

@@ -51,7 +51,8 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: Source) 
             raise BindError(f"{call.this} in a SELECT without windows", span, hint=_IN_WINDOWS)
         _check(call.this, found, span)
     assert found is not None
-    new = found
+    # What is wrong with such windows is wrong because of the hints.
+    new = replace(found, span=span_of(calls[0], source))
     for call in calls:
         new = _with(new, call, source)
     return _replaced(node, found, new)
