@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -74,6 +73,8 @@ class Session:
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
+        # Whether the reader of `output` has gone.
+        self.is_unread = False
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
@@ -220,7 +221,7 @@ class Session:
         job = worker_job(planned, self.project.warehouse, (0,), name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
-        return ImmediateRun(job, self._emit(self._printers(job)))
+        return ImmediateRun(job, self._emit(self._printers(job), lambda: None))
 
     def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         from sqlstream.spark.labels import spread_labels
@@ -248,7 +249,7 @@ class Session:
             log_file=self.project.log_file,
         )
         printers = self._printers(job)
-        run = JobRun(spark, job, settings, self._emit(printers))
+        run = JobRun(spark, job, settings, self._emit(printers, lambda: run.request_stop()))
         limited = [printer for printer in printers.values() if printer.limit is not None]
         if limited:
             run.is_satisfied = lambda: limited[0].is_full
@@ -263,13 +264,19 @@ class Session:
                 printers[number] = RowPrinter(self.output, sink, title=title)
         return printers
 
-    @staticmethod
-    def _emit(printers: Mapping[int, RowPrinter]) -> Callable[[int, Sequence[str]], None]:
+    def _emit(
+        self, printers: Mapping[int, RowPrinter], unread: Callable[[], None]
+    ) -> Callable[[int, Sequence[str]], None]:
+        """Return what prints a batch; `unread` is called when nobody reads it any more, as in `sqlstream run .. | head`."""
+
         def emit(sink: int, files: Sequence[str]) -> None:
-            if sink in printers:
-                # Who reads may have seen enough: `sqlstream run .. | head`.
-                with contextlib.suppress(BrokenPipeError):
-                    printers[sink].print_files(files)
+            if sink not in printers:
+                return
+            try:
+                printers[sink].print_files(files)
+            except BrokenPipeError:
+                self.is_unread = True
+                unread()
 
         return emit
 
