@@ -117,7 +117,7 @@ def run(
             raise BrokenPipeError
 
 
-@cli.command(short_help="Query state, results and sqlstream.* with SQL, while jobs run or not.")
+@cli.command(short_help="Query state and results with SQL, while jobs run or not.")
 @click.argument("sql", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
 @click.option(
@@ -205,7 +205,7 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | N
         click.echo("no job is running", err=True)
 
 
-@cli.command(short_help="Delete a job: its state, its checkpoint, and the rows that it wrote.")
+@cli.command(short_help="Delete a job, its state, and the rows that it wrote.")
 @click.argument("job")
 @_folders
 def drop(job: str, project: str | None, warehouse: str | None) -> None:

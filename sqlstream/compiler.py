@@ -24,7 +24,7 @@ from sqlstream.connectors.options import (
     usable,
     validate,
 )
-from sqlstream.errors import BindError, Source, Span, UnboundedState, UnsupportedError, missing
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnboundedState, UnsupportedError, missing
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -259,7 +259,7 @@ class Compiler:
                 table = replace(table, options=changed(name, table.options, given, table.span))
             validate(table)
             table = self._usable(table)
-        except BindError as error:
+        except SqlStreamError as error:
             if given:
                 said = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
                 error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
