@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
+from sqlstream.logical.arrival import Arrival
 from sqlstream.logical.clauses import CLAUSES, refuse_clauses
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
@@ -42,8 +43,8 @@ from sqlstream.logical.nodes import (
     WindowRank,
     quote,
 )
-from sqlstream.logical.ordering import bound_items, typed_items, with_hidden_items
-from sqlstream.logical.over import by_time, time_of, with_windows
+from sqlstream.logical.ordering import bound_items, with_hidden_items
+from sqlstream.logical.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, unique
@@ -227,7 +228,7 @@ class Binder:
             binder.ranks.output = name if isinstance(part, exp.Window) else None
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
-        ranked = binder.ranks.above(node, self.judge, binder.scope.source)
+        ranked = binder.ranks.above(node, binder)
         over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)
@@ -376,7 +377,10 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        order = typed_items(node, items, self.judge, source)
+        arrival = Arrival(node, self.judge, source)
+        found = arrival.of(items)
+        node = arrival.node
+        order = self._typed_items(node, found, source)
         skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
         last = skipped + self._limit(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
@@ -389,16 +393,23 @@ class Binder:
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
-        node, fields, order = self._ordered(query, env)
+        node, fields, items = self._ordered(query, env)
+        arrival = Arrival(node, self.judge, source)
+        order = arrival.of(items)
+        node = arrival.node
         time = time_of(node, order)
         if time is None:
             what, hint = CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.judge, span)
-        ordered = Sort(node, "", time, typed_items(node, order, self.judge, source), span)
+        ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
         if fields == schema(node):
             return ordered
         return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
+        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.judge)
+        return typed(items, schema(node), binder, None)
 
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source
+from sqlstream.errors import BindError
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Expression, Node, Schema
-from sqlstream.logical.properties import schema
+from sqlstream.logical.nodes import Schema
 from sqlstream.logical.scope import column_reference
-from sqlstream.sql.dialect import to_duckdb
-from sqlstream.sql.spans import span_of
 
 
 def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
@@ -47,11 +42,3 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
             item.set("this", column_reference(fields[int(place.name) - 1].name))
         items.append(binder.rewrite(item))
     return items
-
-
-def typed_items(node: Node, items: Sequence[exp.Expr], judge: Judge, source: Source) -> tuple[Expression, ...]:
-    """Return bound items of ORDER BY, each with its direction."""
-    types = judge.types(schema(node), [item.this for item in items], source)
-    return tuple(
-        Expression(to_duckdb(item), type, span_of(item, source)) for item, type in zip(items, types, strict=True)
-    )

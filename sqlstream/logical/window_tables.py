@@ -91,7 +91,7 @@ class WindowBinder:
     ) -> Node:
         """Return the rows of a relation in windows of a kind over its column `time`, which stands at a place."""
         if time in processing_times(below):
-            below = by_clock(below, time)
+            below = by_clock(below)
         self._check_time(below, time, at)
         for added in BOUNDS:
             if any(f.name.lower() == added for f in schema(below)):

@@ -9,6 +9,7 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
+from sqlstream.logical.clock import NOW
 from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
 from sqlstream.logical.properties import changes, schema
@@ -246,7 +247,7 @@ class _Planner:
         """Return the fragments of a scan or a stage, which is planned when it is new."""
         if isinstance(leaf, Scan):
             for scan, _, fragments in self.scans:
-                if (scan.table, scan.clock) == (leaf.table, leaf.clock):
+                if (scan.table, scan.by_clock) == (leaf.table, leaf.by_clock):
                     return fragments
             self.scans.append((leaf, self._scan(leaf), []))
             return self.scans[-1][2]
@@ -265,15 +266,19 @@ class _Planner:
         if table.has_changes:
             rows = f"({changes_of(table, rows)})"
             columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
-        mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
+        mark = table.watermark
+        if scan.by_clock:
+            # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
+            told = next((c.name for c in table.columns if c.processing_time), None)
+            mark = Watermark(told, quote(told)) if told else None
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
             columns=f"SELECT {', '.join(columns)} FROM {rows}",
             time_column=mark.column if mark else None,
-            watermark=_shown(mark, table) if mark else None,
+            watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
             fragments=(),
-            by_clock=scan.clock is not None,
+            by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
         )
 
@@ -283,7 +288,7 @@ class _Planner:
         feeds = []
         for branch, wanted in feeding(node, operator):
             # No row is late by the batch's own time.
-            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.clock is not None and isinstance(node, Joining)
+            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
             on_time = properties.on_time(branch.leaf) or by_clock
             parts = tuple((part, operator.parts[part]) for part in wanted)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))

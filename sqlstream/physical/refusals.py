@@ -75,9 +75,9 @@ def refuse_replay_differences(sinks: Sequence[Sink]) -> None:
 def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
     """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
     scans = [n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)]
-    if any(s.clock for s in scans):
+    if any(s.by_clock for s in scans):
         for scan in scans:
-            if scan.clock is None and scan.table.watermark is not None:
+            if not scan.by_clock and scan.table.watermark is not None:
                 raise UnsupportedError(
                     "windows over processing time beside a table with a watermark in one job",
                     scan.span,
