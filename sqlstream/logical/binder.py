@@ -43,7 +43,7 @@ from sqlstream.logical.nodes import (
     WindowRank,
     quote,
 )
-from sqlstream.logical.ordering import bound_items, with_hidden_items
+from sqlstream.logical.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
@@ -83,22 +83,18 @@ class Binder:
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
             return self._sorted(query, Environment(source, {})), None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
+            if with_ties(query):
+                raise BindError(
+                    "WITH TIES without ORDER BY", span_of(query.args["limit"], source), hint="Add ORDER BY."
+                )
             query = query.copy()
-            rows = self._limit(query.args["limit"], source)
+            rows = row_count(query.args["limit"], source)
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
             hint = "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark."
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
-
-    def _limit(self, node: exp.Expr, source: Source) -> int:
-        value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
-        options = node.args.get("limit_options")
-        percent = options is not None and options.args.get("percent")
-        if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
-            raise BindError("LIMIT takes a number of rows", span_of(node, source))
-        return int(value.name)
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
         """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
@@ -381,11 +377,17 @@ class Binder:
         found = arrival.of(items)
         node = arrival.node
         order = self._typed_items(node, found, source)
-        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + self._limit(query.args["limit"], source)
+        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + row_count(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
         span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), order, last, span=span)
+        function = "row_number"
+        if with_ties(query):
+            if skipped:
+                what = span_of(query.args["offset"], source)
+                raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
+            function = "rank"
+        ranked = Rank(node, "", number, function, (), order, last, span=span)
         kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
         first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
         return self._remembering(query, first, node, env)

@@ -6,10 +6,11 @@ from itertools import count
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError
+from sqlstream.errors import BindError, Source
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.nodes import Schema
 from sqlstream.logical.scope import column_reference
+from sqlstream.sql.spans import span_of
 
 
 def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
@@ -42,3 +43,21 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
             item.set("this", column_reference(fields[int(place.name) - 1].name))
         items.append(binder.rewrite(item))
     return items
+
+
+def row_count(limit: exp.Expr, source: Source) -> int:
+    """Return the number of rows that LIMIT, FETCH or OFFSET says."""
+    value = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+    if value is None and isinstance(limit, exp.Fetch):
+        return 1
+    options = limit.args.get("limit_options")
+    percent = options is not None and options.args.get("percent")
+    if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
+        raise BindError("LIMIT takes a number of rows", span_of(limit, source))
+    return int(value.name)
+
+
+def with_ties(query: exp.Expr) -> bool:
+    """Tell whether LIMIT, or FETCH, lets the rows through that are equal to the last one in the order."""
+    options = query.args["limit"].args.get("limit_options")
+    return options is not None and bool(options.args.get("with_ties"))
