@@ -28,10 +28,11 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
+from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
-from sqlstream.storage.zsets import WEIGHT, summed
+from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if changes(s.input)}
-        found.setdefault(name, _sink(sink, sinks, name in changing))
+        ordered = in_order(sink) if keeps_last(sink) else None
+        order = ordered.columns if isinstance(ordered, Ordered) else ()
+        found.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(found).index(name)
         pairs = zip(schema(sink.input), sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
-        for branch in branches(sink.input):
-            stored = f"SELECT {casts} FROM _rows"
+        if order:
+            positions += "".join(f", {c.name}" for c in order)
+            placed = "".join(f", {c.name}" for c in order)
+            rows = f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)"
+        for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
+            stored = last_rows(sink.table.primary_key, order, rows) if order else f"SELECT {casts} FROM _rows"
             if name in changing:
                 # Changes that cancel each other once columns are left out, or values cast, are none.
                 branch = branch.with_weight()
@@ -106,10 +113,10 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     )
 
 
-def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
+def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
-    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else ())
+    return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
 
 
 def assigned(field: nodes.Field, table: Table) -> str:
