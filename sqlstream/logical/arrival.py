@@ -14,7 +14,7 @@ from sqlstream.logical.nodes import Expression, Item, Node, Project, quote
 from sqlstream.logical.properties import schema
 from sqlstream.logical.scope import column_reference
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.sql.spans import span_of
+from sqlstream.sql.spans import mark, span_of
 
 
 class Arrival:
@@ -48,7 +48,8 @@ class Arrival:
             type = self._judge.type(fields, value, self._source)
             self._items[sql] = Item(name, Expression(sql, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)
-        column.meta.update(value.meta)
+        place = span_of(value, self._source)
+        mark(column, place.start, place.end - 1)
         if not isinstance(part, exp.Ordered):
             return column
         ordered = part.copy()

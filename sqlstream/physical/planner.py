@@ -13,6 +13,7 @@ from sqlstream.logical.clock import NOW
 from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
 from sqlstream.logical.properties import changes, schema
+from sqlstream.names import check_name
 from sqlstream.operators.late_rows import LATE
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
@@ -278,6 +279,7 @@ class _Planner:
             # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
             told = next((c.name for c in table.columns if c.processing_time), None)
             mark = Watermark(told, quote(told)) if told else None
+        check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
@@ -308,6 +310,7 @@ class _Planner:
             fragments.append(Fragment(branch.sql, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
+        check_name("an operator", name, node.span)
         stage = StatefulStage(
             name=name,
             operator=operator,
