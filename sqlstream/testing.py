@@ -458,23 +458,26 @@ def _value(value: Any, type: str) -> Any:
     """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
     if not isinstance(value, Mapping | list | tuple):
         return value
-    return duckdb.Value(_shaped(value, DuckDBPyType(type)), type) if "MAP(" in type or "STRUCT(" in type else value
+    if "MAP(" not in type and "STRUCT(" not in type:
+        return value
+    kind = DuckDBPyType(type)
+    return duckdb.Value(_shaped(value, kind), kind)
 
 
 def _shaped(value: Any, type: DuckDBPyType) -> Any:
     """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
+    if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
+        return value
+    children: dict[str, Any] = dict(type.children)
     if isinstance(value, Mapping) and type.id == "struct":
         names = {name.lower(): name for name in value}
-        known = {name: value.get(names.pop(name.lower(), name)) for name, _ in type.children}
-        fields = {name: _shaped(known[name], child) for name, child in type.children}
+        fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
         # What the STRUCT does not have is for DuckDB to refuse.
         return {**fields, **{name: value[name] for name in names.values()}}
     if isinstance(value, Mapping) and type.id == "map":
-        child = dict(type.children)["value"]
-        return {key: _shaped(inner, child) for key, inner in value.items()}
-    if isinstance(value, list | tuple) and type.id in ("list", "array"):
-        child = dict(type.children)["child"]
-        return [_shaped(inner, child) for inner in value]
+        return {key: _shaped(inner, children["value"]) for key, inner in value.items()}
+    if not isinstance(value, Mapping) and type.id in ("list", "array"):
+        return [_shaped(inner, children["child"]) for inner in value]
     return value
 
 
