@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp, parse_one
 
-from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes_rows
 from sqlstream.logical.grouping import grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
@@ -74,7 +74,7 @@ class Aggregation:
             for key in ("having", "qualify")
         )
         own = tuple(k for k in keys if k.name not in bounds)
-        calls, span = tuple(self.aggregates.values()), binder.span(select)
+        calls, span = tuple(self.aggregates.values()), self._place(group, select)
         if not own and not calls and window is None:
             # The one row of nothing but constants needs a column.
             calls = (AggregateItem(self._free("count"), "count", (), False, (), None, "BIGINT", span),)
@@ -98,6 +98,11 @@ class Aggregation:
             if not makes_rows(bound) and not any(name in item.expression.sql for name in ranked)
         )
         return Project(_with_shown(plan, aggregate, shown), items)
+
+    def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
+        """Return where the aggregate stands that errors about the block mean: its first call, else GROUP BY."""
+        found = next((a.span for a in self.aggregates.values() if a.span is not None), None)
+        return found or self.binder.span(group or select)
 
     def _over(self, node: Node) -> ExpressionBinder:
         above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")
