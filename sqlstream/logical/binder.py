@@ -216,7 +216,7 @@ class Binder:
         binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
-        if group is not None or having is not None or any(binder.aggregates(e) for _, e in projections):
+        if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
             return Aggregation(binder, node, projections).bind(group, select)
         return self._projected(node, binder, projections, select.args.get("qualify"))
 

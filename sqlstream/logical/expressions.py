@@ -152,7 +152,7 @@ class ExpressionBinder:
         if (call := next((n for n in found if self.is_aggregate(n)), None)) is not None:
             raise self.error(f"an aggregate is not allowed {where}", call)
 
-    def aggregates(self, node: exp.Expr) -> bool:
+    def has_aggregates(self, node: exp.Expr) -> bool:
         """Tell whether there is an aggregate call of this block in an expression."""
         # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
         return any(self.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice, product
 from typing import TypeVar, assert_never
 
 from sqlstream.logical.clock import is_batch_time
@@ -46,6 +47,8 @@ from sqlstream.logical.predicates import constants, upper_bounds
 T = TypeVar("T")
 # How far window_time is before window_end, in microseconds.
 _WINDOW_TIME = 1000
+# More names of one key are not looked at.
+_MOST_KEYS = 16
 
 
 def schema(node: Node) -> Schema:
@@ -366,8 +369,12 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
         case Joining():
             return _keys_of_join(node)
         case Project():
-            below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
-            return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
+            # A column may have several names.
+            below = [
+                [[i.name for i in node.items if i.expression.sql == quote(name)] for name in sorted(found)]
+                for found in keys(node.input)
+            ]
+            return tuple(frozenset(names) for found in below for names in islice(product(*found), _MOST_KEYS))
         case _:
             return ()
 

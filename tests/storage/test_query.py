@@ -87,7 +87,6 @@ def test_older_versions_of_state_and_tables(job: SmallJob) -> None:
     assert ask(job, "FROM counts AT (VERSION => 1 + 1) ORDER BY ALL") == [("a", 2), ("b", 2)]
 
 
-
 def test_a_version_can_be_looked_up_in_the_tables_about_jobs(job: SmallJob) -> None:
     snapshots = "FROM sqlstream.snapshots WHERE job = 'hourly'"
     third = f"AT (VERSION => (SELECT max(version) - 1 {snapshots}))"
