@@ -10,7 +10,7 @@ from sqlstream.logical import clock
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, quote_name, scan, time_literal
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, filled, quote_name, scan, time_literal
 from sqlstream.storage.snapshot import Snapshot, VisibleSegments, visible_segments
 from sqlstream.storage.zsets import current, upserted, upserts, zset
 
@@ -40,13 +40,10 @@ def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot
         named = snapshot.newest.state_manifests(operator.name)
         visible = visible_segments(warehouse.fs, paths, named, snapshot)
     watermark = snapshot.watermark if snapshot else None
-    sql = sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
-    if snapshot is not None:
-        sql = clock.fixed(sql, snapshot.time, watermark)
+    values = {WATERMARK.strip("{}"): str(NEVER if watermark is None else min(watermark, -NEVER))}
     for table in operator.tables:
-        rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
-        sql = sql.replace(f"{{{table.name}}}", f"({rows})")
-    return sql
+        values[table.name] = f"({_rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)})"
+    return filled(sql if snapshot is None else clock.fixed(sql, snapshot.time, watermark), values)
 
 
 def behind(watermark: int, delay: int) -> int:
@@ -64,7 +61,7 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
         columns = tuple(Column(name, type) for name, type in sink.columns)
         declaration = zset(table, columns) if sink.changing else TableDeclaration(table, columns)
         if sink.upserts:
-            declaration = upserts(table, columns, sink.key)
+            declaration = upserts(table, columns, sink.key, _order(sink))
         visible: Mapping[str, VisibleSegments] = {}
         if snapshot is not None:
             named = snapshot.newest.table_manifests(table)
@@ -79,13 +76,17 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
 def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
     """Return the SELECT of what changes add up to; of several rows of a key there is the greatest."""
     if sink.upserts:
-        return upserted(columns, sink.key, f"({rows})")
+        return upserted(columns, sink.key, f"({rows})", _order(sink))
     found = current(columns, f"({rows})")
     if not sink.key:
         return found
     by = ", ".join(map(quote_name, sink.key))
     order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
     return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+
+
+def _order(sink: SinkRecord) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type in sink.order)
 
 
 def _rows(
