@@ -220,7 +220,7 @@ def drop(job: str, project: str | None, warehouse: str | None) -> None:
 @click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest whole version.")
 @_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files of a job, or of all; --repair goes back to whole ones."""
+    """Find damaged files; with --repair, go back to whole ones."""
     from sqlstream.jobs.checking import checked
 
     with _session(project, warehouse, (), load=False) as session:

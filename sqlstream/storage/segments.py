@@ -263,7 +263,7 @@ _PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
 
 
 def filled(sql: str, values: Mapping[str, str]) -> str:
-    """Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
+    r"""Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
 
     >>> filled("SELECT '{rows}', \"{rows}\" FROM {rows}", {"rows": "t"})
     'SELECT \'{rows}\', "{rows}" FROM t'
