@@ -28,9 +28,9 @@ from sqlstream.functions.declare import declare
 from sqlstream.launch import check_only_writer, hash_probe, job_record, worker_job
 from sqlstream.options import Options
 from sqlstream.output import RowPrinter
+from sqlstream.progress import Progress, progress_of
 from sqlstream.project import Project, find_project, load_project
 from sqlstream.queries import query
-from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
@@ -60,9 +60,9 @@ class Job:
         return "FINISHED" if self._run is None else str(self._run.state)
 
     @property
-    def progress(self) -> Totals:
-        """What the job has done up to its last batch: rows in and out, watermark (microseconds), state per operator."""
-        return Totals() if self._run is None else self._run.totals
+    def progress(self) -> Progress:
+        """What the job has done up to its last batch: rows, watermark, sources and operators."""
+        return Progress() if self._run is None else progress_of(self._run.totals)
 
     @property
     def is_waiting(self) -> bool:
