@@ -19,7 +19,7 @@ EXAMPLES = """\b
 Examples:
   sqlstream run -e "SELECT origin, dest FROM flights LIMIT 5"
   sqlstream run examples/flights/departures.sql
-  sqlstream query "SELECT * FROM state.departures.by_hour ORDER BY departed DESC LIMIT 5"
+  sqlstream query "SELECT * FROM state.departures.by_hour LIMIT 5"
 """
 
 
@@ -61,7 +61,7 @@ def run(
     project: str | None,
     warehouse: str | None,
 ) -> None:
-    """Run SQL: every INSERT is a job, a bare SELECT prints its changes."""
+    """Run SQL: an INSERT is a job, a SELECT prints changes."""
     from sqlstream.running import run_jobs
 
     with _session(project, warehouse, settings) as session:
@@ -79,7 +79,7 @@ def run(
 @click.option("--output", metavar="FILE", help="Write the result into a file (.csv or .json) instead of the terminal.")
 @_folders
 def query(sql: str, form: str | None, output: str | None, project: str | None, warehouse: str | None) -> None:
-    """Query state, results and sqlstream.* with SQL; the jobs may be running or not."""
+    """Query state, results and sqlstream.*, also of jobs that run."""
     from sqlstream.showing import show
 
     show(sql, form or _format_of(output), output, project, warehouse)
@@ -88,27 +88,35 @@ def query(sql: str, form: str | None, output: str | None, project: str | None, w
 @cli.command()
 @click.argument("files", nargs=-1, metavar="[FILE.sql]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
+@click.option("--verbose", is_flag=True, help="Show Spark's stages, internal names and the SQL of every step.")
 @click.option(
-    "--stage", type=click.Choice(["ast", "logical", "optimized", "physical"]), default="physical", show_default=True
+    "--stage",
+    type=click.Choice(["ast", "logical", "optimized", "physical"]),
+    help="Show the query on its way to the plan.",
 )
 @_folders
 def explain(
-    files: tuple[str, ...], statements: tuple[str, ...], stage: str, project: str | None, warehouse: str | None
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    verbose: bool,
+    stage: str | None,
+    project: str | None,
+    warehouse: str | None,
 ) -> None:
-    """Show what a query becomes, without running it."""
+    """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler import PlannedJob
     from sqlstream.explaining import explained
 
     with _session(project, warehouse, ()) as session:
         for job in _compile(session, files, statements):
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, stage))
+                click.echo(explained(job, stage or ("physical" if verbose else "plan")))
 
 
 @cli.command()
 @_folders
 def jobs(project: str | None, warehouse: str | None) -> None:
-    """List the jobs of the warehouse; rows are counted since a job began."""
+    """List jobs, with rows since they began."""
     from sqlstream.answering import JOBS
     from sqlstream.showing import show
 
@@ -119,7 +127,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
 @click.argument("job")
 @_folders
 def stop(job: str, project: str | None, warehouse: str | None) -> None:
-    """Stop a running job after its batch; the same script goes on with it."""
+    """Stop a job after its batch; its script goes on with it."""
     with _session(project, warehouse, (), load=False) as session:
         session.stop(job)
     click.echo(f'job "{job}" stopped', err=True)
@@ -129,7 +137,7 @@ def stop(job: str, project: str | None, warehouse: str | None) -> None:
 @click.argument("job")
 @_folders
 def drop(job: str, project: str | None, warehouse: str | None) -> None:
-    """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+    """Delete a job: its state and the rows that it wrote."""
     with _session(project, warehouse, (), load=False) as session:
         session.drop(job)
     click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)

@@ -314,6 +314,7 @@ class _Planner:
             more_views=self._more_views(node, operator, name),
             delay=properties.behind(node),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
+            node=node,
         )
         self.stages.append((node, stage, []))
 
