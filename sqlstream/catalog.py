@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlstream.errors import Span, missing, nearest
@@ -142,6 +142,10 @@ class Function:
     defaults: tuple[str | None, ...] = ()
 
 
+def _merged(table: Table, options: Mapping[str, str], span: Span) -> Table:
+    return replace(table, options={**table.options, **options})
+
+
 class Catalog:
     """Names to definitions; names are matched without regard to case, as in DuckDB."""
 
@@ -151,6 +155,8 @@ class Catalog:
         self.functions: dict[str, Function] = {}
         # Names of tables that jobs have written, whether they are declared here or not.
         self.written: Callable[[], Iterable[str]] = tuple
+        # What becomes of a table under the hint OPTIONS, at a place in the text.
+        self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
     def relation(self, name: str) -> Table | View | None:
         """Return the table or view of this name."""

@@ -18,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sqlstream.errors import SqlStreamError, wrapped
+from sqlstream.jobs.job import Job
 from sqlstream.progress import Progress
-from sqlstream.session import Job, Session
+from sqlstream.session import Session
 from sqlstream.waiting import Silence, dropped, span_text, time_text
 
 # Without a terminal a job has a line at most so often, in seconds.

@@ -175,6 +175,28 @@ class DataError(JobError):
     """A row or a file cannot be read or written as declared."""
 
 
+class DamageError(JobError):
+    """A file of the warehouse is not as it was written, or is gone.
+
+    `torn` is what a power cut does to a file that was written shortly before: it is empty, cut off, or missing.
+    """
+
+    kind = "error"
+
+    def __init__(self, path: str, fault: str, *, torn: bool, detail: str | None = None, hint: str | None = None):
+        super().__init__(f'file "{path}" {fault}', detail=detail, hint=hint)
+        self.path = path
+        self.fault = fault
+        self.torn = torn
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_damage, (self.path, self.fault, self.torn, self.detail, self.hint)
+
+
+def _rebuild_damage(path: str, fault: str, torn: bool, detail: str | None, hint: str | None) -> DamageError:
+    return DamageError(path, fault, torn=torn, detail=detail, hint=hint)
+
+
 class QueryError(SqlStreamError):
     """A state query was refused or failed."""
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -18,14 +18,18 @@ from sqlstream.compiler import Compiled, Explanation, PlannedJob, Question
 from sqlstream.display import Display, count_state, displayed
 from sqlstream.errors import SqlStreamError
 from sqlstream.explaining import explained
-from sqlstream.session import Job, Session
+from sqlstream.jobs.job import Job
+from sqlstream.session import Session
 from sqlstream.showing import write_table
 
 REFRESH_SECONDS = 0.1
 
 
-def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debug: bool) -> None:
-    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them."""
+def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection[str], debug: bool) -> None:
+    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
+
+    Those named in `fresh` begin anew.
+    """
     stopping = threading.Event()
     unbounded: list[Job] = []
     with _stop_on_signals(stopping), displayed(session, partial(count_state, session)) as show:
@@ -37,7 +41,7 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debu
                 continue
             for warning in job.warnings:
                 show.say(warning.render(show.width))
-            unbounded.append(session.start(job, fresh=fresh))
+            unbounded.append(session.start(job, fresh=job.name in fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
         for one in unbounded:

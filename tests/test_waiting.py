@@ -17,9 +17,10 @@ from rich.live import Live
 
 from sqlstream import display, waiting
 from sqlstream.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
+from sqlstream.jobs.job import Job
 from sqlstream.progress import Progress, SourceProgress, progress_of
 from sqlstream.runtime.commits import Totals
-from sqlstream.session import Job, Session
+from sqlstream.session import Session
 from sqlstream.testing import Stream
 from sqlstream.waiting import SILENCE, Hint, Silence, awaited, dropped, held
 

@@ -27,7 +27,7 @@ CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify", "hint", "windows"}
+_BOUND |= {"qualify", "hint", "windows", "table_options"}
 
 
 def refuse_clauses(query: exp.Expr, source: Source) -> None:

@@ -179,8 +179,10 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
             raise BindError(f'table "{name.text}" does not exist', name.span, hint=hint)
         case View():
             raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
-        case Table() as table:
+        case Table() as table if statement.options is None:
             return table
+        case Table() as table:
+            return catalog.with_options(table, dict(statement.options.options), statement.options.span)
 
 
 def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Column]:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from sqlglot import exp
 
 from sqlstream.errors import Span
+from sqlstream.sql.hints import OptionsHint
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +143,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO target [(columns)] query`; it `appends` where the query is VALUES and nothing else."""
+    """`INSERT INTO target [/*+ OPTIONS(..) */] [(columns)] query`; it `appends` where the query is VALUES and nothing else."""
 
     span: Span
     target: Name
     columns: tuple[Name, ...] | None
     query: exp.Query
     appends: bool = False
+    options: OptionsHint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import duckdb
 
-from sqlstream.errors import QueryError, Source, UnsupportedError
+from sqlstream.errors import DamageError, QueryError, Source, SqlStreamError, UnsupportedError
 from sqlstream.storage.duckdb_errors import translate
 from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.records import GONE
 from sqlstream.storage.relations import Relations
 from sqlstream.storage.segments import quote_text
 from sqlstream.storage.snapshot import VersionGone
@@ -61,7 +62,9 @@ def open_query(
         relations = Relations(warehouse, catalog_tables or {}, others or {})
         try:
             return _open(connection, statement, relations)
-        except (FileNotFoundError, VersionGone, duckdb.IOException) as error:
+        except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
+            if isinstance(error, DamageError) and error.fault != GONE:
+                raise
             if attempt == _ATTEMPTS - 1:
                 raise _overtaken(error, source) from error
     raise AssertionError("unreachable")
@@ -103,7 +106,10 @@ def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
         raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)
 
 
-def _overtaken(error: Exception, source: Source) -> QueryError:
+def _overtaken(error: Exception, source: Source) -> SqlStreamError:
+    if isinstance(error, DamageError):
+        # What is missing each time was not replaced.
+        return error
     if isinstance(error, duckdb.IOException):
         return translate(error, source)
     return QueryError("the state changed faster than it could be read", hint="Run the query again.")
