@@ -1,4 +1,4 @@
-"""What the next batch reads: the driver's side of the only source that Spark sees.
+"""What the next batch reads: the driver's side of the only source that Spark has.
 
 A descriptor is written before its batch runs and never changes its splits, so a repeated batch reads the same rows. What
 was read is known from the descriptors themselves; old ones are folded into one file.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,16 +18,15 @@ from sqlstream.connectors.discovery import Context, Position, new_position
 from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
 from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
+from sqlstream.errors import JobError
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines
+from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import FileDiscovery
 from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
 
-# Descriptors that stay as files; Spark may ask for the last ones again.
+# Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
-# Spark takes files in the order of their modification times: one second per descriptor, from a day in 2001 on.
-_FIRST_MTIME = 1_000_000_000
 _FOLD = "seen-"
 
 
@@ -86,7 +84,7 @@ class Feed:
         paced: bool = True,
     ):
         self._fs, self._directory, self._slots, self._finish = fs, directory, slots, finish
-        # Where Spark looks for descriptors.
+        # Where descriptors are.
         self.directory = f"{directory}/next"
         self._reminders: dict[int, int] = {}
         # The last descriptor with splits of each scan, and how far ticks have moved it.
@@ -207,21 +205,28 @@ class Feed:
         for scan in self.scans:
             scan.discovery.close()
 
-    def write(self, descriptor: Descriptor) -> None:
-        """Hand a batch to Spark."""
-        self._put(descriptor.sequence, to_lines(descriptor, self._slots))
+    def write(self, descriptor: Descriptor) -> list[str]:
+        """Write a batch down, and return what the task of each slot is to do."""
+        text = to_lines(descriptor, self._slots)
+        self._fs.write_text_atomic(self._path(descriptor.sequence), text)
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
         self._rung = descriptor.time if descriptor.rings else self._rung
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
+        return by_slot(text, self._slots)
 
-    def _put(self, sequence: int, text: str) -> None:
-        with self._fs.create(self._path(sequence)) as file:
-            file.write(text.encode())
-            if self._fs.local:
-                file.flush()
-                mtime = _FIRST_MTIME + sequence
-                os.utime(file.fileno(), (mtime, mtime))
+    def written(self, done: int, begun: int) -> list[list[str]]:
+        """Return, in order, what was written after the descriptor `done`, as `write` did; Spark asks for those up to `begun`."""
+        found = []
+        for sequence in range(done + 1, max(begun, self.sequence) + 1):
+            try:
+                found.append(by_slot(self._fs.read_text(self._path(sequence)), self._slots))
+            except FileNotFoundError:
+                raise JobError(
+                    f'"{self._path(sequence)}" is missing, which says what a batch reads that has begun',
+                    hint="Put it back, or start the job anew with --fresh.",
+                ) from None
+        return found
 
     def remind(self, done: int, watermarks: Mapping[int, int]) -> None:
         """Say again how far the scans' watermarks were after the descriptor `done`.
@@ -235,7 +240,7 @@ class Feed:
             text = self._fs.read_text(path)
             first = from_lines(text)[0]
             again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last)
-            self._put(done + 1, text + to_lines(again, self._slots))
+            self._fs.write_text_atomic(path, text + to_lines(again, self._slots))
             self._reminders = {}
 
     def fold(self, done: int) -> None:
