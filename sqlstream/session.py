@@ -371,7 +371,7 @@ class Session:
         """Delete what a job left, its results first: what is half deleted can be deleted again."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
         for sink in fs.entries(f"{paths.root}/output"):
-            discard(fs, f"{paths.root}/output/{sink}")
+            discard(fs, f"{paths.root}/output/{sink}", self.project.root)
         for table in self.warehouse.tables():
             if name.lower() in self.warehouse.writers(table):
                 fs.delete_tree(self.warehouse.table(table).job(name).root)

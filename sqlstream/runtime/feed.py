@@ -22,7 +22,7 @@ from sqlstream.errors import JobError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.storage.files import FileDiscovery
+from sqlstream.storage.files import FileDiscovery, Seen
 from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
 
 # Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
@@ -96,7 +96,7 @@ class Feed:
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
         self._rung = -1
-        positions = self._restore([stage.table for stage in scans])
+        positions = self._restore([stage.table for stage in scans], project)
         self.scans = []
         for i, stage in enumerate(scans):
             context = Context(
@@ -109,7 +109,7 @@ class Feed:
                 paced=paced,
             )
             self.scans.append(ScanFeed(stage, positions[i], context))
-        self._stages = scans
+        self._stages, self._positions = scans, positions
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
         self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
@@ -130,17 +130,17 @@ class Feed:
             self._fs.write_text_atomic(path, json.dumps(value))
         return json.loads(self._fs.read_text(path))
 
-    def _restore(self, tables: Sequence[Table]) -> list[Position]:
+    def _restore(self, tables: Sequence[Table], project: str) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
-        self._folded = [new_position(table) for table in tables]
+        seen: list[bytes | None] = [None] * len(tables)
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
         if folds:
             value = json.loads(self._fs.read_text(f"{self._directory}/{folds[-1]}"))
             self.sequence = value["sequence"]
-            self._folded = [
-                new_position(table, base64.b64decode(text)) for table, text in zip(tables, value["seen"], strict=True)
-            ]
-        positions = [new_position(table, p.to_bytes()) for table, p in zip(tables, self._folded, strict=True)]
+            seen = [base64.b64decode(text) for text in value["seen"]]
+        self._folded, positions = (
+            [new_position(table, project, data) for table, data in zip(tables, seen, strict=True)] for _ in range(2)
+        )
         for sequence in sorted(self._descriptors()):
             work = from_lines(self._fs.read_text(self._path(sequence)))
             self.ended = self.ended or any(w.last for w in work)
@@ -198,7 +198,14 @@ class Feed:
     def notices(self) -> list[str]:
         """Return what whoever starts the job should know about its sources."""
         found = [(s.table.name, SOURCES[s.table.connector or WAREHOUSE]) for s in self._stages]
-        return [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
+        said = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
+        for stage, position in zip(self._stages, self._positions, strict=True):
+            if isinstance(position, Seen) and position.root is not None and position.moved_from is not None:
+                said.append(
+                    f'the files of table "{stage.table.name}" were in "{position.moved_from}" and are in '
+                    f'"{position.root.path}" now; those whose names were read there are not read again'
+                )
+        return said
 
     def close(self) -> None:
         """Let go of what sources hold open."""

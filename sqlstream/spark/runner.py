@@ -23,6 +23,7 @@ from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import find_carried
 from sqlstream.spark.failures import failure_of
+from sqlstream.spark.moved import settle
 from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.source import DescriptorSource
@@ -128,6 +129,7 @@ class JobRun(threading.Thread):
             if (mark := self.totals.sources[scan.name]["watermark"]) is not None
         }
         self.feed.remind(self.totals.sequence, marks)
+        settle(self.spark, self.fs, self.paths)
         done, begun = read_and_begun(self.fs, self.paths)
         self._source = DescriptorSource(self.spark, self.settings.partitions, done)
         for tasks in self.feed.written(done, begun):

@@ -12,7 +12,7 @@ from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.locks import read_holder
 from sqlstream.storage.manifests import TableDeclaration
 
-FORMAT = 5
+FORMAT = 6
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
