@@ -50,10 +50,10 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import write_record
-from sqlstream.storage.manifests import newest_manifest
+from sqlstream.storage.jobs import committed_watermark, write_commit, write_record
 from sqlstream.storage.query import open_query, translate
-from sqlstream.storage.segments import quote_name, quote_text
+from sqlstream.storage.segments import forget_known, quote_name, quote_text
+from sqlstream.storage.snapshot import named_manifest
 
 # Rows as tuples in the order of the physical columns, or as mappings by name (text is cast to the column's type); or an
 # Arrow table.
@@ -159,6 +159,7 @@ class Stream:
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
+        forget_known()
         for name, run in self.runs.items():
             release(run.job)
             self.runs[name] = LocalRun(run.job, self.now)
@@ -316,14 +317,15 @@ class LocalRun:
 
     def _restore(self) -> None:
         fs, version = self.commits.warehouse.fs, self.commits.totals.version
-        self.watermark = int(fs.read_text(f"{self.paths.commits}/{version}"))
+        self.watermark = committed_watermark(fs, self.paths, version)
+        entry = self.commits.log.entry(version)
+        assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):
-            for label in self.job.labels:
-                manifest = newest_manifest(fs, self.paths.operator(stage.name), label, version)
-                if manifest is not None:
-                    self.manifests[number, label] = manifest.to_json()
-                    if manifest.wake_at is not None:
-                        self.timers[number, label] = manifest.wake_at
+            for label, name in entry.state_manifests(stage.name).items():
+                manifest = named_manifest(fs, self.paths.operator(stage.name), label, name)
+                self.manifests[number, label] = manifest.to_json()
+                if manifest.wake_at is not None:
+                    self.timers[number, label] = manifest.wake_at
         for number, scan in enumerate(self.job.plan.scans):
             mark = self.commits.totals.sources[scan.name]["watermark"]
             if mark is not None:
@@ -376,8 +378,7 @@ class LocalRun:
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.commit(self.batch_number, outputs, watermark, now)
         self.watermark = max(self.watermark, self._minimum())
-        fs = self.commits.warehouse.fs
-        fs.write_text_atomic(f"{self.paths.commits}/{self.batch_number}", str(self.watermark))
+        write_commit(self.commits.warehouse.fs, self.paths, self.batch_number, self.watermark)
         self.batch_number += 1
 
     def _minimum(self) -> int:

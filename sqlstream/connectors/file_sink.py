@@ -22,6 +22,7 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.storage.filesystem import Filesystem, storage_errors
 from sqlstream.storage.formats import csv_write_options
 from sqlstream.storage.listing import is_remote, local_path
+from sqlstream.storage.records import read_sealed, write_sealed
 from sqlstream.storage.roots import remembered
 from sqlstream.storage.segments import quote_name, quote_text
 
@@ -59,12 +60,12 @@ class Target:
     def read(cls, fs: Filesystem, records: str) -> Target | None:
         """Return what is remembered, None before the first start."""
         try:
-            return cls(**json.loads(fs.read_text(f"{records}/{_TARGET}")))
+            return cls(**json.loads(read_sealed(fs, f"{records}/{_TARGET}")))
         except FileNotFoundError:
             return None
 
     def write(self, fs: Filesystem) -> None:
-        fs.write_text_atomic(f"{self.home}/{_TARGET}", json.dumps(asdict(self)))
+        write_sealed(fs, f"{self.home}/{_TARGET}", json.dumps(asdict(self)), durable=True)
 
     def path(self, project: str) -> str:
         """Return the folder, for a project that is there now."""
@@ -142,8 +143,8 @@ class FileSink:
         """Give the files of a batch their names; `records` is the job's folder of what it published."""
         record = f"{records}/{batch:010d}.json"
         if not fs.exists(record):
-            fs.write_text_atomic(record, json.dumps(list(files)))
-        self._rename(json.loads(fs.read_text(record)))
+            write_sealed(fs, record, json.dumps(list(files)))
+        self._rename(json.loads(read_sealed(fs, record)))
         # What is still there was written by attempts that did not end, or end too late.
         shutil.rmtree(self.staging, ignore_errors=True)
         for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
@@ -153,7 +154,7 @@ class FileSink:
         """Finish what a process that died was publishing, and remove what nobody will publish."""
         for name in fs.list(records):
             if name != _TARGET:
-                self._rename(json.loads(fs.read_text(f"{records}/{name}")))
+                self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def _rename(self, files: Sequence[str]) -> None:

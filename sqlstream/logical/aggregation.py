@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp, parse_one
 
-from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes_rows
 from sqlstream.logical.grouping import grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
@@ -74,7 +74,7 @@ class Aggregation:
         own, calls, span = (
             tuple(k for k in keys if k.name not in bounds),
             tuple(self.aggregates.values()),
-            binder.span(select),
+            self._place(group, select),
         )
         aggregate: Aggregate | WindowAggregate = (
             WindowAggregate(self.node, "", own, window, calls, span=span)
@@ -96,6 +96,11 @@ class Aggregation:
             if not makes_rows(bound) and not any(name in item.expression.sql for name in ranked)
         )
         return Project(_with_shown(plan, aggregate, shown), items)
+
+    def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
+        """Return where the aggregate stands that errors about the block mean: its first call, else GROUP BY."""
+        found = next((a.span for a in self.aggregates.values() if a.span is not None), None)
+        return found or self.binder.span(group or select)
 
     def _over(self, node: Node) -> ExpressionBinder:
         above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")

@@ -12,6 +12,7 @@ from sqlstream.logical import nodes, properties
 from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
 from sqlstream.logical.properties import changes, schema
+from sqlstream.names import check_name
 from sqlstream.operators.late_rows import LATE
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
@@ -266,6 +267,7 @@ class _Planner:
             rows = f"({changes_of(table, rows)})"
             columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
         mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
+        check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
@@ -296,6 +298,7 @@ class _Planner:
             fragments.append(Fragment(branch.sql, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
+        check_name("an operator", name, node.span)
         stage = StatefulStage(
             name=name,
             operator=operator,

@@ -18,12 +18,13 @@ from sqlstream.connectors.discovery import Context, Position, new_position
 from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
 from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
-from sqlstream.errors import JobError
+from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import FileDiscovery, Seen
-from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
+from sqlstream.storage.filesystem import Filesystem, Warehouse
+from sqlstream.storage.records import GONE, damage, read_sealed, write_sealed
 
 # Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
@@ -92,6 +93,8 @@ class Feed:
         self.ticked: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
+        # Whether somebody asked for the end of the input, now or in an earlier life of the job.
+        self.drained = fs.exists(self._drain_mark)
         # The time (ms) of the last batch: the clock does not go back.
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
@@ -127,22 +130,22 @@ class Feed:
         """Return what a scan first gave under a name, now or in an earlier life of the job."""
         path = f"{self._directory}/{name}-{scan}.json"
         if not self._fs.exists(path):
-            self._fs.write_text_atomic(path, json.dumps(value))
-        return json.loads(self._fs.read_text(path))
+            write_sealed(self._fs, path, json.dumps(value), durable=True)
+        return json.loads(read_sealed(self._fs, path))
 
     def _restore(self, tables: Sequence[Table], project: str) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
         seen: list[bytes | None] = [None] * len(tables)
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
         if folds:
-            value = json.loads(self._fs.read_text(f"{self._directory}/{folds[-1]}"))
+            value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
             self.sequence = value["sequence"]
             seen = [base64.b64decode(text) for text in value["seen"]]
         self._folded, positions = (
             [new_position(table, project, data) for table, data in zip(tables, seen, strict=True)] for _ in range(2)
         )
         for sequence in sorted(self._descriptors()):
-            work = from_lines(self._fs.read_text(self._path(sequence)))
+            work = from_lines(read_sealed(self._fs, self._path(sequence)))
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             _add(positions, work)
@@ -173,10 +176,10 @@ class Feed:
         if self.ended:
             return None
         now = time.monotonic()
-        splits = {i: scan.take() for i, scan in enumerate(self.scans) if scan.waiting(now)}
-        exhausted = {i for i, scan in enumerate(self.scans) if scan.exhausted}
-        last = self._finish and self.exhausted
-        ending = (exhausted & self._watched) - self._closed if self._finish else set()
+        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(now)}
+        exhausted = {i for i, scan in enumerate(self.scans) if self.drained or scan.exhausted}
+        last = self.drained or (self._finish and self.exhausted)
+        ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
         calls = ring_at is not None and self._rung < ring_at <= clock
@@ -190,6 +193,16 @@ class Feed:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
         return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls)
+
+    def drain(self) -> None:
+        """Let the input end here, for good: no more is read, and the next batch is the last one."""
+        if not self.drained:
+            self._fs.write_text_atomic(self._drain_mark, "")
+            self.drained = True
+
+    @property
+    def _drain_mark(self) -> str:
+        return f"{self._directory}/drained"
 
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
@@ -215,7 +228,7 @@ class Feed:
     def write(self, descriptor: Descriptor) -> list[str]:
         """Write a batch down, and return what the task of each slot is to do."""
         text = to_lines(descriptor, self._slots)
-        self._fs.write_text_atomic(self._path(descriptor.sequence), text)
+        write_sealed(self._fs, self._path(descriptor.sequence), text)
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
         self._rung = descriptor.time if descriptor.rings else self._rung
         self.ticked |= descriptor.ticks
@@ -227,12 +240,9 @@ class Feed:
         found = []
         for sequence in range(done + 1, max(begun, self.sequence) + 1):
             try:
-                found.append(by_slot(self._fs.read_text(self._path(sequence)), self._slots))
+                found.append(by_slot(read_sealed(self._fs, self._path(sequence)), self._slots))
             except FileNotFoundError:
-                raise JobError(
-                    f'"{self._path(sequence)}" is missing, which says what a batch reads that has begun',
-                    hint="Put it back, or start the job anew with --fresh.",
-                ) from None
+                raise damage(self._path(sequence), GONE) from None
         return found
 
     def remind(self, done: int, watermarks: Mapping[int, int]) -> None:
@@ -244,10 +254,10 @@ class Feed:
         self._reminders = {i: watermark for i, watermark in watermarks.items() if i in self._watched}
         if self._reminders and self._fs.exists(self._path(done + 1)):
             path = self._path(done + 1)
-            text = self._fs.read_text(path)
+            text = read_sealed(self._fs, path)
             first = from_lines(text)[0]
             again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last)
-            self._fs.write_text_atomic(path, text + to_lines(again, self._slots))
+            write_sealed(self._fs, path, text + to_lines(again, self._slots))
             self._reminders = {}
 
     def fold(self, done: int) -> None:
@@ -256,12 +266,14 @@ class Feed:
         if len(old) < KEPT:
             return
         for sequence in old:
-            _add(self._folded, from_lines(self._fs.read_text(self._path(sequence))))
+            _add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
         seen = [base64.b64encode(s.to_bytes()).decode() for s in self._folded]
         # After a crash the same ones may be folded again, into a file of the same name.
         name = f"{_FOLD}{old[-1]:010d}.json"
         before = [n for n in self._fs.list(self._directory) if n.startswith(_FOLD) and n != name]
-        self._fs.write_text_atomic(f"{self._directory}/{name}", json.dumps({"sequence": old[-1], "seen": seen}))
+        # Nothing else says what was read so far.
+        text = json.dumps({"sequence": old[-1], "seen": seen})
+        write_sealed(self._fs, f"{self._directory}/{name}", text, durable=True)
         for name in before:
             self._fs.delete(f"{self._directory}/{name}")
         for sequence in old:

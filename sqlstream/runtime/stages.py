@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -176,10 +177,11 @@ class Advance:
             for fragment in self.stage.fragments:
                 yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> dict[str, int | None]:
+    def measures(self) -> dict[str, Any]:
         """Return what the job's log keeps about this bucket."""
         state = self.state
         return {
+            "manifest": state.manifest_name,
             "state_rows": state.live_rows,
             "state_bytes": state.bytes,
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlstream.runtime.times import from_spark_millis
 from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.jobs import last_committed
+from sqlstream.storage.records import CUT, GONE, damage
 
 # What stands for the offset of a source that has none yet.
 _NONE = "-"
@@ -27,10 +28,16 @@ class Offsets:
 
 def logged_offsets(fs: Filesystem, job: JobPaths, batch: int) -> Offsets:
     """Return what Spark fixed for a batch that has started."""
-    # The version of the format, the clocks, then a line for each time that the query names the source.
-    _, clocks, sequence, *_ = fs.read_text(f"{job.checkpoint}/offsets/{batch}").splitlines()
-    found = json.loads(clocks)
-    read = -1 if sequence == _NONE else int(sequence)
+    path = f"{job.checkpoint}/offsets/{batch}"
+    try:
+        # The version of the format, the clocks, then a line for each time that the query names the source.
+        _, clocks, sequence, *_ = fs.read_text(path).splitlines()
+        found = json.loads(clocks)
+        read = -1 if sequence == _NONE else int(sequence)
+    except FileNotFoundError:
+        raise damage(path, GONE) from None
+    except ValueError as error:
+        raise damage(path, CUT) from error
     return Offsets(from_spark_millis(found["batchWatermarkMs"]), found["batchTimestampMs"], read)
 
 

@@ -17,11 +17,13 @@ from sqlstream.storage.manifests import (
     manifest_name,
     thinned,
 )
+from sqlstream.storage.records import write_sealed
 from sqlstream.storage.segments import (
     BATCH_COLUMN,
     ROW_GROUP_ROWS,
     Segment,
     check_encoded,
+    check_segments,
     encoded,
     microseconds,
     quote_name,
@@ -77,6 +79,8 @@ class Bucket:
         retention_batches: int,
     ):
         self.manifest = manifest
+        # The file of the manifest that `commit` wrote.
+        self.manifest_name = ""
         self.counters: dict[str, int] = dict(manifest.counters) if manifest else {}
         self.wake_at = manifest.wake_at if manifest else None
         self.ring_at = manifest.ring_at if manifest else None
@@ -159,7 +163,11 @@ class Bucket:
 
     def read(self, segment: Segment, columns: list[str] | None = None) -> pa.Table:
         """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns."""
+        self._check([segment])
         return self._fs.read_parquet(f"{self._data}/{segment.name}", columns)
+
+    def _check(self, segments: Iterable[Segment]) -> None:
+        check_segments(self._fs, self._data, segments)
 
     def _flush(self) -> None:
         for table, pending in self._pending.items():
@@ -189,6 +197,7 @@ class Bucket:
                 conditions.append(_compare(declaration, "<=", up_to))
         if not found:
             return None
+        self._check(found)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"(SELECT * FROM ({scan(self._fs, self._data, declaration.columns, found)}){where})"
 
@@ -215,6 +224,7 @@ class Bucket:
     def _count_newer(
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, segments: list[Segment], watermark: int
     ) -> dict[str, tuple[int, int | None]]:
+        self._check(segments)
         source = read_parquet(self._fs, self._data, segments, ", filename = '_file'")
         counted = con.sql(
             f"SELECT _file, count(*), min({quote_name(declaration.time_column or '')}) FROM {source} "
@@ -258,7 +268,8 @@ class Bucket:
             oldest=max(oldest, bound.batch) if bound else oldest,
         )
         text = manifest.to_json()
-        self._fs.write_text_atomic(f"{self._manifests}/{manifest_name(batch)}", text)
+        self.manifest_name = manifest_name(batch)
+        write_sealed(self._fs, f"{self._manifests}/{self.manifest_name}", text)
         self.manifest = manifest
         return text
 
@@ -267,6 +278,7 @@ class Bucket:
     ) -> None:
         segments = self._segments[declaration.name]
         while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
+            self._check(group)
             names = {s.name for s in group}
             if declaration.replaces:
                 merged = self._summed(con, declaration, group, batch)
