@@ -88,7 +88,10 @@ class Binder:
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
-            hint = "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark."
+            hint = (
+                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
+                "and an aggregate of all rows has no key to forget."
+            )
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
 

@@ -10,9 +10,23 @@ from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
+from sqlstream.logical.nodes import (
+    Expand,
+    Filter,
+    Node,
+    Project,
+    Scan,
+    Session,
+    Sink,
+    Stateful,
+    Union,
+    Windows,
+    quote,
+    unquoted,
+)
 from sqlstream.logical.properties import changes, schema
 from sqlstream.names import check_name
+from sqlstream.operators.changes import Changes
 from sqlstream.operators.late_rows import LATE
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
@@ -316,6 +330,7 @@ class _Planner:
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
             more_views=self._more_views(node, operator, name),
             delay=properties.behind(node),
+            opening=_opening(operator, place, ports),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))
@@ -347,6 +362,19 @@ class _Planner:
         return candidate
 
 
+def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
+    """Return the fragments that make the rows with which an operator begins."""
+    if not isinstance(operator, Changes):
+        return ()
+    numbers = {port.part: number for number, port in enumerate(ports)}
+    return tuple(
+        Fragment(
+            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
+        )
+        for part, sql in operator.opening.items()
+    )
+
+
 def _shown(mark: Watermark, table: Table) -> str:
     """Return a watermark's expression; an instant is, as for windows, the time that the session's zone shows."""
     kind = next(c.type for c in table.columns if c.name == mark.column)
@@ -362,11 +390,11 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
         case nodes.Sort():
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
-            return tuple(k.sql.replace('"', "") for k in node.keys)
+            return tuple(unquoted(k.sql) for k in node.keys)
         case nodes.Normalize():
             return node.keys
         case Joining():
-            return tuple(k.sql.replace('"', "") for k in node.keys[0])
+            return tuple(unquoted(k.sql) for k in node.keys[0])
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

@@ -19,7 +19,7 @@ class Descriptor:
     """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (µs) per scan.
 
     `time` is when it was decided (ms): the NOW() of everything before the first exchange. With `rings` operators are called that
-    asked for it by processing time.
+    asked for it by processing time; the first one `opens` those that know something before there is a row.
     """
 
     sequence: int
@@ -28,6 +28,7 @@ class Descriptor:
     ticks: Mapping[int, int]
     last: bool = False
     rings: bool = False
+    opens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Work:
     tick: int | None
     last: bool
     rings: bool = False
+    opens: bool = False
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
@@ -56,8 +58,9 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
             lines.append({"slot": slot, "scan": scan, **head, "split": encode(split)})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
-    if descriptor.rings:
-        lines.append({"slot": slots[0], "scan": 0, **head, "rings": True})
+    calls = {name: True for name in ("rings", "opens") if getattr(descriptor, name)}
+    if calls:
+        lines.append({"slot": slots[0], "scan": 0, **head, **calls})
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
@@ -66,8 +69,8 @@ def from_lines(text: str) -> list[Work]:
     return [_work(**json.loads(line)) for line in text.splitlines() if line]
 
 
-def _work(split: list[Any] | None = None, tick: int | None = None, rings: bool = False, **numbers: Any) -> Work:
-    return Work(**numbers, split=None if split is None else decode(split), tick=tick, rings=rings)
+def _work(split: list[Any] | None = None, tick: int | None = None, **rest: Any) -> Work:
+    return Work(split=None if split is None else decode(split), tick=tick, **rest)
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:

@@ -83,8 +83,11 @@ class Feed:
         finish: bool,
         warehouse: str = "",
         paced: bool = True,
+        opens: bool = False,
     ):
         self._fs, self._directory, self._slots, self._finish = fs, directory, slots, finish
+        # Whether the first batch has something to say without a row.
+        self._opens = opens
         # Where descriptors are.
         self.directory = f"{directory}/next"
         self._reminders: dict[int, int] = {}
@@ -183,7 +186,8 @@ class Feed:
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
         calls = ring_at is not None and self._rung < ring_at <= clock
-        if not splits and not ending and not last and not rings and not idle and not calls:
+        opens = self._opens and self.sequence < 0
+        if not splits and not ending and not last and not rings and not idle and not calls and not opens:
             return None
         self._closed |= ending
         ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
@@ -192,7 +196,7 @@ class Feed:
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls)
+        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls, opens)
 
     def drain(self) -> None:
         """Let the input end here, for good: no more is read, and the next batch is the last one."""

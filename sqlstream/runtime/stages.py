@@ -79,6 +79,8 @@ def run_scan(
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.rings for w in work):
         yield from ((tick, frame) for frame in ring(job, time))
+    if any(w.opens for w in work):
+        yield from ((tick, frame) for frame in opening(job, time, batch))
     given = [w.split for w in work if w.split is not None]
     splits = locate(given, stage.table, project=job.project, warehouse=job.warehouse)
     stats, malformed = ScanStats(), 0
@@ -125,6 +127,13 @@ def ring(job: Job, time: int) -> Iterator[Frame]:
         if stage.rings:
             for label in job.labels:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
+
+
+def opening(job: Job, time: int, batch: int) -> Iterator[Frame | Output]:
+    """Yield the rows with which operators begin, those of the first batch before all others."""
+    with connection(job, register) as con:
+        for fragment in (f for stage in job.plan.stages for f in stage.opening):
+            yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
 
 
 class Advance:

@@ -123,6 +123,7 @@ class JobRun(threading.Thread):
             project=self.settings.project,
             finish=self.settings.finish,
             warehouse=self.job.warehouse,
+            opens=self.job.plan.opens,
         )
         self._close_feed = self.feed.close
         self._warnings.extend(self.feed.notices())

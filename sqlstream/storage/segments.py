@@ -6,8 +6,9 @@ exactly are stored as text: whoever makes rows selects them with `encoded`, and 
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -250,6 +251,24 @@ def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
     if type.id not in ("struct", "map", "list", "array"):
         return []
     return [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)]
+
+
+# What SQL of ours holds: texts and quoted names, in which nothing is a placeholder, and placeholders.
+_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
+
+
+def filled(sql: str, values: Mapping[str, str]) -> str:
+    """Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
+
+    >>> filled("SELECT '{rows}', \"{rows}\" FROM {rows}", {"rows": "t"})
+    'SELECT \'{rows}\', "{rows}" FROM t'
+    """
+
+    def value(piece: re.Match[str]) -> str:
+        name = piece["name"]
+        return values.get(name, piece[0]) if name is not None else piece[0]
+
+    return _PIECES.sub(value, sql)
 
 
 def encoded(columns: Iterable[Column], relation: str) -> str:

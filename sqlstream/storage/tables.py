@@ -25,6 +25,7 @@ from sqlstream.storage.segments import (
     check_encoded,
     check_segments,
     encoded,
+    filled,
     microseconds,
     quote_name,
     read_parquet,
@@ -38,6 +39,8 @@ from sqlstream.storage.segments import (
 PENDING_BYTES = 32 << 20
 # The counter of the rows that the Z-sets of an operator amount to.
 WEIGHTS = "weights"
+# The placeholder in the SQL that merges rows.
+_MERGED = "rows"
 # Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
 EXPIRED, RETURNED = "expired_keys", "returned_keys"
 
@@ -317,7 +320,7 @@ class Bucket:
         """Return a segment of the batch with what the rows of some segments amount to."""
         assert declaration.merge is not None
         rows = f"({scan(self._fs, self._data, declaration.columns, group)})"
-        sql = encoded(declaration.columns, f"({declaration.merge.replace('{rows}', rows)})")
+        sql = encoded(declaration.columns, f"({filled(declaration.merge, {_MERGED: rows})})")
         return write_segment(
             self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
         )
@@ -339,7 +342,7 @@ class Bucket:
         rows = scan(self._fs, self._data, declaration.columns, old, batch=True)
         names = ", ".join(quote_name(c.name) for c in declaration.columns)
         old_rows = f"(SELECT {names} FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen})"
-        merged = f"({encoded(declaration.columns, '(' + declaration.merge.replace('{rows}', old_rows) + ')')})"
+        merged = f"({encoded(declaration.columns, f'({filled(declaration.merge, {_MERGED: old_rows})})')})"
         select = f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM {merged}"
         if span[1] <= bound.batch:
             return select

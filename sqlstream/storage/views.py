@@ -10,7 +10,7 @@ from sqlstream.logical import clock
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, quote_name, scan, time_literal
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, filled, quote_name, scan, time_literal
 from sqlstream.storage.snapshot import Snapshot, VisibleSegments, visible_segments
 from sqlstream.storage.zsets import current, upserted, upserts, zset
 
@@ -40,13 +40,10 @@ def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot
         named = snapshot.newest.state_manifests(operator.name)
         visible = visible_segments(warehouse.fs, paths, named, snapshot)
     watermark = snapshot.watermark if snapshot else None
-    sql = sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
-    if snapshot is not None:
-        sql = clock.fixed(sql, snapshot.time, watermark)
+    values = {WATERMARK.strip("{}"): str(NEVER if watermark is None else min(watermark, -NEVER))}
     for table in operator.tables:
-        rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
-        sql = sql.replace(f"{{{table.name}}}", f"({rows})")
-    return sql
+        values[table.name] = f"({_rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)})"
+    return filled(sql if snapshot is None else clock.fixed(sql, snapshot.time, watermark), values)
 
 
 def behind(watermark: int, delay: int) -> int:
