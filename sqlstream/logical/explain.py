@@ -69,9 +69,8 @@ def describe(node: Node) -> str:
             return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table
-            # How long a source may be silent can change while a job lives, and files may move.
-            changing = (IDLE_TIMEOUT, "path")
-            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if k not in changing)
+            # How long a source may be silent can change while a job lives.
+            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if k != IDLE_TIMEOUT)
             mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
             mark = f" by clock {node.clock}" if node.clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]

@@ -29,6 +29,11 @@ def is_remote(path: str) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]+://", path, re.IGNORECASE) is not None
 
 
+def is_absolute(path: str) -> bool:
+    """Whether a table's path is the same whatever the project is."""
+    return is_remote(path) or os.path.isabs(os.path.expanduser(path))
+
+
 def local_path(path: str, project: str) -> str:
     """Return a path that is no URI, or one of `file://`, as an absolute one."""
     path = path[7:] if path.lower().startswith("file://") else path
