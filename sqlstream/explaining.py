@@ -65,7 +65,7 @@ def _leaves(job: PlannedJob) -> Leaves:
         for scan in walk(sink)
         if isinstance(scan, Scan)
         for number, planned in enumerate(plan.scans, 1)
-        if (scan.table.name, scan.clock) == (planned.table.name, planned.time_column if planned.by_clock else None)
+        if (scan.table.name, scan.by_clock) == (planned.table.name, planned.by_clock)
     ]
     return found + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
 
@@ -78,7 +78,7 @@ def _step(number: int, parts: tuple[str, list[tuple[str, str]]]) -> list[str]:
 def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]]]:
     time = ""
     if scan.by_clock:
-        time = f"{scan.time_column}, the batch's own (processing time)"
+        time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
     elif scan.watermark is not None:
         timeout = table.options.get(IDLE_TIMEOUT)
         time = f"{scan.time_column}, watermark {plain(scan.watermark)}" + (f", idle after {timeout}" if timeout else "")
