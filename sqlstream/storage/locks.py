@@ -15,14 +15,14 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
 from sqlstream.errors import DamageError, UsageError
 from sqlstream.names import path_name
-from sqlstream.storage.filesystem import Filesystem, JobPaths, Warehouse, make_folder, storage_errors
+from sqlstream.storage.filesystem import SESSIONS, Filesystem, JobPaths, Warehouse, make_folder, storage_errors
 from sqlstream.storage.records import CHANGED, damage, read_sealed, write_sealed
 
 # How long a JVM may take to notice that its driver is gone.
@@ -63,7 +63,7 @@ class SessionLock:
     @classmethod
     def open(cls, warehouse: Warehouse) -> SessionLock:
         """Return a new session, and delete the files of those that are gone."""
-        directory = _directory(warehouse)
+        directory = _directory(warehouse.fs, warehouse.root)
         with storage_errors(directory):
             make_folder(directory)
             _delete_stale(directory)
@@ -122,7 +122,8 @@ class JobLock:
                     hint = "End the other processes that use the warehouse, then try again."
                     raise damage(job.lock, CHANGED, hint=hint)
                 if holder is None or not (holder.holds or _is_elsewhere(fs, holder)):
-                    own = Holder(os.getpid(), socket.gethostname(), session.path)
+                    # By its name alone: in a copy of the warehouse the lock must not be that of the original's session.
+                    own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
                     write_sealed(fs, job.lock, json.dumps(asdict(own)))
                     return cls(fs, job, session)
             if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
@@ -142,9 +143,10 @@ class JobLock:
 def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
     """Return who a job's lock names, who may be gone; nobody when it is damaged."""
     try:
-        return Holder(**json.loads(read_sealed(fs, job.lock)))
+        holder = Holder(**json.loads(read_sealed(fs, job.lock)))
     except (FileNotFoundError, DamageError):
         return None
+    return replace(holder, session=f"{_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
 
 
 def process_is_alive(pid: int) -> bool:
@@ -185,10 +187,10 @@ def _is_elsewhere(fs: Filesystem, holder: Holder) -> bool:
     return not fs.local and not holder.is_here
 
 
-def _directory(warehouse: Warehouse) -> str:
-    if warehouse.fs.local:
-        return warehouse.sessions
-    digest = hashlib.sha256(warehouse.root.encode()).hexdigest()[:16]
+def _directory(fs: Filesystem, warehouse: str) -> str:
+    if fs.local:
+        return f"{warehouse}/{SESSIONS}"
+    digest = hashlib.sha256(warehouse.encode()).hexdigest()[:16]
     return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/{digest}"
 
 
