@@ -25,6 +25,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.explaining import explained
 from sqlstream.jobs.job import Job
 from sqlstream.runtime.commits import Totals
+from sqlstream.secrets import masked
 from sqlstream.session import Session
 from sqlstream.showing import write_table
 from sqlstream.waiting import Hint, Silence, dropped, watermark_text
@@ -94,7 +95,7 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Progress, debug
                 show.ended(job)
                 error = error or e
                 if debug and job.cause is not None:
-                    traceback.print_exception(job.cause, file=sys.stderr)
+                    sys.stderr.write(masked("".join(traceback.format_exception(job.cause))))
     if error is not None:
         raise error
 

@@ -21,7 +21,8 @@ from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
-from sqlstream.spark.carried_errors import find_carried
+from sqlstream.secrets import masked
+from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.labels import spread_labels
 from sqlstream.spark.offsets import logged_offsets
@@ -140,6 +141,10 @@ class JobRun(threading.Thread):
         )
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
+        with carried():
+            self._record(frame, batch)
+
+    def _record(self, frame: DataFrame, batch: int) -> None:
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
         offsets = logged_offsets(self.fs, self.paths, batch)
@@ -272,5 +277,5 @@ def _now() -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
+    text = masked(str(error)).strip() or type(error).__name__
     return text.splitlines()[0][:300]
