@@ -1,6 +1,7 @@
 """Reading files as a table declares them: the SQL that DuckDB reads them with, and what is wrong when it cannot.
 
-Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`.
+Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`. A column
+that a file lacks is NULL, unless it is NOT NULL or in the key.
 
 JSON: one object per line, keys by exact name; a missing key is NULL, further keys are ignored.
 
@@ -235,14 +236,15 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, c
             f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"
         ).description
     found = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
+    _check_columns(split, table, [name for name, _ in found.values()])
     items = []
     for column in columns:
         if column.metadata == ROW_NUMBER:
             items.append(f"file_row_number AS {quote_name(column.name)}")
             continue
         if column.name.lower() not in found:
-            hint = missing("column", column.name, [name for name, _ in found.values()])
-            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
+            items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
+            continue
         name, type_ = found[column.name.lower()]
         converted = conversion(quote_name(name), type_, con.sqltype(column.type))
         if converted is None:
@@ -252,6 +254,24 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, c
             )
         items.append(f"{converted} AS {quote_name(column.name)}")
     return ", ".join(items) or "1"
+
+
+def _check_columns(split: Split, table: Table, found: Sequence[str]) -> None:
+    """Raise DataError unless a Parquet file has the columns that it needs: one at least, and those that are never NULL.
+
+    Others may be missing: the file may be older than the column.
+    """
+    there = {name.lower() for name in found}
+    operation = table.options.get(OP_COLUMN, "").lower()
+    key = {name.lower() for name in table.primary_key}
+    for column in table.stored:
+        needed = column.not_null or column.name.lower() in (operation, *key)
+        if needed and column.name.lower() not in there:
+            hint = missing("column", column.name, found)
+            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
+    if table.stored and not any(c.name.lower() in there for c in table.stored):
+        hint = missing("column", table.stored[0].name, found)
+        raise DataError(f'{name_file(split.path, table)} has none of the columns of the table', hint=hint)
 
 
 # JSON

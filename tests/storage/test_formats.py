@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,8 @@ def skipping(con: Con, declared: Table, *splits: Split) -> tuple[list[tuple[Any,
 
 # Parquet
 
+OPTIONS = {"connector": "filesystem", "path": "x", "format": "parquet"}
+
 
 def parquet(path: Path, columns: dict[str, pa.Array], **options: Any) -> Split:
     pq.write_table(pa.table(columns), path, **options)
@@ -135,7 +137,7 @@ def test_parquet_instants_and_wall_clocks_meet_in_utc(con: Con, tmp_path: Path) 
         (pa.array([1]), "TIMESTAMP"),
         (pa.array([Decimal("1.25")], pa.decimal128(5, 2)), "DECIMAL(5,1)"),
         (pa.array([{"x": 2**40}]), "STRUCT(x INTEGER)"),
-        (pa.array([{"x": 1}]), "STRUCT(x BIGINT, y BIGINT)"),
+        (pa.array([{"x": 1}]), "STRUCT(y BIGINT)"),
         (pa.array([[2**40]]), "INTEGER[]"),
         (pa.array([datetime(2024, 1, 1)], pa.timestamp("us")), "DATE"),
     ],
@@ -192,13 +194,63 @@ def test_parquet_files_of_several_schemas_are_read_together(con: Con, tmp_path: 
     assert con.execute(f"SELECT count(*), sum(a) FROM {plan.relation}").fetchone() == (500, sum(range(500)))
 
 
-def test_parquet_file_without_a_column(con: Con, tmp_path: Path) -> None:
-    good = parquet(tmp_path / "a.parquet", {"auction": pa.array([1])})
-    bad = parquet(tmp_path / "b.parquet", {"auctoin": pa.array([1])})
-    error = failure(con, table("parquet", {"auction": "BIGINT"}), good, bad)
-    assert error.render() == (
-        f'job failed: file "{bad.path}" of table "t" has no column "auction"\nhint: did you mean "auctoin"?'
-    )
+def test_parquet_times_are_cut_to_microseconds(con: Con, tmp_path: Path) -> None:
+    nanos = [1_767_261_600_123_456_999, -1, -1000]
+    cut = [datetime(2026, 1, 1, 10, 0, 0, 123456), *[datetime(1969, 12, 31, 23, 59, 59, 999999)] * 2]
+    for zone in (None, "UTC"):
+        times = pa.array(nanos, pa.timestamp("ns", zone))
+        deep = pa.array([{"at": n, "all": [n]} for n in nanos], pa.struct({"at": times.type, "all": pa.list_(times.type)}))
+        maps = pa.array([[("k", n)] for n in nanos], pa.map_(pa.string(), times.type))
+        file = parquet(tmp_path / "a.parquet", {"t": times, "z": times, "s": deep, "m": maps})
+        declared = table(
+            "parquet",
+            {
+                "t": "TIMESTAMP",
+                "z": "TIMESTAMP WITH TIME ZONE",
+                "s": 'STRUCT("at" TIMESTAMP, "all" TIMESTAMP[])',
+                "m": "MAP(VARCHAR, TIMESTAMP)",
+            },
+        )
+        found = rows(con, declared, file)
+        assert [(t, z.astimezone(UTC).replace(tzinfo=None), s, m) for t, z, s, m in found] == [
+            (t, t, {"at": t, "all": [t]}, {"k": t}) for t in cut
+        ]
+    clock = parquet(tmp_path / "b.parquet", {"t": pa.array([86_399_999_999_999], pa.time64("ns"))})
+    assert rows(con, table("parquet", {"t": "TIME"}), clock) == [(time(23, 59, 59, 999999),)]
+
+
+def test_parquet_columns_of_no_type_and_columns_that_came_later_are_null(con: Con, tmp_path: Path) -> None:
+    declared = table("parquet", {"a": "BIGINT", "t": "TIMESTAMP", "s": "STRUCT(x BIGINT, y VARCHAR)", "l": "BIGINT[]"})
+    new = {"a": [1], "t": [datetime(2026, 1, 1)], "s": [{"x": 1, "y": "z"}], "l": [[1]]}
+    untyped = {"a": pa.nulls(1), "t": pa.nulls(1), "s": pa.array([{"x": None, "y": "z"}]), "l": pa.array([[None]])}
+    files = [
+        parquet(tmp_path / "a.parquet", {"a": pa.array([7])}),
+        parquet(tmp_path / "b.parquet", {"a": pa.array([8]), "s": pa.array([{"x": 2}, ])}),
+        parquet(tmp_path / "c.parquet", untyped),
+        parquet(tmp_path / "d.parquet", {name: pa.array(values) for name, values in new.items()}),
+    ]
+    con.execute(f"COPY (SELECT 9 AS a, NULL AS t) TO '{tmp_path}/e.parquet'")
+    files.append(split(tmp_path / "e.parquet"))
+    assert rows(con, declared, *files) == [
+        (7, None, None, None),
+        (8, None, {"x": 2, "y": None}, None),
+        (None, None, {"x": None, "y": "z"}, [None]),
+        tuple(values[0] for values in new.values()),
+        (9, None, None, None),
+    ]
+
+
+def test_parquet_columns_that_must_be_there(con: Con, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", {"auctoin": pa.array([1]), "price": pa.array([1])})
+    never_null = Table("t", (Column("auction", "BIGINT", not_null=True), Column("price", "BIGINT")), options=OPTIONS)
+    key = Table("t", (Column("auction", "BIGINT"), Column("price", "BIGINT")), primary_key=("auction",), options=OPTIONS)
+    for declared in (never_null, key):
+        assert failure(con, declared, file).render() == (
+            f'job failed: file "{file.path}" of table "t" has no column "auction"\nhint: did you mean "auctoin"?'
+        )
+    error = failure(con, table("parquet", {"x": "BIGINT"}), file)
+    assert error.message == f'file "{file.path}" of table "t" has none of the columns of the table'
+    assert error.hint == "existing columns: auctoin, price"
 
 
 def test_parquet_files_that_are_not_whole(con: Con, tmp_path: Path) -> None:
