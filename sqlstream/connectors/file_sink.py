@@ -20,8 +20,8 @@ import duckdb
 
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import UnsupportedError
+from sqlstream.storage.csv_rows import csv_write_options
 from sqlstream.storage.filesystem import Filesystem, storage_errors
-from sqlstream.storage.formats import csv_write_options
 from sqlstream.storage.listing import is_remote
 from sqlstream.storage.segments import quote_name, quote_text
 

@@ -15,11 +15,11 @@ from sqlstream.connectors.socket import files_of, read_lines
 from sqlstream.connectors.splits import BatchRange, LinesFile, PartitionRange, RowRange, Split
 from sqlstream.connectors.tables import read_tables
 from sqlstream.errors import DataError
+from sqlstream.storage.faults import translate
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.formats import read as read_files
-from sqlstream.storage.read_errors import translate
 
 S = TypeVar("S")
 
