@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from sqlstream.catalog import Column, Table, Watermark
+from sqlstream.catalog import DEBEZIUM, Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.join_nodes import Joining, LookupJoin
@@ -29,7 +29,9 @@ from sqlstream.physical.plan import (
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
+from sqlstream.storage.changelogs import CHANGE, PLACE, ROW, changes_of, source_table, weight
+from sqlstream.storage.malformed import COLUMNS as MALFORMED
+from sqlstream.storage.malformed import errors_to
 from sqlstream.storage.zsets import WEIGHT, summed
 
 
@@ -98,11 +100,27 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             planner.add(
                 branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number, branch.lookups)
             )
-    return PhysicalPlan(
-        tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans),
-        tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages),
-        tuple(found.values()),
-    )
+    scans = _keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
+    stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
+    return PhysicalPlan(scans, stages, tuple(found.values()))
+
+
+def _keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) -> tuple[ScanStage, ...]:
+    """Return the scans with their places for malformed rows, which are added to the sinks; a table's rows are kept once."""
+    kept, found = set[str](), []
+    for scan in scans:
+        name = errors_to(scan.table)
+        if name is not None and scan.table.name not in kept:
+            kept.add(scan.table.name)
+            table = Table(name, MALFORMED)
+            columns = tuple((c.name, c.type) for c in MALFORMED)
+            sink = sinks.setdefault(name.lower(), SinkPlan(table, columns, malformed=True))
+            if not sink.malformed:
+                message = f'table "{scan.table.name}": malformed rows cannot go into "{name}", which the job writes'
+                raise BindError(message, scan.table.span, hint="Give their table another name.")
+            scan = replace(scan, errors=list(sinks).index(name.lower()))
+        found.append(scan)
+    return tuple(found)
 
 
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
@@ -257,19 +275,13 @@ class _Planner:
         return self.stages[-1][2]
 
     def _scan(self, scan: Scan) -> ScanStage:
-        table = scan.table
-        columns = [
-            quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible
-        ]
-        rows, keyed = "_input", bool(table.primary_key)
-        if table.has_changes:
-            rows = f"({changes_of(table, rows)})"
-            columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+        table, keyed = scan.table, bool(scan.table.primary_key)
         mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
-            columns=f"SELECT {', '.join(columns)} FROM {rows}",
+            columns=_scanned(table),
+            numbered=_numbered(table),
             time_column=mark.column if mark else None,
             watermark=_shown(mark, table) if mark else None,
             fragments=(),
@@ -342,6 +354,24 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
+
+
+def _scanned(table: Table) -> str:
+    """Return the SELECT over `_input` of a table's columns, the computed ones too, and of what its rows change."""
+    columns = [quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible]
+    if not table.has_changes:
+        return f"SELECT {', '.join(columns)} FROM _input"
+    more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+    return f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, '_input')})"
+
+
+def _numbered(table: Table) -> str:
+    """Return what `_scanned` does, with each row's number in its file."""
+    if not (table.has_changes and table.primary_key):
+        return _scanned(replace(table, columns=(*table.columns, ROW)))
+    # An envelope is two places.
+    envelope = table.options["format"].lower() == DEBEZIUM
+    return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({_scanned(table)})"
 
 
 def _shown(mark: Watermark, table: Table) -> str:

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import duckdb
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import IGNORE, Table
 from sqlstream.errors import DataError
 from sqlstream.storage.changelogs import PATH, ROW
 from sqlstream.storage.csv_rows import csv_reader, has_header
 from sqlstream.storage.files import Split
 from sqlstream.storage.formats import ReadPlan, read
 from sqlstream.storage.long_lines import LIMIT, is_too_long, without_long_lines
-from sqlstream.storage.malformed import IGNORE, MalformedRow, format_of
+from sqlstream.storage.malformed import MalformedRow, format_of
 from sqlstream.storage.read_errors import (
     csv_reason,
     duckdb_paths,

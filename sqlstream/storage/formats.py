@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 import duckdb
 
-from sqlstream.catalog import DEBEZIUM, IDLE_TIMEOUT, OP_COLUMN, VALUES, Column, Table
+from sqlstream.catalog import DEBEZIUM, IDLE_TIMEOUT, MAX_AHEAD, OP_COLUMN, VALUES, Column, Table
 from sqlstream.errors import BindError, DataError, missing
 from sqlstream.storage.changelogs import MODIFIED, SCHEMA_INCLUDE, malformed
 from sqlstream.storage.changelogs import validate as validate_changes
@@ -423,6 +423,7 @@ _OPTIONS: dict[str, _Parse] = {
     "source.max-files-per-batch": parse_count,
     "source.max-bytes-per-batch": parse_bytes,
     IDLE_TIMEOUT: parse_duration,
+    MAX_AHEAD: parse_duration,
 }
 _OPERATION: dict[str, _Parse] = {OP_COLUMN: str}
 _FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {

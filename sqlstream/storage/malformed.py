@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import ERRORS_TO, IGNORE, Column, Table
 from sqlstream.units import parse_boolean
 
-IGNORE, ERRORS_TO = "ignore-parse-errors", "errors-to"
 # Beside the columns of a row as it is read: why it is malformed, NULL where it is not.
 WRONG = "__wrong"
 # A malformed row is kept up to so many characters.
