@@ -12,6 +12,7 @@ import duckdb
 from sqlstream.compiler import PlannedJob
 from sqlstream.errors import UsageError
 from sqlstream.runtime.worker import Job
+from sqlstream.sql.nodes import head
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
 
@@ -66,7 +67,7 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str) -> N
             if record.sink(table) is not None:
                 raise UsageError(
                     f'table "{table}" has a PRIMARY KEY, and job "{record.job}" writes it already',
-                    planned.statement.span,
+                    head(planned.statement),
                     hint="Write both queries into one job, with UNION ALL, "
                     f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
                 )

@@ -45,7 +45,7 @@ def test_version_and_help(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run"], "error: there is no SQL to run\nhint: Name a file, or give SQL with -e."),
+        (["run"], "error: there is no SQL to run\nhint: Name a file, give SQL with -e, or name - for standard input."),
         (["run", "nothing.sql"], 'error: file "nothing.sql" does not exist'),
         (["run", "-e", "SELECT y FROM events"], 'error: column "y" does not exist in table "events"\n  --> -e:1:8'),
         (["run", "-e", "SELEC 1"], "syntax error: "),
@@ -234,3 +234,84 @@ def test_state_that_grows_can_be_an_error(project: Path) -> None:
     shown = run(project, "run", "-e", script, "--set", "sqlstream.unbounded-state=error")
     assert shown.returncode == 2
     assert "the state of GROUP BY without a window grows without a bound: it keeps a row for every key" in shown.stderr
+
+
+def test_the_list_of_commands_is_whole(project: Path) -> None:
+    shown = run(project, "--help").stdout
+    assert "..." not in shown.partition("Commands:")[2].partition("Examples:")[0]
+    for command in ("run", "query", "explain", "jobs", "stop", "drop"):
+        assert f"\n  {command} " in shown
+
+
+THREE = """
+CREATE TABLE t (a INT);
+CREATE TABLE u (a INT);
+INSERT INTO t SELECT a FROM (VALUES (1)) AS v(a);
+INSERT INTO u SELECT a FROM (VALUES (1)) AS v(a);
+SET 'pipeline.name' = 'again';
+INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)
+"""
+
+
+def test_fresh_is_for_all_jobs_or_for_those_it_names(project: Path) -> None:
+    (project / "three.sql").write_text(THREE)
+
+    def skipped(*arguments: str) -> set[str]:
+        done = run(project, "run", *arguments)
+        assert done.returncode == 0, done.stderr
+        return {line.split('"')[1] for line in done.stderr.splitlines() if "was skipped" in line}
+
+    assert skipped("three.sql") == set()
+    assert skipped("three.sql") == {"t", "u", "again"}
+    # A bare --fresh does not take the file for the name of a job.
+    assert skipped("--fresh", "three.sql") == set()
+    assert skipped("--fresh=T", "three.sql") == {"u", "again"}
+    assert skipped("three.sql", "--fresh=u", "--fresh=again") == {"t"}
+    assert run(project, "query", "SELECT a FROM u ORDER BY a", "--format", "csv").stdout == "a\n1\n2\n"
+    unknown = run(project, "run", "three.sql", "--fresh=agian")
+    assert unknown.returncode == 2
+    assert unknown.stderr == ('error: there is no job "agian" in the SQL to begin anew\nhint: did you mean "again"?\n')
+
+
+def test_sql_from_standard_input_and_from_files(project: Path) -> None:
+    def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "sqlstream", *arguments]
+        return subprocess.run(command, cwd=project, input=text, capture_output=True, text=True, check=False)
+
+    done = piped("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "run", "-")
+    assert done.returncode == 0, done.stderr
+    assert "--> standard input:1:8" in piped("SELECT y FROM events", "run", "-").stderr
+    assert piped("SELECT a FROM t", "query", "-", "--format", "csv").stdout == "a\n1\n"
+    (project / "q.sql").write_text("-- a comment\nSELECT a + 1 AS b FROM t;\n")
+    assert run(project, "query", "-f", "q.sql", "--format", "csv").stdout == "b\n2\n"
+    assert piped("SELECT 5 AS n", "query", "-f", "-", "--format", "csv").stdout == "n\n5\n"
+    for arguments, message in (
+        (["query"], "error: there is no query"),
+        (["query", "SELECT 1", "-f", "q.sql"], "error: there are two queries"),
+        (["query", "-f", "nothing.sql"], 'error: file "nothing.sql" does not exist'),
+    ):
+        wrong = run(project, *arguments)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert message in wrong.stderr
+
+
+def test_options_of_tables_from_the_command_line(project: Path) -> None:
+    live = ("--set-table", "events.source.monitor-interval=1 s")
+    shown = run(project, "explain", "-e", "SELECT k FROM events", *live)
+    assert "-- job result (unbounded)" in shown.stdout, shown.stderr
+    for arguments, message in (
+        (["--set-table", "event.path=x"], 'error: options are given for table "event", which does not exist'),
+        (["--set-table", "events.pth=x"], 'error: table "events": option "pth" does not exist for format "parquet"'),
+        (["--set-table", "events.pth=x"], "From outside, table \"events\" was given 'pth' = 'x'."),
+        (["--set-table", "events=x"], 'error: --set-table "events=x" is not TABLE.OPTION=VALUE'),
+    ):
+        wrong = run(project, "run", "-e", "SELECT k FROM events", *arguments)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert message in wrong.stderr
+
+
+def test_what_stop_takes(project: Path) -> None:
+    assert "error: stop takes the names of jobs, or --all" in run(project, "stop").stderr
+    assert "error: stop takes the names of jobs, or --all" in run(project, "stop", "--all", "x").stderr
+    none = run(project, "stop", "--all")
+    assert (none.returncode, none.stderr) == (0, "no job is running\n")

@@ -125,9 +125,9 @@ class Generator:
             elif not name.startswith("fields.") or key not in _FIELD:
                 known = [*_GENERAL, *(f"fields.{p}.{k}" for p in paths for k in _FIELD)]
                 message = f'option "{name}" does not exist for connector "datagen"'
-                raise self._wrong(message, missing("option", name, known))
+                raise self._wrong(message, missing("option", name, known), name)
             elif path not in paths:
-                raise self._wrong(f'option "{name}": no column "{path}"', missing("column", path, paths))
+                raise self._wrong(f'option "{name}": no column "{path}"', missing("column", path, paths), name)
             else:
                 self._check_field(paths[path], key, name, text)
         for value in self._values():
@@ -144,7 +144,7 @@ class Generator:
             "end": self._option(value, "kind", "random") == "sequence",
         }
         if not fits.get(key, True):
-            raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None)
+            raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None, name)
         number: Callable[[str], object] = _whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
         checks: dict[str, Callable[[str], object]] = {
             "kind": _kind,
@@ -182,10 +182,12 @@ class Generator:
         try:
             check(text)
         except ValueError as error:
-            raise self._wrong(f'option "{name}": {error}', None) from None
+            raise self._wrong(f'option "{name}": {error}', None, name, value=True) from None
 
-    def _wrong(self, message: str, hint: str | None) -> BindError:
-        return BindError(f'table "{self._table.name}": {message}', self._table.span, hint=hint)
+    def _wrong(self, message: str, hint: str | None, option: str = "", *, value: bool = False) -> BindError:
+        """Return an error about the table, or about one of its options."""
+        at = self._table.option_span(option, value=value)
+        return BindError(f'table "{self._table.name}": {message}', at, hint=hint)
 
     def _values(self, values: Sequence[_Value] | None = None) -> Iterator[_Value]:
         for value in self._columns if values is None else values:

@@ -128,11 +128,12 @@ def validate(table: Table) -> None:
     for name, text in table.options.items():
         if name != "connector" and name not in _OPTIONS:
             message = f'table "{table.name}": option "{name}" does not exist for connector "nexmark"'
-            raise BindError(message, table.span, hint=missing("option", name, _OPTIONS))
+            raise BindError(message, table.option_span(name), hint=missing("option", name, _OPTIONS))
         try:
             _OPTIONS.get(name, (str, ""))[0](text)
         except ValueError as error:
-            raise BindError(f'table "{table.name}": option "{name}": {error}', table.span) from None
+            message = f'table "{table.name}": option "{name}": {error}'
+            raise BindError(message, table.option_span(name, value=True)) from None
     rates = {table.options[k].strip() for k in ("first-event.rate", "next-event.rate") if k in table.options}
     if len(rates) > 1:
         hint = "Give one of the two; a rate that changes with time is not supported."

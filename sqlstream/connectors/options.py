@@ -37,12 +37,12 @@ def validate(table: Table) -> None:
         case None:
             if typed := nearest("connector", list(table.options)):
                 message = f'table "{table.name}": option "{typed}" does not exist'
-                raise BindError(message, table.span, hint='did you mean "connector"?')
+                raise BindError(message, table.option_span(typed), hint='did you mean "connector"?')
             for name in table.options:
                 if name not in _WAREHOUSE:
                     raise BindError(
                         f'table "{table.name}": option "{name}" needs a connector',
-                        table.span,
+                        table.option_span(name),
                         hint=f"existing connectors: {', '.join(CONNECTORS)}; a table without one is kept in the warehouse",
                     )
             _check(table, _WAREHOUSE)
@@ -70,15 +70,17 @@ def validate(table: Table) -> None:
             for name in table.options:
                 if name != "connector":
                     message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
-                    raise BindError(message, table.span)
+                    raise BindError(message, table.option_span(name))
         case other if other in _ELSEWHERE:
             raise UnsupportedError(
-                f'connector "{other}"', table.span, hint=f"existing connectors: {', '.join(CONNECTORS)}"
+                f'connector "{other}"',
+                table.option_span("connector", value=True),
+                hint=f"existing connectors: {', '.join(CONNECTORS)}",
             )
         case other:
             raise BindError(
                 f'table "{table.name}": connector "{other}" does not exist',
-                table.span,
+                table.option_span("connector", value=True),
                 hint=missing("connector", other or "", CONNECTORS),
             )
 
@@ -129,7 +131,8 @@ def _validate_socket(table: Table) -> None:
     _check(table, _SOCKET, options)
     if "format" in table.options:
         if table.options["format"].lower() not in ("json", "csv"):
-            raise BindError(f'table "{table.name}": a socket has the format "json" or "csv", or none', table.span)
+            message = f'table "{table.name}": a socket has the format "json" or "csv", or none'
+            raise BindError(message, table.option_span("format", value=True))
         validate_format(table, _SOCKET)
     elif len(table.physical) != 1:
         hint = "Declare one STRING column, or set the format to 'json' or 'csv'."
@@ -149,7 +152,7 @@ def _check(table: Table, known: _Checks, options: Mapping[str, str] | None = Non
             continue
         if name not in known:
             message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
-            raise BindError(message, table.span, hint=missing("option", name, known))
+            raise BindError(message, table.option_span(name), hint=missing("option", name, known))
         try:
             known[name](value)
         except ValueError as error:
@@ -182,10 +185,14 @@ def check_source(table: Table, span: Span | None) -> None:
         case "python" if "class" in table.options and issubclass(kind(table), Source):
             return
         case "duckdb" | "postgresql" | "python" if "class" not in table.options:
-            hint = "Look rows up in it: JOIN .. FOR SYSTEM_TIME AS OF o.p, where p AS PROCTIME() is a column of o."
-            raise UnsupportedError(f'reading table "{table.name}" with connector "{table.connector}"', span, hint=hint)
+            hint = f"Write JOIN {table.name} FOR SYSTEM_TIME AS OF o.p, where p AS PROCTIME() is a column of o."
+            raise UnsupportedError(
+                f'table "{table.name}" is a lookup table ({table.connector}): rows are looked up in it, and it is not read',
+                span,
+                hint=hint,
+            )
         case other:
-            raise BindError(f'table "{table.name}" with connector "{other}" cannot be read', span)
+            raise BindError(f'table "{table.name}" is a sink ({other}): it is written, and cannot be read', span)
 
 
 def check_lookup(table: Table, span: Span | None) -> None:
@@ -209,5 +216,21 @@ def check_sink(table: Table, span: Span | None) -> None:
             return
         case "python" if "class" in table.options and issubclass(kind(table), Sink):
             return
+        case "python" | "duckdb" | "postgresql" if "class" not in table.options:
+            message = f'table "{table.name}" is a lookup table ({table.connector}): it cannot be written'
+            raise BindError(message, span)
         case other:
-            raise BindError(f'table "{table.name}" with connector "{other}" cannot be written', span)
+            raise BindError(f'table "{table.name}" is a source ({other}): it cannot be written', span)
+
+
+def not_queried(table: Table) -> str:
+    """Return why a declared table cannot be read by a query over state, as sentences."""
+    match table.connector:
+        case None:
+            return "It is a table of the warehouse, into which no job has written yet."
+        case "duckdb" | "postgresql" | "python" if "class" not in table.options:
+            return f"It is a lookup table ({table.connector}): a job joins it, with FOR SYSTEM_TIME AS OF."
+        case "print" | "blackhole":
+            return f"It is a sink ({table.connector}) of which nothing is kept. Write into a table without a connector."
+        case other:
+            return f"It is declared with the connector {other}, whose rows only a job reads: query what that writes or keeps."

@@ -52,8 +52,9 @@ from sqlstream.logical.subqueries import Subqueries, split
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
+from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
-from sqlstream.sql.spans import span_of
+from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
 
@@ -87,7 +88,10 @@ class Binder:
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
-            hint = "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark."
+            hint = (
+                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
+                "and an aggregate of all rows has no key to forget."
+            )
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
 
@@ -110,6 +114,7 @@ class Binder:
                     hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
+                span = replace(span, end=span.start + len("SELECT"))
                 below = self._select(_without(query, "distinct"), env)
                 return self._remembering(query, distinct_rows(below, span), below, env)
             case exp.Select():
@@ -135,6 +140,7 @@ class Binder:
         if clause.args.get("recursive"):
             raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source))
         for cte in clause.expressions:
+            check_name("a query in WITH", cte.alias, span_of(cte, env.source))
             name = cte.alias.lower()
             env = Environment(env.source, {**env.ctes, name: (cte, env)})
         return env
@@ -309,20 +315,29 @@ class Binder:
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
             raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
+        if node.text("db").lower() in ("state", "sqlstream"):
+            hint = f"State is read with sqlstream query, or Session.query: SELECT * FROM {span.text}."
+            raise BindError("a job cannot read state", span, hint=hint)
         if node.args.get("db") is not None:
             raise BindError("a table is named without a database or catalog", span, hint=f"Write {node.name}.")
         name, alias = node.name, node.alias or node.name
-        columns = node.args.get("alias")
+        columns, options = node.args.get("alias"), node.args.get("table_options")
+        relation = None if name.lower() in env.ctes else self.catalog.relation(name)
+        if options is not None and (name.lower() in env.ctes or isinstance(relation, View)):
+            what = "a view" if relation else "a query of WITH"
+            raise BindError(f'"{name}" is {what}, and has no options', options.span)
         if (cte := env.ctes.get(name.lower())) is not None:
             definition, outer = cte
             bound = named(self.query(definition.this, outer), definition.alias)
             bound = self._renamed(bound, definition.args.get("alias"), env.source)
             return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
-        match self.catalog.relation(name):
+        match relation:
             case None:
-                existing = self.catalog.relation_hint(name)
+                existing = self.catalog.relation_hint(name, env.ctes)
                 raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
             case Table() as table:
+                if options is not None:
+                    table = self.catalog.with_options(table, dict(options.options), options.span)
                 bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
                 return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
@@ -417,7 +432,7 @@ class Binder:
 
     def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)
-        span, distinct = span_of(query, env.source), query.args.get("distinct") is not False
+        span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
         both = [self.query(side, env) for side in (query.this, query.expression)]
         sides = alike(both, query.key.upper(), span, self.judge)
         found: Aggregate | SetOperation
@@ -430,7 +445,7 @@ class Binder:
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)
         inputs = [self.query(side, env) for side in sides_of(query)]
-        return Union(alike(inputs, "UNION ALL", span_of(query, env.source), self.judge))
+        return Union(alike(inputs, "UNION ALL", operator_span(query, env.source), self.judge))
 
 
 def _without(query: Q, *clauses: str) -> Q:

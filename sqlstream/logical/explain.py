@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from sqlstream.catalog import ERRORS_TO, IDLE_TIMEOUT, IGNORE, MAX_AHEAD, VALUES
+from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical import properties
 from sqlstream.logical.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.nodes import (
@@ -62,10 +62,6 @@ def _changing(node: Node) -> str:
     return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
 
 
-def _may_change(option: str) -> bool:
-    return option in (IDLE_TIMEOUT, MAX_AHEAD) or option.endswith((f".{IGNORE}", f".{ERRORS_TO}"))
-
-
 def describe(node: Node) -> str:
     """Return one line about a node."""
     match node:
@@ -73,8 +69,8 @@ def describe(node: Node) -> str:
             return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table
-            # How long a source may be silent can change while a job lives, and what becomes of malformed rows.
-            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if not _may_change(k))
+            # How long a source may be silent can change while a job lives.
+            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if k != IDLE_TIMEOUT)
             mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
             mark = f" by clock {node.clock}" if node.clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]

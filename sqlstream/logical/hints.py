@@ -73,7 +73,7 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
         return node
     found = with_children(node, tuple(with_ttl(child, base, ttl) for child in children(node)))
     match found:
-        case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if found.ttl is None:
+        case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if _can_forget(found) and found.ttl is None:
             return replace(found, ttl=ttl)
         case Join():
             return replace(found, ttls=tuple(ttl if own is None else own for own in found.ttls))
@@ -97,7 +97,12 @@ def with_session_ttl(sink: Sink, ttl: int) -> Sink:
 
 def keeps_state(node: Node, base: Node) -> bool:
     """Tell whether a plan has an operator above `base` that can forget keys."""
-    return node is not base and (isinstance(node, Remembering) or any(keeps_state(n, base) for n in children(node)))
+    return node is not base and (_can_forget(node) or any(keeps_state(n, base) for n in children(node)))
+
+
+def _can_forget(node: Node) -> bool:
+    """Tell whether a node has keys to forget: the one result of an aggregate of all rows is always there."""
+    return isinstance(node, Remembering) and not (isinstance(node, Aggregate) and not node.keys)
 
 
 def _calls(select: exp.Expr, name: str) -> list[HintCall]:

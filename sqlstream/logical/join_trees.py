@@ -52,6 +52,8 @@ class Step:
     made: Made | None = None
     # The columns that USING makes of those of both sides.
     coalesced: tuple[Item, ...] = ()
+    # Where the conditions stand, if it is one place.
+    on: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,9 @@ class JoinTree:
         if as_of.column in processing_times(left):
             sides = [self._sides(pair, c) for c, pair in pairs]
             fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
-            return lookup_join(left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span)
+            return lookup_join(
+                left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span, step.on
+            )
         check_time(left, as_of)
         found = versions(right)
         if found is None:
@@ -286,7 +290,7 @@ class JoinTree:
             own = {quote(column): name for name, column in self.visible[place].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)
             hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
-            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.span, hint=hint)
+            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.on, hint=hint)
         used = [c for c, _ in keys.values()]
         equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
         others = _all([c for c in conditions if c not in used])

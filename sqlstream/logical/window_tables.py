@@ -97,7 +97,7 @@ class WindowBinder:
             if any(f.name.lower() == added for f in schema(below)):
                 raise BindError(
                     f'{self.described} already has a column "{added}"',
-                    span,
+                    at,
                     hint="Rename or leave out that column first.",
                 )
         if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
@@ -106,7 +106,7 @@ class WindowBinder:
         if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
             # Where clocks are set back, the time does not say which row came first.
             self._zone(below, time, at, kind, [1])
-            return self._by_rows(below, time, [int(number.name) for number in intervals], keys, span)
+            return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
         lengths = [self._length(interval) for interval in intervals]
         shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
         zone = self._zone(below, time, at, kind, [*lengths, shift])
@@ -130,10 +130,12 @@ class WindowBinder:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
 
-    def _by_rows(self, below: Node, time: str, numbers: Sequence[int], keys: Sequence[str], span: Span) -> Node:
+    def _by_rows(
+        self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], span: Span
+    ) -> Node:
         if any(f.name.lower() == WINDOW_ID for f in schema(below)):
             hint = "Rename or leave out that column first."
-            raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', span, hint=hint)
+            raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', at, hint=hint)
         return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
 
     def _own_gap(self, node: exp.Expr) -> Expression:

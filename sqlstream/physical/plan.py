@@ -95,7 +95,8 @@ class StatefulStage:
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
     `unique` are columns that tell its rows apart, where that is known. With `rings` it asks to be called at processing times.
-    Its watermark is `delay` (microseconds) behind the job's: so late its rows come.
+    Its watermark is `delay` (microseconds) behind the job's: so late its rows come. The `opening` fragments make rows, of one row
+    of any kind, that come with the first batch before all others.
     """
 
     name: str
@@ -113,6 +114,7 @@ class StatefulStage:
     rings: bool = False
     more_views: tuple[StateView, ...] = ()
     delay: int = 0
+    opening: tuple[Fragment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,11 @@ class PhysicalPlan:
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
     sinks: tuple[SinkPlan, ...]
+
+    @property
+    def opens(self) -> bool:
+        """Whether something is known before there is a row: a first batch is worth it."""
+        return any(stage.opening for stage in self.stages)
 
     @property
     def watched(self) -> tuple[int, ...]:

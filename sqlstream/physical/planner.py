@@ -10,8 +10,23 @@ from sqlstream.catalog import DEBEZIUM, Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
+from sqlstream.logical.nodes import (
+    Expand,
+    Filter,
+    Node,
+    Project,
+    Scan,
+    Session,
+    Sink,
+    Stateful,
+    Union,
+    Windows,
+    quote,
+    unquoted,
+)
 from sqlstream.logical.properties import changes, schema
+from sqlstream.names import check_name
+from sqlstream.operators.changes import Changes
 from sqlstream.operators.late_rows import LATE
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
@@ -277,6 +292,7 @@ class _Planner:
     def _scan(self, scan: Scan) -> ScanStage:
         table, keyed = scan.table, bool(scan.table.primary_key)
         mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
+        check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
@@ -308,6 +324,7 @@ class _Planner:
             fragments.append(Fragment(branch.sql, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
+        check_name("an operator", name, node.span)
         stage = StatefulStage(
             name=name,
             operator=operator,
@@ -325,6 +342,7 @@ class _Planner:
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
             more_views=self._more_views(node, operator, name),
             delay=properties.behind(node),
+            opening=_opening(operator, place, ports),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))
@@ -374,6 +392,19 @@ def _numbered(table: Table) -> str:
     return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({_scanned(table)})"
 
 
+def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
+    """Return the fragments that make the rows with which an operator begins."""
+    if not isinstance(operator, Changes):
+        return ()
+    numbers = {port.part: number for number, port in enumerate(ports)}
+    return tuple(
+        Fragment(
+            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
+        )
+        for part, sql in operator.opening.items()
+    )
+
+
 def _shown(mark: Watermark, table: Table) -> str:
     """Return a watermark's expression; an instant is, as for windows, the time that the session's zone shows."""
     kind = next(c.type for c in table.columns if c.name == mark.column)
@@ -389,11 +420,11 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
         case nodes.Sort():
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
-            return tuple(k.sql.replace('"', "") for k in node.keys)
+            return tuple(unquoted(k.sql) for k in node.keys)
         case nodes.Normalize():
             return node.keys
         case Joining():
-            return tuple(k.sql.replace('"', "") for k in node.keys[0])
+            return tuple(unquoted(k.sql) for k in node.keys[0])
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

@@ -11,7 +11,7 @@ import duckdb
 from sqlstream.catalog import IGNORE, Table
 from sqlstream.errors import DataError
 from sqlstream.storage.changelogs import PATH, ROW
-from sqlstream.storage.csv_rows import csv_reader, has_header
+from sqlstream.storage.csv_rows import csv_layout, csv_reader, has_header
 from sqlstream.storage.files import Split
 from sqlstream.storage.formats import ReadPlan, read
 from sqlstream.storage.long_lines import LIMIT, is_too_long, without_long_lines
@@ -128,6 +128,8 @@ def _csv_rows(
     """Number the rows of a CSV file, of which some were rejected before they were counted."""
     wanted, taken, found, count = set(counts), set(rejected), dict[int, tuple[int, str]](), 0
     lines: list[str] = []
+    # An empty line is a row of NULL where there is one column, else none.
+    one = len(csv_layout(split, table)) == 1
 
     def recorded(file: Iterable[str]) -> Iterator[str]:
         for line in file:
@@ -135,10 +137,10 @@ def _csv_rows(
             yield line
 
     with open_text(split.path) as file:
-        for number, _ in enumerate(csv_reader(recorded(file), table.options), 1):
+        for number, fields in enumerate(csv_reader(recorded(file), table.options), 1):
             text = "".join(lines).strip("\r\n")
             lines.clear()
-            if (number == 1 and has_header(table.options)) or number in taken:
+            if (number == 1 and has_header(table.options)) or number in taken or not (fields or one):
                 continue
             count += 1
             if count in wanted:

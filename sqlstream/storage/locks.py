@@ -21,7 +21,8 @@ from types import TracebackType
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
-from sqlstream.storage.filesystem import Filesystem, JobPaths, Warehouse, path_name, storage_errors
+from sqlstream.names import path_name
+from sqlstream.storage.filesystem import Filesystem, JobPaths, Warehouse, storage_errors
 
 # How long a JVM may take to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import duckdb
 
-from sqlstream.errors import QueryError, Source, Span, missing
-from sqlstream.storage.duckdb_errors import translate
+from sqlstream.errors import QueryError, Source, Span
+from sqlstream.storage.duckdb_errors import missing_table, translate
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import TABLE, OperatorRecord
 from sqlstream.storage.segments import quote_name
@@ -63,7 +63,10 @@ class Relations:
     Each job is looked at once: all views show the same version of it, unless AT names another.
     """
 
-    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str]):
+    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str], others: Mapping[str, str]):
+        # Names that are declared, with why no query can read them, if none can.
+        self.others = {name.lower(): why for name, why in others.items() if why}
+        self._named = list(others)
         self._warehouse = warehouse
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
 
@@ -75,6 +78,10 @@ class Relations:
         """Yield every name that a query can use, state first."""
         for relation in self._all():
             yield ".".join(_path(relation))
+
+    def known(self) -> list[str]:
+        """Return the names that a query can use, and those that are declared."""
+        return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
         records = [(job, job.record) for job in self._jobs.values() if job.record]
@@ -148,9 +155,7 @@ class Relations:
         """Create the view of a relation as it was, and return its name."""
         relation = self.find(travel.path)
         if relation is None:
-            name = ".".join(travel.path)
-            hint = missing("table", name, self.names())
-            raise QueryError(f'table "{name}" does not exist', travel.relation, hint=hint)
+            raise missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
         if not isinstance(relation, StateView | WarehouseTable):
             name = ".".join(_path(relation))
             raise QueryError(

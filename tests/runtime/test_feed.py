@@ -17,6 +17,7 @@ from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import LocalFilesystem
+from sqlstream.storage.records import read_sealed
 
 SLOTS = (3, 0)
 
@@ -166,8 +167,7 @@ def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:
     run(feed)
     restarted = open_feed(project, stages, finish=False)
     restarted.remind(0, {0: 111, 1: 222})
-    text = (project / "feed" / "next" / "0000000001.json").read_text()
-    work = from_lines(text)
+    work = from_lines(read_sealed(LocalFilesystem(), str(project / "feed" / "next" / "0000000001.json")))
     assert {(w.scan, w.tick) for w in work if w.tick is not None} == {(0, 111), (1, 222)}
     assert [os.path.basename(w.split.path) for w in work if w.split] == ["3"]
     assert {w.sequence for w in work} == {1}

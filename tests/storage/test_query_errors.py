@@ -309,8 +309,8 @@ FETCH_CASES = [
         error: could not convert string 'a' to INTEGER when casting from source column k
           --> query:1:167
            |
-         1 | SELECT n::INT, {"1, " * 50}k::INT, {"2, " * 50} n::INT FROM counts
-           | {" " * 166}^^^^^""",
+         1 | ... {"1, " * 11}k::INT, {"2, " * 22}2...
+           | {" " * 38}^^^^^""",
     ),
     ("SELECT error('no ' || k) FROM counts", "error: no a"),
 ]
