@@ -58,7 +58,18 @@ class _Run(click.Command):
         return super().parse_args(ctx, [f"--fresh={_ALL}" if word == "--fresh" else word for word in args])
 
 
+class _Cli(click.Group):
+    """The commands; one whose reader has gone ends as a shell expects, and without a word."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(_BROKEN_PIPE) from None
+
+
 @click.group(
+    cls=_Cli,
     epilog=EXAMPLES,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -102,9 +113,11 @@ def run(
         if not planned:
             click.echo("nothing to run: the SQL has neither an INSERT nor a query", err=True)
         run_jobs(session, planned, fresh=fresh_jobs(planned, True if _ALL in fresh else fresh), debug=debug)
+        if session.is_unread:
+            raise BrokenPipeError
 
 
-@cli.command(short_help="Query state, results and sqlstream.* with SQL, while jobs run or not.")
+@cli.command(short_help="Query state and results with SQL, while jobs run or not.")
 @click.argument("sql", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
 @click.option(
@@ -192,7 +205,7 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | N
         click.echo("no job is running", err=True)
 
 
-@cli.command(short_help="Delete a job: its state, its checkpoint, and the rows that it wrote.")
+@cli.command(short_help="Delete a job, its state, and the rows that it wrote.")
 @click.argument("job")
 @_folders
 def drop(job: str, project: str | None, warehouse: str | None) -> None:
@@ -276,8 +289,6 @@ def main() -> None:
         code = 2
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except BrokenPipeError:
-        code = _BROKEN_PIPE
     _exit(code)
 
 

@@ -109,7 +109,13 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
         ),
         sinks=tuple(
             SinkRecord(
-                s.kind, s.table.name, s.columns, s.changing, s.table.primary_key if s.changing else (), s.upserts
+                s.kind,
+                s.table.name,
+                s.columns,
+                s.changing,
+                s.table.primary_key if s.changing else (),
+                s.upserts,
+                tuple((c.name, c.type) for c in s.order),
             )
             for s in plan.sinks
         ),

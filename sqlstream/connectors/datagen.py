@@ -91,7 +91,7 @@ class Generator:
 
     def __init__(self, table: Table):
         self._table, self._options = table, table.options
-        self._columns = [_Value(c.name, DuckDBPyType(c.type)) for c in table.physical]
+        self._columns = [_Value(c.name, DuckDBPyType(c.type)) for c in table.stored]
         self._seed = table.options.get("seed", "0").strip()
 
     @property
@@ -111,8 +111,11 @@ class Generator:
         """Return a SELECT of the rows [first, end); `time` (ms) is now."""
         items = ", ".join(
             f"CAST({self._expression(v, time)} AS {c.type}) AS {quote_name(c.name)}"
-            for v, c in zip(self._columns, self._table.physical, strict=True)
+            for v, c in zip(self._columns, self._table.stored, strict=True)
         )
+        # Of metadata there is the number of the row.
+        numbers = [f"n AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
+        items = ", ".join(filter(None, [items, *numbers]))
         return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
 
     def validate(self) -> None:

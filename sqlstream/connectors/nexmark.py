@@ -196,8 +196,15 @@ class Settings:
 def read_nexmark(con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], table: Table) -> ReadPlan:
     """Return how to read some events, which are registered with the connection."""
     batches = [b for s in splits for b in events(Settings.of(table), s.first, s.end, s.base)]
-    con.register("_events", pa.Table.from_batches(batches))
-    items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in table.physical)
+    made = pa.Table.from_batches(batches)
+    names = {c.name: c.name for c in table.physical}
+    # Of metadata there is the number of the row.
+    for column in (c for c in table.physical if c.metadata):
+        names[column.name] = "_number"
+        numbers = np.concatenate([np.arange(s.first, s.end, dtype=np.int64) for s in splits])
+        made = made.append_column("_number", pa.array(numbers))
+    con.register("_events", made)
+    items = ", ".join(f"CAST({quote_name(names[c.name])} AS {c.type}) AS {quote_name(c.name)}" for c in table.physical)
     return ReadPlan(f"SELECT {items} FROM _events")
 
 

@@ -86,7 +86,7 @@ class Aggregation:
         plan: Node = aggregate
         if having is not None:
             plan = Filter(plan, self._condition(plan, "HAVING", *having))
-        plan = ranks.above(plan, binder.judge, binder.scope.source)
+        plan = ranks.above(plan, binder)
         items = self._items(self._over(plan), selected)
         if qualify is not None:
             plan = filtered(Filter(plan, self._condition(plan, "QUALIFY", *qualify)))
@@ -339,10 +339,10 @@ class Aggregation:
 
 
 def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple[Item, ...]) -> Node:
-    """Give the aggregate below filters and ranks the select list that is above them."""
+    """Give the aggregate below filters, ranks, and the times for these the select list that is above them."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
-    assert isinstance(node, Filter | WindowRank | Rank | Over)
+    assert isinstance(node, Filter | Project | WindowRank | Rank | Over)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
@@ -12,8 +12,9 @@ from sqlglot import exp
 from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
+from sqlstream.logical.arrival import Arrival
 from sqlstream.logical.clauses import CLAUSES, refuse_clauses
-from sqlstream.logical.expressions import ExpressionBinder
+from sqlstream.logical.expressions import ExpressionBinder, name_of
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.join_nodes import Joining
@@ -42,8 +43,8 @@ from sqlstream.logical.nodes import (
     WindowRank,
     quote,
 )
-from sqlstream.logical.ordering import bound_items, typed_items, with_hidden_items
-from sqlstream.logical.over import by_time, time_of, with_windows
+from sqlstream.logical.ordering import bound_items, row_count, with_hidden_items, with_ties
+from sqlstream.logical.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, unique
@@ -83,8 +84,12 @@ class Binder:
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
             return self._sorted(query, Environment(source, {})), None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
+            if with_ties(query):
+                raise BindError(
+                    "WITH TIES without ORDER BY", span_of(query.args["limit"], source), hint="Add ORDER BY."
+                )
             query = query.copy()
-            rows = self._limit(query.args["limit"], source)
+            rows = row_count(query.args["limit"], source)
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
@@ -94,14 +99,6 @@ class Binder:
             )
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
-
-    def _limit(self, node: exp.Expr, source: Source) -> int:
-        value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
-        options = node.args.get("limit_options")
-        percent = options is not None and options.args.get("percent")
-        if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
-            raise BindError("LIMIT takes a number of rows", span_of(node, source))
-        return int(value.name)
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
         """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
@@ -219,7 +216,7 @@ class Binder:
         binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
-        if group is not None or having is not None or any(_aggregates(binder, e) for _, e in projections):
+        if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
             return Aggregation(binder, node, projections).bind(group, select)
         return self._projected(node, binder, projections, select.args.get("qualify"))
 
@@ -233,7 +230,7 @@ class Binder:
             binder.ranks.output = name if isinstance(part, exp.Window) else None
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
-        ranked = binder.ranks.above(node, self.judge, binder.scope.source)
+        ranked = binder.ranks.above(node, binder)
         over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)
@@ -268,7 +265,7 @@ class Binder:
             elif isinstance(projection, exp.Alias):
                 found.append((projection.alias, projection.this))
             else:
-                found.append((_name_of(projection), projection))
+                found.append((name_of(projection), projection))
         return found
 
     def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
@@ -391,12 +388,21 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        order = typed_items(node, items, self.judge, source)
-        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + self._limit(query.args["limit"], source)
+        arrival = Arrival(node, self.judge, source)
+        found = arrival.of(items)
+        node = arrival.node
+        order = self._typed_items(node, found, source)
+        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + row_count(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
         span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), order, last, span=span)
+        function = "row_number"
+        if with_ties(query):
+            if skipped:
+                what = span_of(query.args["offset"], source)
+                raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
+            function = "rank"
+        ranked = Rank(node, "", number, function, (), order, last, span=span)
         kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
         first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
         return self._remembering(query, first, node, env)
@@ -404,16 +410,23 @@ class Binder:
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
-        node, fields, order = self._ordered(query, env)
+        node, fields, items = self._ordered(query, env)
+        arrival = Arrival(node, self.judge, source)
+        order = arrival.of(items)
+        node = arrival.node
         time = time_of(node, order)
         if time is None:
             what, hint = CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.judge, span)
-        ordered = Sort(node, "", time, typed_items(node, order, self.judge, source), span)
+        ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
         if fields == schema(node):
             return ordered
         return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
+        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.judge)
+        return typed(items, schema(node), binder, None)
 
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
@@ -482,16 +495,3 @@ def named(node: Node, name: str) -> Node:
             return replace(node, input=named(node.input, name))
         case _:
             return node
-
-
-def _name_of(node: exp.Expr) -> str:
-    match node:
-        case exp.Column() | exp.Dot():
-            return node.name or to_duckdb(node)
-        case _:
-            return to_duckdb(node).lower()
-
-
-def _aggregates(binder: ExpressionBinder, node: exp.Expr) -> bool:
-    # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
-    return any(binder.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))

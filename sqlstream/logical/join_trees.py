@@ -16,6 +16,7 @@ from sqlstream.logical.lateral import Made
 from sqlstream.logical.lookups import lookup_join
 from sqlstream.logical.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
+    batch_times,
     by_clock,
     changes,
     processing_times,
@@ -270,7 +271,7 @@ class JoinTree:
         """Return the join with the versions that are valid at the times of the rows before."""
         assert step.as_of is not None
         described, as_of = self.visible[place].described, step.as_of
-        if as_of.column in processing_times(left):
+        if as_of.column in batch_times(left):
             sides = [self._sides(pair, c) for c, pair in pairs]
             fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
             return lookup_join(
@@ -299,7 +300,7 @@ class JoinTree:
         return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
 
     def _by_clock(self, node: Node, time: str) -> Node:
-        return by_clock(node, time) if time in processing_times(node) else node
+        return by_clock(node) if time in processing_times(node) else node
 
 
 def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:

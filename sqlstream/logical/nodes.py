@@ -126,13 +126,13 @@ class Scan:
     """Reads a table: its columns, the computed ones among them.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    Where the table has changes, they have weights. Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is
-    what windows go by, not the table's watermark.
+    Where the table has changes, they have weights. Keeps no state. `by_clock`: the batch's time is what windows go by, not the
+    table's watermark.
     """
 
     table: Table
     alias: str
-    clock: str | None = None
+    by_clock: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
 
 

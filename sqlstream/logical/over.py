@@ -10,7 +10,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.join_nodes import Join, Joining
 from sqlstream.logical.judge import Judge
@@ -274,7 +274,7 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
 def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
     """Return a plan whose rows are in the order of a column that `time_of` has found."""
     if time in processing_times(node):
-        node = by_clock(node, time)
+        node = by_clock(node)
     kind = next(f.type for f in schema(node) if f.name == time)
     if judge.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
         raise UnsupportedError(
@@ -285,9 +285,19 @@ def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
     return node
 
 
-def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Judge, source: Source) -> Over:
+def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | None) -> tuple[Expression, ...]:
+    """Return bound keys, or items of an order with their directions, over columns; `span` is the place of those without one."""
+    source = block.scope.source
+    types = block.judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
+    return tuple(
+        Expression(to_duckdb(p), t, span_of(p, source, span), block.is_volatile(p))
+        for p, t in zip(parts, types, strict=True)
+    )
+
+
+def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Block) -> Over:
     """Return calls over the rows of a node; raise where those are not in the order that the calls want."""
-    span = calls[0].call.span
+    span, source = calls[0].call.span, block.scope.source
     assert span is not None
     ordered = span_of(partition.order[0], source, span).to(span_of(partition.order[-1], source, span))
     if direction := _DIRECTION.match(source.text, ordered.end):
@@ -298,16 +308,11 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Jud
     if time in processing_times(node) and any(c.frame.mode == "range" and c.frame.following for c in calls):
         hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
         raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
-    node = by_time(node, time, judge, span)
+    node = by_time(node, time, block.judge, span)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
-    fields = schema(node)
-
-    def typed(parts: Sequence[exp.Expr]) -> tuple[Expression, ...]:
-        types = judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
-        return tuple(Expression(to_duckdb(p), t, span_of(p, source, span)) for p, t in zip(parts, types, strict=True))
-
-    return Over(node, "", typed(partition.keys), time, typed(partition.order), tuple(calls), span=span)
+    keys, order = (typed(parts, schema(node), block, span) for parts in (partition.keys, partition.order))
+    return Over(node, "", keys, time, order, tuple(calls), span=span)
 
 
 def waits_for_later(node: Node) -> bool:

@@ -90,7 +90,7 @@ def _check(name: str, node: Windowed, span: Span) -> None:
             span,
             hint="Aggregates in windows take it. ROW_NUMBER() without a window changes with every row, and forgets by STATE_TTL.",
         )
-    if name != "EARLY_FIRE" and any(isinstance(n, Scan) and n.clock for n in walk(node)):
+    if name != "EARLY_FIRE" and any(isinstance(n, Scan) and n.by_clock for n in walk(node)):
         raise UnsupportedError(f"{name} over processing time", span, hint="No row is late there: leave the hint out.")
 
 

@@ -121,8 +121,9 @@ class StatefulStage:
 class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With `malformed` they are no
-    results, but what scans could not read.
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With an `order`, columns
+    behind the others say which of several rows of a key, in a batch, is the last one. With `malformed` they are no results, but
+    what scans could not read.
     """
 
     table: Table
@@ -130,12 +131,13 @@ class SinkPlan:
     limit: int | None = None
     changing: bool = False
     keys: tuple[str, ...] = ()
+    order: tuple[Column, ...] = ()
     malformed: bool = False
 
     @property
     def upserts(self) -> bool:
         """Whether the last change of a key says what its row is: the keys are among the table's PRIMARY KEY."""
-        keyed = bool(self.keys) and set(self.keys) <= set(self.table.primary_key)
+        keyed = bool(self.order) or (bool(self.keys) and set(self.keys) <= set(self.table.primary_key))
         return self.changing and keyed and self.table.connector is None
 
     @property
@@ -144,14 +146,14 @@ class SinkPlan:
         columns = tuple(Column(name, type) for name, type in self.columns)
         if not self.changing:
             return columns
-        return (*columns, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
+        return (*columns, *self.order, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
 
     @property
     def declaration(self) -> TableDeclaration:
         """How a table of the warehouse keeps the rows."""
         name, columns = self.table.name, tuple(Column(name, type) for name, type in self.columns)
         if self.upserts:
-            return upserts(name, columns, self.table.primary_key)
+            return upserts(name, columns, self.table.primary_key, self.order)
         return zset(name, columns) if self.changing else TableDeclaration(name, columns)
 
     @property

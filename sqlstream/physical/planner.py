@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from sqlstream.catalog import DEBEZIUM, Column, Table, Watermark
+from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
+from sqlstream.logical.clock import NOW
 from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import (
     Expand,
@@ -42,12 +43,12 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
+from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.storage.changelogs import CHANGE, PLACE, ROW, changes_of, source_table, weight
-from sqlstream.storage.malformed import COLUMNS as MALFORMED
-from sqlstream.storage.malformed import errors_to
-from sqlstream.storage.zsets import WEIGHT, summed
+from sqlstream.storage.changelogs import CHANGE, PLACE, source_table
+from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if changes(s.input)}
-        found.setdefault(name, _sink(sink, sinks, name in changing))
+        ordered = in_order(sink) if keeps_last(sink) else None
+        order = ordered.columns if isinstance(ordered, Ordered) else ()
+        found.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(found).index(name)
         pairs = zip(schema(sink.input), sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
-        for branch in branches(sink.input):
-            stored = f"SELECT {casts} FROM _rows"
+        if order:
+            positions += "".join(f", {c.name}" for c in order)
+            placed = "".join(f", {c.name}" for c in order)
+            rows = f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)"
+        for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
+            stored = last_rows(sink.table.primary_key, order, rows) if order else f"SELECT {casts} FROM _rows"
             if name in changing:
                 # Changes that cancel each other once columns are left out, or values cast, are none.
                 branch = branch.with_weight()
@@ -115,33 +122,15 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             planner.add(
                 branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number, branch.lookups)
             )
-    scans = _keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
+    scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
     return PhysicalPlan(scans, stages, tuple(found.values()))
 
 
-def _keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) -> tuple[ScanStage, ...]:
-    """Return the scans with their places for malformed rows, which are added to the sinks; a table's rows are kept once."""
-    kept, found = set[str](), []
-    for scan in scans:
-        name = errors_to(scan.table)
-        if name is not None and scan.table.name not in kept:
-            kept.add(scan.table.name)
-            table = Table(name, MALFORMED)
-            columns = tuple((c.name, c.type) for c in MALFORMED)
-            sink = sinks.setdefault(name.lower(), SinkPlan(table, columns, malformed=True))
-            if not sink.malformed:
-                message = f'table "{scan.table.name}": malformed rows cannot go into "{name}", which the job writes'
-                raise BindError(message, scan.table.span, hint="Give their table another name.")
-            scan = replace(scan, errors=list(sinks).index(name.lower()))
-        found.append(scan)
-    return tuple(found)
-
-
-def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
+def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
-    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else ())
+    return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
 
 
 def assigned(field: nodes.Field, table: Table) -> str:
@@ -279,7 +268,7 @@ class _Planner:
         """Return the fragments of a scan or a stage, which is planned when it is new."""
         if isinstance(leaf, Scan):
             for scan, _, fragments in self.scans:
-                if (scan.table, scan.clock) == (leaf.table, leaf.clock):
+                if (scan.table, scan.by_clock) == (leaf.table, leaf.by_clock):
                     return fragments
             self.scans.append((leaf, self._scan(leaf), []))
             return self.scans[-1][2]
@@ -291,17 +280,21 @@ class _Planner:
 
     def _scan(self, scan: Scan) -> ScanStage:
         table, keyed = scan.table, bool(scan.table.primary_key)
-        mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
+        mark = table.watermark
+        if scan.by_clock:
+            # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
+            told = next((c.name for c in table.columns if c.processing_time), None)
+            mark = Watermark(told, quote(told)) if told else None
         check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
-            columns=_scanned(table),
-            numbered=_numbered(table),
+            columns=scanned(table),
+            numbered=numbered(table),
             time_column=mark.column if mark else None,
-            watermark=_shown(mark, table) if mark else None,
+            watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
             fragments=(),
-            by_clock=scan.clock is not None,
+            by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
         )
 
@@ -311,7 +304,7 @@ class _Planner:
         feeds = []
         for branch, wanted in feeding(node, operator):
             # No row is late by the batch's own time.
-            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.clock is not None and isinstance(node, Joining)
+            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
             on_time = properties.on_time(branch.leaf) or by_clock
             parts = tuple((part, operator.parts[part]) for part in wanted)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
@@ -372,24 +365,6 @@ class _Planner:
             candidate = f"{name}_{number}"
         self.names.add(candidate.lower())
         return candidate
-
-
-def _scanned(table: Table) -> str:
-    """Return the SELECT over `_input` of a table's columns, the computed ones too, and of what its rows change."""
-    columns = [quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible]
-    if not table.has_changes:
-        return f"SELECT {', '.join(columns)} FROM _input"
-    more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
-    return f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, '_input')})"
-
-
-def _numbered(table: Table) -> str:
-    """Return what `_scanned` does, with each row's number in its file."""
-    if not (table.has_changes and table.primary_key):
-        return _scanned(replace(table, columns=(*table.columns, ROW)))
-    # An envelope is two places.
-    envelope = table.options["format"].lower() == DEBEZIUM
-    return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({_scanned(table)})"
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:

@@ -23,6 +23,7 @@ from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import find_carried
 from sqlstream.spark.failures import failure_of
+from sqlstream.spark.jvm import death_of_jvm
 from sqlstream.spark.labels import spread_labels
 from sqlstream.spark.offsets import logged_offsets
 from sqlstream.spark.pipeline import build
@@ -106,7 +107,7 @@ class JobRun(threading.Thread):
             self.state, self.error = "FAILED", e
         except Exception as e:
             self.state, self.cause = "FAILED", e
-            self.error = find_carried(str(e)) or JobError(_first_line(e))
+            self.error = find_carried(str(e)) or death_of_jvm() or JobError(_first_line(e))
         finally:
             if isinstance(self.error, JobError):
                 self.error.kind = f'job "{self.job.name}" failed'

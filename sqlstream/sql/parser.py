@@ -252,6 +252,13 @@ class StreamingParser(FlinkCallParser):
             mark(version, start.start, self._prev.end)
         return version
 
+    def _parse_limit_options(self) -> exp.LimitOptions | None:
+        options = super()._parse_limit_options()
+        if options is not None and options.args.get("with_ties"):
+            # DuckDB has no word for it.
+            self._replace(self._tokens[self._index - 2], "ONLY" if options.args.get("rows") else "")
+        return options
+
     def _parse_function_parameter(self) -> exp.Expr | None:
         # Of all things with parameters only table aliases are left, and theirs are names.
         return self._parse_id_var(any_token=False)

@@ -129,7 +129,7 @@ class LocalFilesystem(Filesystem):
             try:
                 file = open(temporary, "wb")  # noqa: SIM115
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                make_folder(os.path.dirname(path))
                 file = open(temporary, "wb")  # noqa: SIM115
             try:
                 with file:
@@ -289,6 +289,17 @@ def open_filesystem(uri: str) -> tuple[Filesystem, str]:
     # hdfs://host:port/path has its host before the path; s3://bucket/path has the bucket in it.
     prefix = uri[: uri.index(path)] if path and path in uri else f"{scheme}://"
     return ArrowFilesystem(filesystem, prefix), path.rstrip("/")
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and those above it; raise UsageError where there can be none."""
+    with storage_errors(path):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:
+            # Some file systems, such as /proc, have no new folders.
+            hint = "Choose another folder with --warehouse."
+            raise UsageError(f'the folder "{path}" cannot be made', detail=error.strerror, hint=hint) from error
 
 
 @contextlib.contextmanager

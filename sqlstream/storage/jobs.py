@@ -73,7 +73,8 @@ class OperatorRecord:
 class SinkRecord:
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
-    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one.
+    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
+    a batch can have several, columns behind the others tell their `order`.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class SinkRecord:
     changing: bool = False
     key: tuple[str, ...] = ()
     upserts: bool = False
+    order: Columns = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,14 @@ class JobRecord:
         value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
         value["operators"] = tuple(_operator(operator) for operator in value["operators"])
         value["sinks"] = tuple(
-            SinkRecord(**{**sink, "columns": _columns(sink["columns"]), "key": tuple(sink["key"])})
+            SinkRecord(
+                **{
+                    **sink,
+                    "columns": _columns(sink["columns"]),
+                    "key": tuple(sink["key"]),
+                    "order": _columns(sink.get("order", [])),
+                }
+            )
             for sink in value["sinks"]
         )
         return cls(**value)

@@ -182,11 +182,11 @@ class Relations:
                     travel.clause,
                     hint="Write AT (TIMESTAMP => ..).",
                 )
-            number = _constant(connection, travel, "?::BIGINT")
+            number = self._value(connection, travel, "?::BIGINT")
             found = {jobs[0].name: jobs[0].at_version(number)}
             asked = f"version {number}"
         else:
-            time = _constant(connection, travel, "epoch_ms(?::TIMESTAMPTZ)")
+            time = self._value(connection, travel, "epoch_ms(?::TIMESTAMPTZ)")
             found = {job.name: job.at_time(time) for job in jobs}
             asked = f"version of {_instant(time)} or before"
         for job in jobs:
@@ -195,6 +195,31 @@ class Relations:
             if found[job.name] is None and not began_later:
                 raise _no_version(travel, job, asked, job.oldest)
         return found
+
+    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
+        """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
+        origin = travel.clause.source
+        value = Source(origin.name, travel.value)
+        try:
+            asked = parse_statement(value, connection)
+            named = [(path, self.find(path)) for path in asked.relations]
+            if asked.travels or any(isinstance(r, StateView | WarehouseTable | DeclaredTable) for _, r in named):
+                hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
+                raise QueryError("AT takes a constant, or a query over sqlstream.*", travel.clause, hint=hint)
+            for _, relation in named:
+                # What is none of ours may be a CTE.
+                if relation is not None:
+                    self._create(connection, _path(relation), relation, lambda job: job.newest)
+            rows = connection.execute(travel.value).fetchall()
+            if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
+                raise QueryError("AT takes one value that is not NULL", travel.clause)
+            [(number,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
+        except duckdb.Error as error:
+            raise QueryError(translate(error, value).message, travel.clause) from error
+        except QueryError as error:
+            span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
+            raise QueryError(error.message, span, hint=error.hint) from error
+        return int(number)
 
 
 def _path(relation: Relation) -> tuple[str, ...]:
@@ -205,25 +230,6 @@ def _path(relation: Relation) -> tuple[str, ...]:
             return "sqlstream", name
         case WarehouseTable(name) | DeclaredTable(name):
             return (name,)
-
-
-def _constant(connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
-    """Return what an AT clause says as a number."""
-    origin = travel.clause.source
-    value = Source(origin.name, travel.value)
-    try:
-        if parse_statement(value, connection).relations:
-            raise QueryError("AT takes a constant", travel.clause)
-        rows = connection.execute(travel.value).fetchall()
-        if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
-            raise QueryError("AT takes one value that is not NULL", travel.clause)
-        [(number,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
-    except duckdb.Error as error:
-        raise QueryError(translate(error, value).message, travel.clause) from error
-    except QueryError as error:
-        span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
-        raise QueryError(error.message, span, hint=error.hint) from error
-    return int(number)
 
 
 def _no_version(travel: TimeTravel, job: JobHistory, asked: str, oldest: int | None) -> QueryError:

@@ -61,7 +61,7 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
         columns = tuple(Column(name, type) for name, type in sink.columns)
         declaration = zset(table, columns) if sink.changing else TableDeclaration(table, columns)
         if sink.upserts:
-            declaration = upserts(table, columns, sink.key)
+            declaration = upserts(table, columns, sink.key, _order(sink))
         visible: Mapping[str, VisibleSegments] = {}
         if snapshot is not None:
             named = snapshot.newest.table_manifests(table)
@@ -76,13 +76,17 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
 def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
     """Return the SELECT of what changes add up to; of several rows of a key there is the greatest."""
     if sink.upserts:
-        return upserted(columns, sink.key, f"({rows})")
+        return upserted(columns, sink.key, f"({rows})", _order(sink))
     found = current(columns, f"({rows})")
     if not sink.key:
         return found
     by = ", ".join(map(quote_name, sink.key))
     order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
     return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+
+
+def _order(sink: SinkRecord) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type in sink.order)
 
 
 def _rows(

@@ -87,6 +87,17 @@ def test_older_versions_of_state_and_tables(job: SmallJob) -> None:
     assert ask(job, "FROM counts AT (VERSION => 1 + 1) ORDER BY ALL") == [("a", 2), ("b", 2)]
 
 
+def test_a_version_can_be_looked_up_in_the_tables_about_jobs(job: SmallJob) -> None:
+    snapshots = "FROM sqlstream.snapshots WHERE job = 'hourly'"
+    third = f"AT (VERSION => (SELECT max(version) - 1 {snapshots}))"
+    assert ask(job, f"{DEPARTURES} {third} ORDER BY ALL") == ask(job, f"{DEPARTURES} AT (VERSION => 1) ORDER BY ALL")
+    with_cte = f"AT (VERSION => (WITH v AS (SELECT min(version) AS first {snapshots}) SELECT first FROM v))"
+    assert ask(job, f"{DEPARTURES} {with_cte} ORDER BY ALL") == ask(job, f"{DEPARTURES} AT (VERSION => 0) ORDER BY ALL")
+    # Beside the table itself, which shows what the AT clause has seen.
+    then = f"FROM state.hourly.departures AT (TIMESTAMP => (SELECT min(committed_at) {snapshots})) d, sqlstream.snapshots s"
+    assert ask(job, f"SELECT count(DISTINCT d.k), count(DISTINCT s.version) {then}") == [(2, 3)]
+
+
 def test_a_version_outlives_sparks_memory_of_its_commit(job: SmallJob) -> None:
     # Spark keeps the last hundred.
     for version in (0, 1):
