@@ -60,7 +60,7 @@ from sqlstream.sql.nodes import (
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.malformed import COLUMNS as MALFORMED
 from sqlstream.storage.malformed import errors_to
-from sqlstream.table_options import TableOptions, changed, without_pace
+from sqlstream.table_options import TableOptions, changed, lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class PlannedJob:
 
     @property
     def plan_text(self) -> str:
-        """The plan in words, but for how fast it reads: jobs of one name and equal text are the same job."""
-        return "\n".join(map(logical_text, without_pace(self.optimized)))
+        """The plan in words, but for how fast it reads, and where: jobs of one name and equal text are the same job."""
+        return "\n".join(map(logical_text, lasting(self.optimized)))
 
     @property
     def fingerprint(self) -> str:
