@@ -17,7 +17,6 @@ from sqlstream.connectors.splits import Split
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.execute import astray
-from sqlstream.runtime.times import FIRST, LAST
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.changelogs import ROW
 from sqlstream.storage.faults import malformed_rows, place, take_numbered
@@ -29,14 +28,17 @@ from sqlstream.storage.segments import Segment, encoded, quote_name, write_segme
 from sqlstream.units import parse_duration
 
 _ROWS = "rows"
+# 290000 BC and the year 294000 in microseconds: so far from the ends of what microseconds can count that windows fit.
+EARLIEST = -9_213_651_676_800_000_000
+LATEST = 9_215_576_668_800_000_000
 
 
 def time_bounds(table: Table, time: int) -> tuple[int, int]:
     """Return the first and the last event time (microseconds) that rows of a batch may have; `time` (ms) is the batch's own."""
     ahead = table.options.get(MAX_AHEAD)
     if ahead is None:
-        return FIRST, LAST
-    return FIRST, min(LAST, time * 1000 + int(parse_duration(ahead).total_seconds() * 1_000_000))
+        return EARLIEST, LATEST
+    return EARLIEST, min(LATEST, time * 1000 + int(parse_duration(ahead).total_seconds() * 1_000_000))
 
 
 def drops_astray(table: Table) -> bool:
@@ -49,10 +51,10 @@ def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequen
     table = scan.table
     hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
     for split in files_among(splits):
-        for row in astray_rows(con, scan, split, (FIRST, LAST)):
+        for row in astray_rows(con, scan, split, (EARLIEST, LATEST)):
             found = malformed_row(row.path, "row", row.number, row.reason, row.text, table)
             return DataError(found.message, detail=found.detail, hint=f"{skip_hint(table)} {hint}")
-    reason = f'Its event time "{scan.time_column}" is not in the years 1 to 9999.'
+    reason = f'Its event time "{scan.time_column}" is beyond the years that are possible.'
     return DataError(f'a row of table "{table.name}" is malformed', detail=reason, hint=hint)
 
 
@@ -64,7 +66,7 @@ def astray_rows(
     plan = take_numbered(con, split, scan.table)
     time = quote_name(scan.time_column)
     found = con.execute(
-        f"SELECT {ROW.name} + 1, any_value({time}::VARCHAR), bool_or(epoch_us({time}) BETWEEN {FIRST} AND {LAST})"
+        f"SELECT {ROW.name} + 1, any_value({time}::VARCHAR), bool_or(epoch_us({time}) BETWEEN {EARLIEST} AND {LATEST})"
         f" FROM (WITH _input AS (SELECT * FROM {plan.taken}) {scan.numbered})"
         f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
@@ -76,7 +78,9 @@ def astray_rows(
 def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
     what = f'Event time "{scan.time_column}" is {at}'
     limit = scan.table.options.get(MAX_AHEAD)
-    return f"{what}, ahead of the clock by more than {limit}" if ahead else f"{what}, not in the years 1 to 9999"
+    return (
+        f"{what}, ahead of the clock by more than {limit}" if ahead else f"{what}, beyond the years that are possible"
+    )
 
 
 def keep(

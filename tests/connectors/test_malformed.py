@@ -173,7 +173,7 @@ def at(time: str, id: int = 1) -> dict[str, object]:
     return {"id": id, "ts": time}
 
 
-@pytest.mark.parametrize("time", [FAR, "10000-01-01", "0001-01-01 (BC)", "290308-12-22 (BC)"])
+@pytest.mark.parametrize("time", [FAR, "294001-01-01 00:00:00", "290308-12-22 (BC)"])
 def test_a_time_that_cannot_be_fails_with_its_row(tmp_path: Path, time: str) -> None:
     path = lines(tmp_path / "a.json", [at("2026-01-01 10:00:00"), at(time)])
     with counting(declared(TIMED, "json")) as stream:
@@ -181,7 +181,7 @@ def test_a_time_that_cannot_be_fails_with_its_row(tmp_path: Path, time: str) -> 
             feed(stream, path)
         assert error.value.message == f'row 2 of file "{path}" of table "t" is malformed'
         assert f'Event time "ts" is {time}' in (error.value.detail or "")
-        assert "not in the years 1 to 9999" in (error.value.detail or "")
+        assert "beyond the years that are possible" in (error.value.detail or "")
         assert "'json.ignore-parse-errors'" in (error.value.hint or "")
         assert "'scan.watermark.max-ahead'" in (error.value.hint or "")
 
@@ -193,7 +193,7 @@ def test_times_that_cannot_be_are_skipped_and_kept(tmp_path: Path, form: str) ->
         FAR,
         "2026-01-01 10:00:05",
         "infinity",
-        "10000-01-01 00:00:00",
+        "294001-01-01 00:00:00",
         "2026-01-01 10:00:11",
     ]
     path = tmp_path / f"a.{form}"
@@ -210,8 +210,8 @@ def test_times_that_cannot_be_are_skipped_and_kept(tmp_path: Path, form: str) ->
         first = 0 if form == "parquet" else 1
         assert stream.rows("out") == [(ON_TIME, 2)]
         found = [(number, reason) for _, number, _, reason in stream.query(KEPT)][first:]
-        reason = 'Event time "ts" is {}, not in the years 1 to 9999'
-        assert found == [(2 + first, reason.format(FAR)), (5 + first, reason.format("10000-01-01 00:00:00"))]
+        reason = 'Event time "ts" is {}, beyond the years that are possible'
+        assert found == [(2 + first, reason.format(FAR)), (5 + first, reason.format("294001-01-01 00:00:00"))]
         assert malformed_count(stream) == 2 + first
         assert stream.query("SELECT null_rows FROM sqlstream.watermarks") == [(1,)]
         stream.finish()
