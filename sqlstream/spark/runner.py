@@ -21,7 +21,8 @@ from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
-from sqlstream.spark.carried_errors import find_carried
+from sqlstream.secrets import masked
+from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import death_of_jvm
 from sqlstream.spark.moved import settle
@@ -143,6 +144,10 @@ class JobRun(threading.Thread):
         self._query = writer.option("checkpointLocation", self.paths.checkpoint).start()
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
+        with carried():
+            self._record(frame, batch)
+
+    def _record(self, frame: DataFrame, batch: int) -> None:
         offsets = logged_offsets(self.fs, self.paths, batch)
         self._source.fix(offsets.sequence)
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
@@ -276,5 +281,5 @@ def _now() -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
+    text = masked(str(error)).strip() or type(error).__name__
     return text.splitlines()[0][:300]
