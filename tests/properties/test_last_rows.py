@@ -1,4 +1,4 @@
-"""Rows that are only added to a table with a PRIMARY KEY: it has the last one of each key, however the files were cut into batches."""
+"""Rows that are only added to a table with a PRIMARY KEY: it has the last one of each key, however files are cut."""
 
 from __future__ import annotations
 
