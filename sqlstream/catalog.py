@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlstream.errors import Span, missing, nearest
+from sqlstream.errors import Span, SqlStreamError, missing, nearest
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
 VALUES = "values"
@@ -46,7 +46,8 @@ class Table:
     """A declared table. Without a `connector` option it is a warehouse table, written and read by sqlstream itself.
 
     Columns of `partitioned_by` stand in the names of folders, not in files. `implementation` is the class of a Python
-    source or sink by value (cloudpickle).
+    source or sink by value (cloudpickle). A table with a `problem`, such as a package that is not installed, can be named; what
+    reads or writes it fails with that.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Table:
     span: Span | None = None
     partitioned_by: tuple[str, ...] = ()
     implementation: bytes | None = field(default=None, compare=False, repr=False)
+    problem: SqlStreamError | None = field(default=None, compare=False, repr=False)
     # Where the key and the value of an option stand, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -153,6 +155,8 @@ class Catalog:
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
         self.functions: dict[str, Function] = {}
+        # Why files of the project's functions could not be loaded.
+        self.broken: list[SqlStreamError] = []
         # Names of tables that jobs have written, whether they are declared here or not.
         self.written: Callable[[], Iterable[str]] = tuple
         # What becomes of a table under the hint OPTIONS, at a place in the text.

@@ -15,9 +15,16 @@ import duckdb
 from sqlstream.answering import Answer, WarehouseQuery, answer
 from sqlstream.catalog import VALUES, Catalog, Function, Table, View
 from sqlstream.connectors.inference import with_columns
-from sqlstream.connectors.options import check_lookup, check_sink, check_source, is_bounded, validate
-from sqlstream.connectors.python import implemented
-from sqlstream.errors import BindError, Source, Span, UnboundedState, UnsupportedError, missing
+from sqlstream.connectors.options import (
+    check_lookup,
+    check_sink,
+    check_source,
+    check_usable,
+    is_bounded,
+    usable,
+    validate,
+)
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnboundedState, UnsupportedError, missing
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -51,7 +58,7 @@ from sqlstream.sql.nodes import (
     head,
 )
 from sqlstream.sql.statements import parse_script
-from sqlstream.table_options import TableOptions, changed, without_pace
+from sqlstream.table_options import TableOptions, changed, lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,8 @@ class PlannedJob:
 
     @property
     def plan_text(self) -> str:
-        """The plan in words, but for how fast it reads: jobs of one name and equal text are the same job."""
-        return "\n".join(map(logical_text, without_pace(self.optimized)))
+        """The plan in words, but for how fast it reads, and where: jobs of one name and equal text are the same job."""
+        return "\n".join(map(logical_text, lasting(self.optimized)))
 
     @property
     def fingerprint(self) -> str:
@@ -140,6 +147,7 @@ class Compiler:
         self._binder: Binder | None = None
         # The jobs of the scripts that are being compiled, by name.
         self._jobs: dict[str, Span] = {}
+        self._defining = False
         self._use_zone()
 
     def _use_zone(self) -> None:
@@ -162,7 +170,7 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions))
+            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions, self.catalog.broken))
         return self._binder
 
     def scripts(self, sources: Iterable[Source]) -> list[Compiled]:
@@ -199,7 +207,11 @@ class Compiler:
                     f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
                     statement.name.span,
                 )
-            self.statement(statement)
+            self._defining = True
+            try:
+                self.statement(statement)
+            finally:
+                self._defining = False
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
@@ -245,23 +257,34 @@ class Compiler:
             table = bind_table(declared, self.catalog, self.binder.judge)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, given, table.span))
-            table = implemented(table)
             validate(table)
-        except BindError as error:
+            table = self._usable(table)
+        except SqlStreamError as error:
             if given:
                 said = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
                 error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
             raise
         return table
 
+    def _usable(self, table: Table) -> Table:
+        """Return a table ready for use; in a catalog file one that is not waits for a job that uses it."""
+        table = usable(table)
+        if table.problem is not None and self.catalog.broken and table.problem.detail is None:
+            table.problem.detail = "\n".join(f"{error.message}." for error in self.catalog.broken)
+        if not self._defining:
+            check_usable(table)
+        return table
+
     def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
         """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
         options = changed(table.name, table.options, given, span)
-        found = replace(table, options=options, span=span)
-        if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
-            found = implemented(found)
+        # What the hint says stands in the hint, the rest where it did.
+        places = {name: place for name, place in table.places.items() if name not in given}
+        found = replace(table, options=options, span=span, places=places)
         validate(found)
-        return replace(found, span=table.span)
+        if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
+            found = self._usable(replace(found, problem=None))
+        return replace(found, span=table.span, places=table.places)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.relation(entry.name)

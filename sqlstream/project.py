@@ -44,9 +44,12 @@ def find_project(project: str | None, warehouse: str | None) -> Project:
 
 
 def load_project(project: Project, compiler: Compiler) -> None:
-    """Load all functions and declarations of a project into a compiler."""
+    """Load all functions and declarations of a project into a compiler.
+
+    A file of functions that cannot be loaded is left out: whoever calls what it may define is told (`Catalog.broken`).
+    """
     root = Path(project.root)
-    compiler.add_functions(load(str(root / "udfs")))
+    compiler.add_functions(load(str(root / "udfs"), compiler.catalog.broken))
     for file in sorted((root / "catalog").rglob("*.sql")):
         compiler.definitions(read_source(str(file), root=str(root)))
 

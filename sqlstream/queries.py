@@ -59,7 +59,8 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
         try:
             return query(project, compiler, sql)
         except SqlStreamError as e:
-            raise broken or e from None
+            unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
+            raise broken or next(iter(unloaded), e) from None
     finally:
         compiler.close()
 

@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, assert_never
 
@@ -34,7 +33,7 @@ from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
 from sqlstream.sql.nodes import head
-from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.filesystem import Warehouse, make_folder
 from sqlstream.storage.jobs import (
     DRAINED,
     FINISHED,
@@ -74,6 +73,8 @@ class Session:
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
+        # Whether the reader of `output` has gone.
+        self.is_unread = False
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
@@ -81,6 +82,8 @@ class Session:
         self._appended: set[str] = set()
         if load:
             load_project(self.project, self.compiler)
+            for error in self.compiler.catalog.broken:
+                self.notice(f"warning: {error.message}; its functions are not known")
 
     # -- statements
 
@@ -111,7 +114,7 @@ class Session:
             case WarehouseQuery(sql):
                 if self.warehouse.fs.local:
                     # Before the first job there is nothing to show, which is an answer.
-                    os.makedirs(self.warehouse.root, exist_ok=True)
+                    make_folder(self.warehouse.root)
                 return self.query(sql)
             case Explanation(job, stage):
                 lines = explained(job, stage).splitlines()
@@ -218,7 +221,7 @@ class Session:
         job = worker_job(planned, self.project.warehouse, (0,), name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
-        return ImmediateRun(job, self._emit(self._printers(job)))
+        return ImmediateRun(job, self._emit(self._printers(job), lambda: None))
 
     def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         from sqlstream.spark.labels import spread_labels
@@ -246,7 +249,7 @@ class Session:
             log_file=self.project.log_file,
         )
         printers = self._printers(job)
-        run = JobRun(spark, job, settings, self._emit(printers))
+        run = JobRun(spark, job, settings, self._emit(printers, lambda: run.request_stop()))
         limited = [printer for printer in printers.values() if printer.limit is not None]
         if limited:
             run.is_satisfied = lambda: limited[0].is_full
@@ -261,11 +264,19 @@ class Session:
                 printers[number] = RowPrinter(self.output, sink, title=title)
         return printers
 
-    @staticmethod
-    def _emit(printers: Mapping[int, RowPrinter]) -> Callable[[int, Sequence[str]], None]:
+    def _emit(
+        self, printers: Mapping[int, RowPrinter], unread: Callable[[], None]
+    ) -> Callable[[int, Sequence[str]], None]:
+        """Return what prints a batch; `unread` is called when nobody reads it any more, as in `sqlstream run .. | head`."""
+
         def emit(sink: int, files: Sequence[str]) -> None:
-            if sink in printers:
+            if sink not in printers:
+                return
+            try:
                 printers[sink].print_files(files)
+            except BrokenPipeError:
+                self.is_unread = True
+                unread()
 
         return emit
 
@@ -285,7 +296,7 @@ class Session:
             options = planned.options
             conf = options.spark
             master = conf.pop("spark.master", f"local[{options.parallelism},4]")
-            Path(self.project.log_file).parent.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.dirname(self.project.log_file))
             self._spark = start_spark(
                 master=master,
                 conf=conf,
@@ -306,10 +317,10 @@ class Session:
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
-        ending.drop(self.warehouse, self._session_lock(), name)
+        ending.drop(self.warehouse, self._session_lock(), name, self.project.root)
 
     def _discard(self, name: str, *, lock: bool = False) -> None:
-        ending.discard(self.warehouse, name, lock=lock)
+        ending.discard(self.warehouse, name, self.project.root, lock=lock)
 
     # -- the end
 

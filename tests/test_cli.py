@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -91,6 +92,25 @@ def test_explain_needs_no_java(project: Path, stage: str) -> None:
     done = run(project, "explain", "-e", query, "--stage", stage, path="/nonexistent")
     assert done.returncode == 0, done.stderr
     assert "-- job result (bounded)" in done.stdout
+
+
+def test_explain_is_for_people_and_verbose_for_those_who_look_inside(project: Path) -> None:
+    query = "SELECT k, COUNT(*) FROM TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY k, window_start"
+    plain = run(project, "explain", "-e", query).stdout
+    assert "2. aggregate in tumbling windows of 1 h by ts\n" in plain
+    assert "__" not in plain
+    assert "Spark" not in plain
+    verbose = run(project, "explain", "-e", query, "--verbose").stdout
+    assert "Spark stage 1" in verbose
+    assert "part partials: SELECT" in verbose
+
+
+def test_help_says_each_command_in_whole(project: Path) -> None:
+    shown = run(project, "--help").stdout
+    commands = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(commands) >= 6
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands), commands
+    assert max(map(len, shown.splitlines())) <= 80, shown
 
 
 def test_no_java_is_one_sentence(project: Path) -> None:
@@ -315,3 +335,94 @@ def test_what_stop_takes(project: Path) -> None:
     assert "error: stop takes the names of jobs, or --all" in run(project, "stop", "--all", "x").stderr
     none = run(project, "stop", "--all")
     assert (none.returncode, none.stderr) == (0, "no job is running\n")
+
+
+def test_a_table_that_cannot_be_used_fails_those_that_use_it(project: Path) -> None:
+    (project / "catalog" / "broken.sql").write_text(
+        "CREATE TABLE people (id INT, name STRING) WITH ('connector' = 'python', 'class' = 'far.People');"
+    )
+    (project / "udfs").mkdir()
+    (project / "udfs" / "far.py").write_text(
+        "import no_such_package.inner\nfrom sqlstream import udf\n\n@udf\ndef near(x: int) -> int:\n    return x\n"
+    )
+    (project / "udfs" / "good.py").write_text(
+        "from sqlstream import udf\n\n@udf\ndef double(x: int) -> int:\n    return 2 * x\n"
+    )
+    fine = run(project, "run", "-e", "CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (double(4)); SHOW TABLES")
+    assert fine.returncode == 0, fine.stderr
+    assert (
+        "warning: udfs/far.py cannot be imported: ModuleNotFoundError: No module named 'no_such_package'"
+        "; its functions are not known" in fine.stderr
+    )
+    assert "people" in fine.stdout
+    assert run(project, "query", "SELECT double(a) AS b FROM t", "--format", "csv").stdout == "b\n16\n"
+    for command in (["run", "-e", "SELECT name FROM people"], ["explain", "-e", "SELECT near(k) FROM events"]):
+        wrong = run(project, *command)
+        assert wrong.returncode == 2
+        assert "udfs/far.py cannot be imported" in wrong.stderr.split("error: ")[1]
+    assert "hint: Install it: pip install no_such_package" in run(project, "query", "SELECT near(a) FROM t").stderr
+
+
+def test_a_package_that_is_missing_fails_those_that_need_it(project: Path) -> None:
+    (project / "catalog" / "outside.sql").write_text(
+        "CREATE TABLE users (id INT, name STRING) WITH ('connector' = 'postgresql', 'url' = 'postgresql://x', 'table' = 'u');"
+        "CREATE TABLE visits (id INT, p AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1');"
+    )
+    # A module of this name that cannot be imported stands in for one that is not there.
+    (project / "psycopg.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\", name='psycopg')\n")
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    join = "SELECT v.id, u.name FROM visits v JOIN users FOR SYSTEM_TIME AS OF v.p AS u ON u.id = v.id"
+    wrong = run(project, "explain", "-e", join)
+    assert wrong.returncode == 2
+    assert "hint: Install it: pip install 'sqlstream[postgresql]'." in wrong.stderr
+
+
+def test_a_warehouse_where_none_can_be(project: Path) -> None:
+    done = run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "--warehouse", "/proc/x")
+    assert done.returncode == 2
+    assert done.stderr.startswith('error: the folder "/proc/x/sessions" cannot be made')
+    assert "hint: Choose another folder with --warehouse." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["query", "SELECT range FROM range(300000)", "--format", "csv"], ["run", "-e", "VALUES (1), (2)"]]
+)
+def test_a_reader_that_has_seen_enough_is_no_error(project: Path, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "sqlstream", *arguments]
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(command, cwd=project, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
+    # What a shell says of a command that SIGPIPE ended.
+    assert done.returncode == 141
+    assert "error" not in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+ESCAPES = "SELECT 'a' || chr(27) || '[31m' || chr(155) || 'b' AS x"
+
+
+def test_a_terminal_gets_no_control_characters_of_values(project: Path) -> None:
+    def on_a_terminal(*arguments: str) -> bytes:
+        own, its = os.openpty()
+        command = [sys.executable, "-m", "sqlstream", "query", ESCAPES, *arguments]
+        with subprocess.Popen(command, cwd=project, stdout=its, stderr=subprocess.DEVNULL) as process:
+            os.close(its)
+            shown = b""
+            with contextlib.suppress(OSError):
+                while piece := os.read(own, 65536):
+                    shown += piece
+            assert process.wait() == 0
+        os.close(own)
+        return shown
+
+    for form in ("table", "csv"):
+        assert rb"a\x1b[31m\x9bb" in on_a_terminal("--format", form)
+    assert rb'"a\u001b[31m\u009bb"' in on_a_terminal("--format", "json")
+    # A file or a pipe gets the value as it is; a table is for people wherever it goes.
+    assert run(project, "query", ESCAPES, "--format", "csv").stdout == "x\na\x1b[31m\x9bb\n"
+    assert json.loads(run(project, "query", ESCAPES, "--format", "json").stdout) == [{"x": "a\x1b[31m\x9bb"}]
+    assert "\x1b" not in run(project, "query", ESCAPES).stdout
+    shown = run(project, "run", "-e", "SELECT x FROM (VALUES (chr(27) || '[31m')) AS v(x)").stdout
+    assert "+I | \\x1b[31m" in shown

@@ -12,8 +12,8 @@ from sqlstream.connectors.file_sink import check_path
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.lookup import OPTIONS, without_options
 from sqlstream.connectors.outside import check_driver
-from sqlstream.connectors.python import kind
-from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
+from sqlstream.connectors.python import implemented, kind
+from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import METADATA, validate_format, validate_options
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
@@ -60,7 +60,6 @@ def validate(table: Table) -> None:
         case "postgresql":
             _need(table, {"url": "postgresql://user@localhost/database", "table": "users"})
             _check(table, {"connector": str, "url": str, "table": str})
-            check_driver(table)
         case "python":
             if "function" not in table.options:
                 _need(table, {"class": "module.Class"})
@@ -167,8 +166,28 @@ def is_bounded(table: Table) -> bool:
     return "source.monitor-interval" not in table.options
 
 
+def usable(table: Table) -> Table:
+    """Return a declared table ready for use; where what it needs is not installed, with that as its problem.
+
+    So only those that use the table fail. Raises BindError for what is declared wrongly.
+    """
+    try:
+        table = implemented(table)
+        check_driver(table)
+    except SqlStreamError as error:
+        return replace(table, problem=error)
+    return table
+
+
+def check_usable(table: Table) -> None:
+    """Raise what is wrong with a table that is declared well, such as a package that it needs and that is missing."""
+    if table.problem is not None:
+        raise table.problem
+
+
 def check_source(table: Table, span: Span | None) -> None:
     """Raise unless the table can be read by a job."""
+    check_usable(table)
     match table.connector:
         case None if table.primary_key:
             raise UnsupportedError(
@@ -193,6 +212,7 @@ def check_source(table: Table, span: Span | None) -> None:
 
 def check_lookup(table: Table, span: Span | None) -> None:
     """Raise unless rows of the table can be looked up."""
+    check_usable(table)
     if table.connector not in OUTSIDE or (table.connector == "python" and "function" not in table.options):
         hint = f"Connectors that can: {', '.join(c for c in OUTSIDE if c)}; and tables of the warehouse."
         raise BindError(
@@ -202,6 +222,7 @@ def check_lookup(table: Table, span: Span | None) -> None:
 
 def check_sink(table: Table, span: Span | None) -> None:
     """Raise unless the table can be written by a job."""
+    check_usable(table)
     if table.has_changes:
         hint = "Write into a warehouse table (one without a connector), or into a table without that option."
         raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)

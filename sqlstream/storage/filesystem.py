@@ -102,6 +102,8 @@ class Filesystem(ABC):
 
 
 _TEMPORARY = ".tmp-"
+# Where a local warehouse has the locks of the processes that use it.
+SESSIONS = "sessions"
 
 
 def _temporary(path: str) -> str:
@@ -129,7 +131,7 @@ class LocalFilesystem(Filesystem):
             try:
                 file = open(temporary, "wb")  # noqa: SIM115
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                make_folder(os.path.dirname(path))
                 file = open(temporary, "wb")  # noqa: SIM115
             try:
                 with file:
@@ -291,6 +293,17 @@ def open_filesystem(uri: str) -> tuple[Filesystem, str]:
     return ArrowFilesystem(filesystem, prefix), path.rstrip("/")
 
 
+def make_folder(path: str) -> None:
+    """Make a folder and those above it; raise UsageError where there can be none."""
+    with storage_errors(path):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:
+            # Some file systems, such as /proc, have no new folders.
+            hint = "Choose another folder with --warehouse."
+            raise UsageError(f'the folder "{path}" cannot be made', detail=error.strerror, hint=hint) from error
+
+
 @contextlib.contextmanager
 def storage_errors(path: str) -> Iterator[None]:
     """Turn a full disk and the like into errors for people that name the path; a missing file stays an exception."""
@@ -340,6 +353,11 @@ class JobPaths:
     def name(self) -> str:
         """The job's name, in lower case."""
         return unquote(self.root.rpartition("/")[2])
+
+    @property
+    def warehouse(self) -> str:
+        """The root of the job's warehouse."""
+        return self.root.rsplit("/", 2)[0]
 
     @property
     def record(self) -> str:
@@ -420,4 +438,4 @@ class Warehouse:
 
     @property
     def sessions(self) -> str:
-        return f"{self.root}/sessions"
+        return f"{self.root}/{SESSIONS}"
