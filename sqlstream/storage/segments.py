@@ -107,6 +107,8 @@ class _Counted:
 _known: dict[str, None] = {}
 _MOST_KNOWN = 20_000
 _PIECE = 1 << 20
+# With these every Parquet file ends.
+_END = b"PAR1"
 
 
 def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], *, content: bool = True) -> None:
@@ -131,13 +133,16 @@ def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool)
             return EMPTY if not size else CUT if size < segment.bytes else CHANGED
         if not content:
             return None
-        crc = 0
+        crc, end, blank = 0, b"", True
         with fs.open_bytes(path) as file:
             while piece := file.read(_PIECE):
-                crc = zlib.crc32(piece, crc)
+                crc, end, blank = zlib.crc32(piece, crc), piece[-len(_END) :], blank and not piece.strip(b"\0")
     except FileNotFoundError:
         return GONE
-    return CHANGED if crc != segment.crc else None
+    if crc == segment.crc:
+        return None
+    # Where its last bytes are missing others may be zeros.
+    return EMPTY if blank else CUT if end != _END else CHANGED
 
 
 def forget_known() -> None:
@@ -260,8 +265,8 @@ _PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
 def filled(sql: str, values: Mapping[str, str]) -> str:
     r"""Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
 
-    >>> filled("SELECT '{rows}', \"{rows}\" FROM {rows}", {"rows": "t"})
-    'SELECT \'{rows}\', "{rows}" FROM t'
+    >>> print(filled("SELECT '{rows}' FROM {rows}", {"rows": "t"}))
+    SELECT '{rows}' FROM t
     """
 
     def value(piece: re.Match[str]) -> str:

@@ -74,7 +74,7 @@ class JobHistory:
         for _ in range(_LOOKS):
             if entry := self._log.entry(version):
                 return entry
-        raise damage(self._log.path(version), GONE)
+        raise self._log.missing(version)
 
     @cached_property
     def entries(self) -> list[LogEntry]:
@@ -89,7 +89,7 @@ class JobHistory:
             if found is None:
                 return entries
             gap = found
-        raise damage(self._log.path(gap), GONE)
+        raise self._log.missing(gap)
 
     @property
     def oldest(self) -> int | None:
