@@ -44,9 +44,10 @@ from sqlstream.physical.plan import (
 )
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
+from sqlstream.storage.changelogs import CHANGE, PLACE, source_table
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
@@ -121,11 +122,9 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             planner.add(
                 branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number, branch.lookups)
             )
-    return PhysicalPlan(
-        tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans),
-        tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages),
-        tuple(found.values()),
-    )
+    scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
+    stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
+    return PhysicalPlan(scans, stages, tuple(found.values()))
 
 
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -203,7 +202,7 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     """Return a path with what is looked up for its rows."""
     number = len(branch.lookups)
-    names = [f"__key_{i}" for i in range(len(node.keys))]
+    names = [f"__sqlstream_key_{i}" for i in range(len(node.keys))]
     wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
@@ -211,7 +210,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
-    looked = [(f"__of{name}", column) for name, column in lookup.keys]
+    looked = [(f"__sqlstream_of{name}", column) for name, column in lookup.keys]
     items = [f"{quote(column)} AS {quote(f.name)}" for column, f in node.columns]
     items += [f"{quote(column)} AS {name}" for name, column in looked]
     columns = ", ".join(
@@ -280,14 +279,7 @@ class _Planner:
         return self.stages[-1][2]
 
     def _scan(self, scan: Scan) -> ScanStage:
-        table = scan.table
-        columns = [
-            quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible
-        ]
-        rows, keyed = "_input", bool(table.primary_key)
-        if table.has_changes:
-            rows = f"({changes_of(table, rows)})"
-            columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+        table, keyed = scan.table, bool(scan.table.primary_key)
         mark = table.watermark
         if scan.by_clock:
             # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
@@ -297,7 +289,8 @@ class _Planner:
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
-            columns=f"SELECT {', '.join(columns)} FROM {rows}",
+            columns=scanned(table),
+            numbered=numbered(table),
             time_column=mark.column if mark else None,
             watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
             fragments=(),
