@@ -17,7 +17,7 @@ from sqlstream.catalog import VALUES, Catalog, Function, Table, View
 from sqlstream.connectors.inference import with_columns
 from sqlstream.connectors.options import check_lookup, check_sink, check_source, is_bounded, validate
 from sqlstream.connectors.python import implemented
-from sqlstream.errors import BindError, Source, Span, UnboundedState, UnsupportedError, missing
+from sqlstream.errors import BindError, ParseError, Source, Span, UnboundedState, UnsupportedError, missing
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -30,6 +30,7 @@ from sqlstream.logical.join_nodes import LookupJoin
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Scan, Sink, walk
 from sqlstream.logical.rules import optimize
+from sqlstream.logical.sharing import shared
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -192,6 +193,12 @@ class Compiler:
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
+        try:
+            return self._compiled(statement)
+        except RecursionError:
+            raise ParseError("the statement is nested too deeply", statement.span) from None
+
+    def _compiled(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable():
                 declared = with_columns(statement, self.project)
@@ -315,13 +322,14 @@ class Compiler:
         for insert, sink in zip(inserts, logical, strict=True):
             if isinstance(insert, Insert):
                 check_sink(sink.table, insert.target.span)
-        optimized, rules = [], dict[str, None]()
+        optimized, rules = list[Sink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, Sink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
+        optimized = shared(optimized)
         planned = PlannedJob(
             name=name,
             statement=statement,

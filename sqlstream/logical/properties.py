@@ -40,12 +40,16 @@ from sqlstream.logical.nodes import (
     walk,
 )
 from sqlstream.logical.predicates import constants, upper_bounds
+from sqlstream.logical.sharing import once
 
 T = TypeVar("T")
 # How far window_time is before window_end, in microseconds.
 _WINDOW_TIME = 1000
+# Of how many sets of columns it is remembered that they tell the rows of a join apart: there are products of them.
+_MOST_KEYS = 8
 
 
+@once
 def schema(node: Node) -> Schema:
     """Return the columns that a node emits."""
     match node:
@@ -97,6 +101,7 @@ def time_attribute(node: Node) -> str | None:
     return next(iter(time_attributes(node)), None)
 
 
+@once
 def time_attributes(node: Node) -> tuple[str, ...]:
     """Return all such columns: a join of rows within an interval has those of both sides."""
     match node:
@@ -141,11 +146,13 @@ def _time_of_input(node: IntervalJoin, place: int) -> str | None:
     return window.time if window else None
 
 
+@once
 def delay(node: Node) -> int:
     """Return how far (microseconds) the watermark may be ahead of a row's time when it leaves this node, and is not late."""
     return behind(node) + node.delay if isinstance(node, IntervalJoin) else behind(node)
 
 
+@once
 def behind(node: Node) -> int:
     """Return how far (microseconds) what a node computes must keep behind the watermark, for no row from below to be late."""
     below = max(map(delay, children(node)), default=0)
@@ -159,6 +166,7 @@ def _in_windows(node: Node) -> bool:
     return any(isinstance(n, Windows | Session | RowWindows | WindowAggregate) for n in walk(node))
 
 
+@once
 def processing_times(node: Node) -> tuple[str, ...]:
     """Return the columns that hold the batch's time: windows can be made over any of them."""
     match node:
@@ -196,6 +204,7 @@ def processing_times(node: Node) -> tuple[str, ...]:
             assert_never(node)
 
 
+@once
 def by_clock(node: Node, column: str) -> Node:
     """Return a plan whose rows are in the order of one of its processing times, and not of an event time."""
     match node:
@@ -218,6 +227,7 @@ def _position(node: Node, column: str) -> int:
     return [f.name for f in schema(node)].index(column)
 
 
+@once
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
@@ -248,6 +258,7 @@ def window_columns(node: Node) -> WindowColumns | None:
             assert_never(node)
 
 
+@once
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
@@ -270,6 +281,7 @@ def window_size(node: Node) -> int | None:
             assert_never(node)
 
 
+@once
 def on_time(node: Node) -> bool:
     """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
 
@@ -299,6 +311,7 @@ def changes(node: Node) -> bool:
     return changer(node) is not None
 
 
+@once
 def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
     """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
 
@@ -321,6 +334,7 @@ def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)
 
 
+@once
 def keys(node: Node) -> tuple[frozenset[str], ...]:
     """Return sets of columns whose values no two rows of a node's result share at a time; none where nothing is known."""
     match node:
@@ -380,7 +394,7 @@ def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
         # The rows that have no match on the other side are told apart by their own key.
         if alone and place and node.kind in ("inner", "left"):
             continue
-        found = [names | more for names in found for more in keys(below)]
+        found = [names | more for names in found for more in keys(below)][:_MOST_KEYS]
     return tuple(found)
 
 
