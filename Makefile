@@ -21,8 +21,8 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too (ARGS="--rows 1000000" for a short one)
-	@$(BIN)/python -m tests.bench $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)
+bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too; BESIDE=DIR: against another checkout (ARGS="--rows 1000000" for a short one)
+	@$(BIN)/python -m tests.bench$(if $(BESIDE),.beside $(BESIDE)) $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made
 	rm -rf $(VENV) $(FLINK_VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis

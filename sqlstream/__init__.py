@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
     from sqlstream.functions.declare import udf
-    from sqlstream.session import Job, Session
+    from sqlstream.jobs.job import Job
+    from sqlstream.session import Session
 
 __all__ = ["Job", "Session", "SqlStreamError", "udf"]
 __version__ = _version("sqlstream")
 
 _HOMES = {
-    "Job": "sqlstream.session",
+    "Job": "sqlstream.jobs.job",
     "Session": "sqlstream.session",
     "SqlStreamError": "sqlstream.errors",
     "udf": "sqlstream.functions.declare",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlstream.errors import Span, missing
+from sqlstream.errors import Span, SqlStreamError, missing, nearest
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
 VALUES = "values"
@@ -46,7 +46,8 @@ class Table:
     """A declared table. Without a `connector` option it is a warehouse table, written and read by sqlstream itself.
 
     Columns of `partitioned_by` stand in the names of folders, not in files. `implementation` is the class of a Python
-    source or sink by value (cloudpickle).
+    source or sink by value (cloudpickle). A table with a `problem`, such as a package that is not installed, can be named; what
+    reads or writes it fails with that.
     """
 
     name: str
@@ -58,6 +59,14 @@ class Table:
     span: Span | None = None
     partitioned_by: tuple[str, ...] = ()
     implementation: bytes | None = field(default=None, compare=False, repr=False)
+    problem: SqlStreamError | None = field(default=None, compare=False, repr=False)
+    # Where the key and the value of an option stand, by its name.
+    places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
+
+    def option_span(self, name: str, *, value: bool = False) -> Span | None:
+        """Return where an option, or its value, stands in WITH; the table's name where it does not stand there."""
+        place = self.places.get(name)
+        return place[value] if place is not None else self.span
 
     @property
     def connector(self) -> str | None:
@@ -135,6 +144,10 @@ class Function:
     defaults: tuple[str | None, ...] = ()
 
 
+def _merged(table: Table, options: Mapping[str, str], span: Span) -> Table:
+    return replace(table, options={**table.options, **options})
+
+
 class Catalog:
     """Names to definitions; names are matched without regard to case, as in DuckDB."""
 
@@ -142,8 +155,12 @@ class Catalog:
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
         self.functions: dict[str, Function] = {}
+        # Why files of the project's functions could not be loaded.
+        self.broken: list[SqlStreamError] = []
         # Names of tables that jobs have written, whether they are declared here or not.
         self.written: Callable[[], Iterable[str]] = tuple
+        # What becomes of a table under the hint OPTIONS, at a place in the text.
+        self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
     def relation(self, name: str) -> Table | View | None:
         """Return the table or view of this name."""
@@ -173,10 +190,17 @@ class Catalog:
     def relation_names(self) -> Iterable[str]:
         return [t.name for t in self.tables.values()] + [v.name for v in self.views.values()]
 
-    def relation_hint(self, name: str) -> str:
-        if name.lower() in (written.lower() for written in self.written()):
-            return "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
-        return missing("table", name, self.relation_names())
+    def relation_hint(self, name: str, others: Iterable[str] = ()) -> str:
+        """Return what to do about a table that does not exist; `others` are names that exist beside the catalog's."""
+        declare = "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
+        declared = [*others, *self.relation_names()]
+        known = {name.lower() for name in declared}
+        written = [table for table in self.written() if table.lower() not in known]
+        if name.lower() in (table.lower() for table in written):
+            return declare
+        if (near := nearest(name, [*declared, *written])) in written:
+            return f'did you mean "{near}"? {declare}'
+        return missing("table", name, declared)
 
     def __iter__(self) -> Iterator[Table | View]:
         yield from self.tables.values()

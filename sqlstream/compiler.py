@@ -6,8 +6,8 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import duckdb
@@ -15,9 +15,25 @@ import duckdb
 from sqlstream.answering import Answer, WarehouseQuery, answer
 from sqlstream.catalog import VALUES, Catalog, Function, Table, View
 from sqlstream.connectors.inference import with_columns
-from sqlstream.connectors.options import check_lookup, check_sink, check_source, is_bounded, validate
-from sqlstream.connectors.python import implemented
-from sqlstream.errors import BindError, ParseError, Source, Span, UnboundedState, UnsupportedError, missing
+from sqlstream.connectors.options import (
+    check_lookup,
+    check_sink,
+    check_source,
+    check_usable,
+    is_bounded,
+    usable,
+    validate,
+)
+from sqlstream.errors import (
+    BindError,
+    ParseError,
+    Source,
+    Span,
+    SqlStreamError,
+    UnboundedState,
+    UnsupportedError,
+    missing,
+)
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -49,8 +65,10 @@ from sqlstream.sql.nodes import (
     Show,
     Statement,
     StatementSet,
+    head,
 )
 from sqlstream.sql.statements import parse_script
+from sqlstream.table_options import TableOptions, changed, without_pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +116,8 @@ class PlannedJob:
 
     @property
     def plan_text(self) -> str:
-        """The plan in words: jobs of one name and equal text are the same job."""
-        return "\n".join(map(logical_text, self.optimized))
+        """The plan in words, but for how fast it reads: jobs of one name and equal text are the same job."""
+        return "\n".join(map(logical_text, without_pace(self.optimized)))
 
     @property
     def fingerprint(self) -> str:
@@ -122,15 +140,24 @@ Compiled: TypeAlias = PlannedJob | Question
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
-    def __init__(self, options: Options | None = None, *, project: str = "."):
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        project: str = ".",
+        table_options: Mapping[str, Mapping[str, str]] | None = None,
+    ):
         self.project = project
         self.catalog = Catalog()
+        self.catalog.with_options = self._with_options
+        self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
         self._con = duckdb.connect(config={"threads": 1})
         self._registered: dict[str, Registered] = {}
         self._binder: Binder | None = None
-        self._jobs: set[str] = set()
-        self._explicit: dict[str, Span] = {}
+        # The jobs of the scripts that are being compiled, by name.
+        self._jobs: dict[str, Span] = {}
+        self._defining = False
         self._use_zone()
 
     def _use_zone(self) -> None:
@@ -153,7 +180,7 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions))
+            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions, self.catalog.broken))
         return self._binder
 
     def scripts(self, sources: Iterable[Source]) -> list[Compiled]:
@@ -162,9 +189,10 @@ class Compiler:
         All of them are parsed before the first is bound.
         """
         self._jobs.clear()
-        self._explicit.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
+        if any(isinstance(one, PlannedJob | Explanation) for one in found):
+            self.table_options.check(table.name for table in self.catalog.tables.values())
         return [one for one in found if one is not None]
 
     def jobs(self, sources: Iterable[Source]) -> list[PlannedJob]:
@@ -180,7 +208,7 @@ class Compiler:
             if not isinstance(statement, CreateTable | CreateView):
                 raise BindError(
                     "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
-                    statement.span,
+                    head(statement),
                     hint="Put it into a script, and run that.",
                 )
             existing = self.catalog.relation(statement.name.text)
@@ -189,7 +217,11 @@ class Compiler:
                     f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
                     statement.name.span,
                 )
-            self.statement(statement)
+            self._defining = True
+            try:
+                self.statement(statement)
+            finally:
+                self._defining = False
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
@@ -201,10 +233,7 @@ class Compiler:
     def _compiled(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable():
-                declared = with_columns(statement, self.project)
-                table = implemented(bind_table(declared, self.catalog, self.binder.judge))
-                validate(table)
-                self._define(table, statement)
+                self._define(self._table(statement), statement)
             case CreateView():
                 self._define(self._view(statement), statement)
             case Drop():
@@ -221,7 +250,11 @@ class Compiler:
                 self._use_zone()
             case Insert() | StatementSet() | Select():
                 logical = self._bound(statement)
-                return self._job(statement, logical, self._name(statement, logical))
+                job = self._job(statement, logical, self._name(statement, logical))
+                if not (job.is_query or job.appends):
+                    # It was the name of the next job, which this is.
+                    self.options.values.pop("pipeline.name", None)
+                return job
             case Explain(statement=explained):
                 logical = self._bound(explained)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
@@ -230,6 +263,44 @@ class Compiler:
             case _:
                 assert_never(statement)
         return None
+
+    def _table(self, statement: CreateTable) -> Table:
+        """Return a declared table, with the options that it was given from outside."""
+        name = statement.name.text
+        given = self.table_options.of(name)
+        try:
+            declared = with_columns(self.table_options.declared(statement), self.project)
+            table = bind_table(declared, self.catalog, self.binder.judge)
+            if statement.like is not None:
+                table = replace(table, options=changed(name, table.options, given, table.span))
+            validate(table)
+            table = self._usable(table)
+        except SqlStreamError as error:
+            if given:
+                said = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+                error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
+            raise
+        return table
+
+    def _usable(self, table: Table) -> Table:
+        """Return a table ready for use; in a catalog file one that is not waits for a job that uses it."""
+        table = usable(table)
+        if table.problem is not None and self.catalog.broken and table.problem.detail is None:
+            table.problem.detail = "\n".join(f"{error.message}." for error in self.catalog.broken)
+        if not self._defining:
+            check_usable(table)
+        return table
+
+    def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
+        """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
+        options = changed(table.name, table.options, given, span)
+        # What the hint says stands in the hint, the rest where it did.
+        places = {name: place for name, place in table.places.items() if name not in given}
+        found = replace(table, options=options, span=span, places=places)
+        validate(found)
+        if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
+            found = self._usable(replace(found, problem=None))
+        return replace(found, span=table.span, places=table.places)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
         existing = self.catalog.relation(entry.name)
@@ -319,9 +390,14 @@ class Compiler:
             if isinstance(node, LookupJoin):
                 check_lookup(node.table, node.span)
         inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+        sinks: dict[str, Table] = {}
         for insert, sink in zip(inserts, logical, strict=True):
             if isinstance(insert, Insert):
                 check_sink(sink.table, insert.target.span)
+                if sinks.setdefault(sink.table.name, sink.table) != sink.table:
+                    raise BindError(
+                        f'table "{sink.table.name}" is written with other options before', insert.target.span
+                    )
         optimized, rules = list[Sink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
@@ -352,20 +428,19 @@ class Compiler:
             return f"{first}_values"
         explicit = self.options.text("pipeline.name")
         if explicit and not isinstance(statement, Select):
-            if (before := self._explicit.get(explicit.lower())) is not None:
+            if (before := self._jobs.get(explicit.lower())) is not None:
                 raise BindError(
                     f'a second INSERT runs under the name "{explicit}"',
-                    statement.span,
+                    head(statement),
                     detail=f"The first one is at {before}.",
                     hint="SET 'pipeline.name' to another name before it.",
                 )
-            self._explicit[explicit.lower()] = statement.span
-            self._jobs.add(explicit.lower())
+            self._jobs[explicit.lower()] = statement.span
             return explicit
         name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
         number = 1
         while name.lower() in self._jobs:
             number += 1
             name = f"{wanted}_{number}"
-        self._jobs.add(name.lower())
+        self._jobs[name.lower()] = statement.span
         return name

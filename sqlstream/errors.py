@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import IO, NamedTuple
+
+# How much of a line of SQL is shown where nothing tells how wide the terminal is.
+LINE_WIDTH = 120
 
 
 class Replacement(NamedTuple):
@@ -104,16 +109,23 @@ class SqlStreamError(Exception):
     def __str__(self) -> str:
         return self.render()
 
-    def render(self) -> str:
-        """Return the error as a person reads it, with the source line and carets when the place is known."""
-        lines = [f"{self.kind}: {self.message}"]
+    def render(self, width: int | None = None) -> str:
+        """Return the error as a person reads it, with the source line and carets when the place is known.
+
+        For a terminal of so many columns, lines wrap between words; without a width sentences are a line each.
+        """
+        lines = wrapped(f"{self.kind}: {self.message}", width)
         if self.span is not None:
-            lines += caret_lines(self.span)
+            lines += caret_lines(self.span, width or LINE_WIDTH)
         if self.detail:
-            lines.append(self.detail)
+            lines += [part for line in self.detail.split("\n") for part in wrapped(line, width)]
         if self.hint:
-            lines.append(f"hint: {self.hint}")
+            lines += wrapped(f"hint: {self.hint}", width)
         return "\n".join(lines)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and Jupyter show: the error without the frames of sqlstream, which explain nothing to its user."""
+        return self.render().split("\n")
 
 
 def _rebuild(
@@ -155,33 +167,99 @@ class JobError(SqlStreamError):
     exit_code = 1
     log_file: str | None = None
 
-    def render(self) -> str:
-        return "\n".join([super().render(), *([f"log: {self.log_file}"] if self.log_file else [])])
+    def render(self, width: int | None = None) -> str:
+        return "\n".join([super().render(width), *([f"log: {self.log_file}"] if self.log_file else [])])
 
 
 class DataError(JobError):
     """A row or a file cannot be read or written as declared."""
 
 
+class DamageError(JobError):
+    """A file of the warehouse is not as it was written, or is gone.
+
+    `torn` is what a power cut does to a file that was written shortly before: it is empty, cut off, or missing.
+    """
+
+    kind = "error"
+
+    def __init__(self, path: str, fault: str, *, torn: bool, detail: str | None = None, hint: str | None = None):
+        super().__init__(f'file "{path}" {fault}', detail=detail, hint=hint)
+        self.path = path
+        self.fault = fault
+        self.torn = torn
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_damage, (self.path, self.fault, self.torn, self.detail, self.hint)
+
+
+def _rebuild_damage(path: str, fault: str, torn: bool, detail: str | None, hint: str | None) -> DamageError:
+    return DamageError(path, fault, torn=torn, detail=detail, hint=hint)
+
+
 class QueryError(SqlStreamError):
     """A state query was refused or failed."""
 
 
-def caret_lines(span: Span) -> list[str]:
-    """Render the place of a span: a pointer, the source line, carets (on the first line of a longer span)."""
+def terminal_width(stream: IO[str]) -> int | None:
+    """Return how many columns the terminal behind a stream has; None where there is none."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """Return a line as lines of at most so many columns, wrapped between words; what follows a label is indented below it.
+
+    >>> wrapped("hint: did you mean something else?", 24)
+    ['hint: did you mean', '      something else?']
+    """
+    if width is None or len(text) <= width:
+        return [text]
+    label = _LABEL.match(text)
+    indent = " " * (label.end() if label else 0)
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+_LABEL = re.compile(r"hint: |error: |warning: ")
+
+
+def caret_lines(span: Span, width: int = LINE_WIDTH) -> list[str]:
+    """Render the place of a span: a pointer, the source line, carets (on the first line of a longer span).
+
+    Of a line that is longer than the width, the part around the carets is shown.
+    """
     line, column = span.source.position(span.start)
     text = span.source.line(line)
     start, end = span.source.as_written(span.start, span.end)
-    width = max(1, min(end, start + len(text) - column + 1) - start)
+    first, last = column - 1, max(column, min(column - 1 + end - start, len(text)))
     gutter = " " * len(str(line))
+    text, first, last = _excerpt(text, first, last, max(width - len(gutter) - 4, 20))
     # A tab moves the caret as far as it moves the text.
-    pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
+    pad = "".join("\t" if c == "\t" else " " for c in text[:first]).ljust(first)
     return [
         f"{gutter} --> {span}",
         f"{gutter}  |",
         f" {line} | {text}",
-        f"{gutter}  | {pad}{'^' * width}",
+        f"{gutter}  | {pad}{'^' * (last - first)}",
     ]
+
+
+def _excerpt(text: str, first: int, last: int, room: int) -> tuple[str, int, int]:
+    """Return so many characters of a line, those from `first` to `last` among them, and where these are in it.
+
+    >>> _excerpt("SELECT a, b, c, nothing FROM somewhere", 16, 23, 24)
+    ('..., c, nothing FROM ...', 8, 15)
+    """
+    if len(text) <= room:
+        return text, first, last
+    # What is marked is to be seen whole, and some of what is before it.
+    cut = 0 if last <= room - 3 else min(max(first - room // 3, last - room + 3), first - 3)
+    cut = max(0, min(cut, len(text) - room))
+    shown = text[cut : cut + room]
+    if cut:
+        shown = "..." + shown[3:]
+    if cut + room < len(text):
+        shown = shown[:-3] + "..."
+    return shown, first - cut, min(last - cut, room)
 
 
 _WIDTHS = {"8": "TINYINT", "16": "SMALLINT", "32": "INTEGER", "64": "BIGINT", "128": "HUGEINT"}
@@ -203,22 +281,39 @@ def sql_types(text: str) -> str:
 def nearest(name: str, existing: Iterable[str]) -> str | None:
     """Return the existing name that was probably meant.
 
-    >>> nearest("auctoin", ["auction", "bidder"])
-    'auction'
+    >>> nearest("auctoin", ["auction", "bidder"]), nearest("job", ["sqlstream.jobs"])
+    ('auction', 'sqlstream.jobs')
     """
-    candidates = {e.lower(): e for e in existing}
-    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
-    return candidates[found[0]] if found else None
+    return next(iter(_near(name, existing, 1, 0.6)), None)
+
+
+def _near(name: str, existing: Iterable[str], count: int, cutoff: float) -> list[str]:
+    # `jobs` may be meant for `sqlstream.jobs`.
+    candidates = {e.lower().rpartition(".")[2]: e for e in existing} if "." not in name else {}
+    candidates |= {e.lower(): e for e in existing}
+    return [candidates[found] for found in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
+
+
+# A hint names so many of what exists: of options all, as a list to choose from.
+_NAMED = 8
+_CHOICES = ("option", "connector", "format", "key")
 
 
 def missing(what: str, name: str, existing: Iterable[str], plural: str | None = None) -> str:
-    """Return the hint for a name that does not exist: the near miss, else what exists.
+    """Return the hint for a name that does not exist: the near miss, else what exists, of much of it the nearest.
 
     >>> missing("column", "x", ["price", "bidder"])
     'existing columns: price, bidder'
+    >>> missing("column", "b13", [f"a{n}" for n in range(10)])
+    'existing columns: a0, a1, a2, a3, a4, a5, a6, a7 and 2 more'
     """
     existing = list(existing)
     if match := nearest(name, existing):
         return f'did you mean "{match}"?'
     plural = plural or f"{what}s"
-    return f"existing {plural}: {', '.join(existing)}" if existing else f"there are no {plural} yet"
+    if not existing:
+        return f"there are no {plural} yet"
+    if len(existing) <= _NAMED or what in _CHOICES:
+        return f"existing {plural}: {', '.join(existing)}"
+    chosen = set(list(dict.fromkeys([*_near(name, existing, _NAMED, 0.1), *existing]))[:_NAMED])
+    return f"existing {plural}: {', '.join(e for e in existing if e in chosen)} and {len(existing) - len(chosen)} more"

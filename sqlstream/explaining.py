@@ -23,7 +23,7 @@ def explained(job: PlannedJob, stage: str) -> str:
         case "logical":
             body = "\n".join(map(logical_text, job.logical))
         case "optimized":
-            body = job.plan_text
+            body = "\n".join(map(logical_text, job.optimized))
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case _:
             body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)

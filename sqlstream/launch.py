@@ -12,6 +12,7 @@ import duckdb
 from sqlstream.compiler import PlannedJob
 from sqlstream.errors import UsageError
 from sqlstream.runtime.worker import Job
+from sqlstream.sql.nodes import head
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
 
@@ -66,7 +67,7 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str) -> N
             if record.sink(table) is not None:
                 raise UsageError(
                     f'table "{table}" has a PRIMARY KEY, and job "{record.job}" writes it already',
-                    planned.statement.span,
+                    head(planned.statement),
                     hint="Write both queries into one job, with UNION ALL, "
                     f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
                 )
@@ -108,7 +109,13 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
         ),
         sinks=tuple(
             SinkRecord(
-                s.kind, s.table.name, s.columns, s.changing, s.table.primary_key if s.changing else (), s.upserts
+                s.kind,
+                s.table.name,
+                s.columns,
+                s.changing,
+                s.table.primary_key if s.changing else (),
+                s.upserts,
+                tuple((c.name, c.type) for c in s.order),
             )
             for s in plan.sinks
         ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
+from sqlstream.names import problem
 from sqlstream.units import parse_duration
 
 
@@ -58,14 +59,14 @@ def _zone(text: str) -> str:
     return text
 
 
-def _text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
+def _job_name(text: str) -> str:
+    if (wrong := problem(text)) is not None:
+        raise ValueError(f"the name {wrong}")
     return text
 
 
 _ALL = (
-    Option("pipeline.name", "", "name of the next job (default: the sink's name)", _text),
+    Option("pipeline.name", "", "name of the next job (default: the sink's name)", _job_name),
     Option("parallelism.default", "", "tasks at a time, and buckets of state (default: cores)", _whole_number),
     Option("execution.checkpointing.interval", "0", "least time from the start of one batch to the next", _duration),
     Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ class RowPrinter:
                     self._print(rows)
 
     def _print(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        shown = [["NULL" if v is None else v for v in row] for row in rows]
+        shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
         if self.limit is not None:
             shown = shown[: self.limit - self.count]
         if not shown:
@@ -73,6 +74,19 @@ class RowPrinter:
             c.rjust(w) if is_number(t) else c.ljust(w) for c, w, t in zip(cells, self._widths, types, strict=True)
         ]
         self.stream.write(" | ".join(padded).rstrip() + "\n")
+
+
+# What moves the cursor, changes colours, or worse; not the end of a line, nor a tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str, form: str = "\\x{:02x}") -> str:
+    """Return a text without characters that a terminal obeys: values come from anywhere.
+
+    >>> printable("red: \x1b[31m")
+    'red: \\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: form.format(ord(found[0])), text)
 
 
 def is_number(type: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,20 +44,31 @@ def find_project(project: str | None, warehouse: str | None) -> Project:
 
 
 def load_project(project: Project, compiler: Compiler) -> None:
-    """Load all functions and declarations of a project into a compiler."""
+    """Load all functions and declarations of a project into a compiler.
+
+    A file of functions that cannot be loaded is left out: whoever calls what it may define is told (`Catalog.broken`).
+    """
     root = Path(project.root)
-    compiler.add_functions(load(str(root / "udfs")))
+    compiler.add_functions(load(str(root / "udfs"), compiler.catalog.broken))
     for file in sorted((root / "catalog").rglob("*.sql")):
         compiler.definitions(read_source(str(file), root=str(root)))
 
 
-def read_source(path: str, *, root: str | None = None) -> Source:
-    """Return a SQL file as a source, named relative to the project where it lies in it."""
+def read_text(path: str) -> str:
+    """Return the text of a file, or for `-` what comes on standard input."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return sys.stdin.buffer.read().decode() if path == "-" else Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageError(f'file "{path}" does not exist') from None
     except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f'file "{path}" cannot be read', detail=str(e)) from e
+        what = "standard input" if path == "-" else f'file "{path}"'
+        raise UsageError(f"{what} cannot be read", detail=str(e)) from e
+
+
+def read_source(path: str, *, root: str | None = None) -> Source:
+    """Return a SQL file as a source, named relative to the project where it lies in it; `-` is standard input."""
+    text = read_text(path)
+    if path == "-":
+        return Source("standard input", text)
     name = os.path.relpath(path, root) if root and os.path.abspath(path).startswith(root + os.sep) else path
     return Source(name, text)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import duckdb
 
 from sqlstream.catalog import Table
 from sqlstream.compiler import Compiler
+from sqlstream.connectors.options import not_queried
 from sqlstream.connectors.outside import files_relation
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.duck import register, register_for_queries
@@ -32,8 +34,16 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
         sql,
         functions=[lambda connection: register_for_queries(connection, functions)],
         catalog_tables=declared,
+        others=_not_queried(compiler),
         allowed_paths=[os.path.join(project.root, t.options["path"]) for t in tables],
     )
+
+
+def _not_queried(compiler: Compiler) -> Mapping[str, str]:
+    """Return what there is to say about names that are declared: those that a query cannot read, and those of files."""
+    tables = {t.name: "" if t.connector == "filesystem" else not_queried(t) for t in compiler.catalog.tables.values()}
+    views = "It is a view for the queries of jobs: query what a job writes or keeps."
+    return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
 
 
 def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
@@ -49,7 +59,8 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
         try:
             return query(project, compiler, sql)
         except SqlStreamError as e:
-            raise broken or e from None
+            unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
+            raise broken or next(iter(unloaded), e) from None
     finally:
         compiler.close()
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -23,8 +23,9 @@ from sqlstream.answering import Answer
 from sqlstream.compiler import Compiled, Explanation, PlannedJob, Question
 from sqlstream.errors import SqlStreamError
 from sqlstream.explaining import explained
+from sqlstream.jobs.job import Job
 from sqlstream.runtime.commits import Totals
-from sqlstream.session import Job, Session
+from sqlstream.session import Session
 from sqlstream.showing import write_table
 from sqlstream.waiting import Hint, Silence, dropped, watermark_text
 
@@ -32,8 +33,11 @@ LOG_SECONDS = 1.0
 REFRESH_SECONDS = 0.1
 
 
-def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debug: bool) -> None:
-    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them."""
+def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection[str], debug: bool) -> None:
+    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
+
+    Those named in `fresh` begin anew.
+    """
     stopping = threading.Event()
     unbounded: list[Job] = []
     with _stop_on_signals(stopping), _progress(session) as show:
@@ -44,8 +48,9 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: bool, debu
                 _answer(session, job)
                 continue
             for warning in job.warnings:
-                show.console.print(warning.render(), highlight=False, soft_wrap=True, markup=False)
-            unbounded.append(session.start(job, fresh=fresh))
+                width = show.console.width if show.console.is_terminal else None
+                show.console.print(warning.render(width), highlight=False, soft_wrap=True, markup=False)
+            unbounded.append(session.start(job, fresh=job.name in fresh))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
         for one in unbounded:

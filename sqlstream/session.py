@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import io
-import itertools
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, assert_never
 
@@ -21,96 +18,39 @@ import pyarrow as pa
 from sqlstream.answering import Answer, WarehouseQuery
 from sqlstream.catalog import VALUES
 from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
-from sqlstream.connectors.file_sink import discard
-from sqlstream.errors import JobError, Source, SqlStreamError, UsageError, missing
+from sqlstream.errors import Source, SqlStreamError, UsageError, missing
 from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
+from sqlstream.jobs import ending
+from sqlstream.jobs.difference import difference
+from sqlstream.jobs.job import Job
 from sqlstream.launch import check_only_writer, hash_probe, job_record, worker_job
 from sqlstream.options import Options
 from sqlstream.output import RowPrinter
 from sqlstream.project import Project, find_project, load_project
 from sqlstream.queries import query
-from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import JobRecord, effective_status, read_record, read_status, write_record
+from sqlstream.sql.nodes import head
+from sqlstream.storage.filesystem import Warehouse, make_folder
+from sqlstream.storage.jobs import (
+    DRAINED,
+    FINISHED,
+    JobRecord,
+    last_committed,
+    read_record,
+    read_status,
+    write_record,
+)
 from sqlstream.storage.locks import JobLock, SessionLock
-
-
-class Job:
-    """A job that was started, or skipped because it had finished before."""
-
-    def __init__(
-        self, name: str, run: Any = None, lock: JobLock | None = None, on_end: Callable[[], None] | None = None
-    ):
-        self.name = name
-        self._run = run
-        self._lock = lock
-        self._on_end = on_end
-
-    def __repr__(self) -> str:
-        return f"Job({self.name!r}, {self.status})"
-
-    @property
-    def status(self) -> str:
-        """RUNNING, FINISHED, STOPPED or FAILED."""
-        return "FINISHED" if self._run is None else str(self._run.state)
-
-    @property
-    def progress(self) -> Totals:
-        """What the job has done up to its last batch: rows in and out, watermark (microseconds), state per operator."""
-        return Totals() if self._run is None else self._run.totals
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the job has read all there is, and waits for more."""
-        return self._run is not None and bool(self._run.is_waiting)
-
-    @property
-    def error(self) -> SqlStreamError | None:
-        return None if self._run is None else self._run.error
-
-    @property
-    def cause(self) -> BaseException | None:
-        """What Spark or Python raised, for debugging."""
-        return None if self._run is None else self._run.cause
-
-    def warnings(self) -> list[str]:
-        """Return what the job has to say since the last call: files that were rewritten after they had been read."""
-        return [] if self._run is None else list(self._run.take_warnings())
-
-    def stop(self) -> None:
-        """Ask the job to stop after the batch that is running; `wait` tells when it has."""
-        if self._run is not None:
-            self._run.request_stop()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end (or so many seconds) and return whether it came; raise the error that ended it, if one did."""
-        if self._run is None:
-            return True
-        self._run.join(timeout)
-        if self._run.is_alive():
-            return False
-        self.release()
-        if self._run.error is not None:
-            raise self._run.error
-        return True
-
-    def release(self) -> None:
-        """Give back what the job holds; it has ended."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-            if self._on_end:
-                self._on_end()
 
 
 class Session:
     """Tables, functions and jobs of one project in one process. Use it as a context manager; Spark starts with the first job.
 
-    `conf` holds options as `SET` takes them; `output` is where `print` tables and bare SELECTs
+    `conf` holds options as `SET` takes them, `table_options` by table what goes over the options of its CREATE TABLE (an empty
+    value takes an option away); `output` is where `print` tables and bare SELECTs
     print. Without `load`, the project's tables and functions stay unknown: enough to stop and drop jobs.
     """
 
@@ -120,6 +60,7 @@ class Session:
         warehouse: str | None = None,
         conf: Mapping[str, str] | None = None,
         *,
+        table_options: Mapping[str, Mapping[str, str]] | None = None,
         output: TextIO | None = None,
         notice: Callable[[str], None] | None = None,
         load: bool = True,
@@ -127,11 +68,13 @@ class Session:
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
         self.options = Options(conf)
-        self.compiler = Compiler(self.options, project=self.project.root)
+        self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
+        # Whether the reader of `output` has gone.
+        self.is_unread = False
         self._lock: SessionLock | None = None
         self._spark: Any = None
         self._queries = 0
@@ -139,24 +82,28 @@ class Session:
         self._appended: set[str] = set()
         if load:
             load_project(self.project, self.compiler)
+            for error in self.compiler.catalog.broken:
+                self.notice(f"warning: {error.message}; its functions are not known")
 
     # -- statements
 
-    def sql(self, text: str, *, fresh: bool = False) -> Job | duckdb.DuckDBPyRelation | None:
+    def sql(self, text: str, *, fresh: bool | Collection[str] = False) -> Job | duckdb.DuckDBPyRelation | None:
         """Run statements; return what the last of them gives: a job, not waited for (see `Job.wait`), or a relation.
 
         Jobs come from INSERT and SELECT, relations from SHOW, DESCRIBE and EXPLAIN. Where there are several jobs, a
-        bounded one has ended before the next begins; one of nothing but VALUES has always ended.
+        bounded one has ended before the next begins; one of nothing but VALUES has always ended. `fresh` discards what the
+        jobs, or those that it names, had before.
         """
         result: Job | duckdb.DuckDBPyRelation | None = None
         compiled = self.compile(Source("sql", text))
+        anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
             if not isinstance(one, PlannedJob):
                 result = self.answer(one)
                 continue
             for warning in one.warnings:
                 warnings.warn(warning.render(), stacklevel=2)
-            result = job = self.start(one, fresh=fresh)
+            result = job = self.start(one, fresh=one.name in anew)
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
@@ -167,7 +114,7 @@ class Session:
             case WarehouseQuery(sql):
                 if self.warehouse.fs.local:
                     # Before the first job there is nothing to show, which is an answer.
-                    os.makedirs(self.warehouse.root, exist_ok=True)
+                    make_folder(self.warehouse.root)
                 return self.query(sql)
             case Explanation(job, stage):
                 lines = explained(job, stage).splitlines()
@@ -204,15 +151,16 @@ class Session:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
-            record = read_record(self.warehouse.fs, paths)
+            record = self._record(planned, name)
             if planned.appends:
                 self._appended.add(name)
                 _check_appended(planned, record)
             if record is None:
                 check_only_writer(self.warehouse, planned, name)
-            if record is not None and not planned.appends and self._is_done(planned, record):
+            ended = self._ended(planned, record) if record is not None and not planned.appends else None
+            if ended is not None:
                 lock.release()
-                job = Job(name)
+                job = Job(name, ended=ended)
             else:
                 run = self._run(planned, name, record)
                 job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
@@ -228,11 +176,25 @@ class Session:
         self.jobs.append(job)
         return job
 
-    def _is_done(self, planned: PlannedJob, record: JobRecord) -> bool:
+    def _record(self, planned: PlannedJob, name: str) -> JobRecord | None:
+        """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
+        fs, paths = self.warehouse.fs, self.warehouse.job(name)
+        record = read_record(fs, paths)
+        if record is None or record.plan_fingerprint == planned.fingerprint or last_committed(fs, paths) is not None:
+            return record
+        status = read_status(fs, paths)
+        if status is not None and status.version is not None:
+            # It has, and what says so is gone.
+            return record
+        self._discard(name)
+        return None
+
+    def _ended(self, planned: PlannedJob, record: JobRecord) -> str | None:
+        """Return how a job has ended for good, None for one that can go on; raise when it cannot go on with this query."""
         if record.plan_fingerprint != planned.fingerprint:
             raise UsageError(
                 f'job "{planned.name}" exists with another query',
-                planned.statement.span,
+                head(planned.statement),
                 detail=difference(record.plan_text, planned.plan_text),
                 hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
             )
@@ -242,14 +204,16 @@ class Session:
                 hint="Run it with that version, or start it anew with --fresh.",
             )
         status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
-        if status is None or status.state != "FINISHED":
-            return False
-        self.notice(
-            f'job "{planned.name}" is finished and was skipped. To read new files in later runs, set'
-            " 'execution.end-of-input' = 'wait' before it finishes, or 'source.monitor-interval' on its tables;"
-            " to run it anew, use --fresh."
+        if status is None or status.state not in (FINISHED, DRAINED):
+            return None
+        why = (
+            " To read new files in later runs, set 'execution.end-of-input' = 'wait' before it finishes,"
+            " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
         )
-        return True
+        if status.state == DRAINED:
+            why = " All its windows were closed, so it cannot go on; to run it anew, use --fresh."
+        self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
+        return status.state
 
     def _run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         if not planned.is_immediate:
@@ -257,7 +221,7 @@ class Session:
         job = worker_job(planned, self.project.warehouse, (0,), name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
-        return ImmediateRun(job, self._emit(self._printers(job)))
+        return ImmediateRun(job, self._emit(self._printers(job), lambda: None))
 
     def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
         from sqlstream.spark.labels import spread_labels
@@ -285,7 +249,7 @@ class Session:
             log_file=self.project.log_file,
         )
         printers = self._printers(job)
-        run = JobRun(spark, job, settings, self._emit(printers))
+        run = JobRun(spark, job, settings, self._emit(printers, lambda: run.request_stop()))
         limited = [printer for printer in printers.values() if printer.limit is not None]
         if limited:
             run.is_satisfied = lambda: limited[0].is_full
@@ -300,11 +264,19 @@ class Session:
                 printers[number] = RowPrinter(self.output, sink, title=title)
         return printers
 
-    @staticmethod
-    def _emit(printers: Mapping[int, RowPrinter]) -> Callable[[int, Sequence[str]], None]:
+    def _emit(
+        self, printers: Mapping[int, RowPrinter], unread: Callable[[], None]
+    ) -> Callable[[int, Sequence[str]], None]:
+        """Return what prints a batch; `unread` is called when nobody reads it any more, as in `sqlstream run .. | head`."""
+
         def emit(sink: int, files: Sequence[str]) -> None:
-            if sink in printers:
+            if sink not in printers:
+                return
+            try:
                 printers[sink].print_files(files)
+            except BrokenPipeError:
+                self.is_unread = True
+                unread()
 
         return emit
 
@@ -324,7 +296,7 @@ class Session:
             options = planned.options
             conf = options.spark
             master = conf.pop("spark.master", f"local[{options.parallelism},4]")
-            Path(self.project.log_file).parent.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.dirname(self.project.log_file))
             self._spark = start_spark(
                 master=master,
                 conf=conf,
@@ -335,55 +307,20 @@ class Session:
 
     # -- the warehouse
 
-    def stop(self, name: str, timeout: float = 60.0) -> None:
-        """Ask the process that runs a job to stop it, and wait until it has."""
-        paths = self._existing(name)
-        status = effective_status(self.warehouse.fs, paths)
-        if status is None or status.state != "RUNNING":
-            raise UsageError(f'job "{name}" is not running', detail=f"It is {status.state}." if status else None)
-        self.warehouse.fs.write_text_atomic(f"{paths.root}/stop", "")
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            status = effective_status(self.warehouse.fs, paths)
-            if status is None or status.state != "RUNNING":
-                return
-            time.sleep(0.05)
-        raise JobError(
-            f'job "{name}" did not stop within {timeout:.0f} s', hint="Its batch may be a long one; look again."
-        )
+    def stop(self, name: str, timeout: float | None = None, *, drain: bool = False) -> None:
+        """Ask the process that runs a job to end it, and wait until it has, by default for a minute (ten with `drain`).
+
+        It ends after its batch, and goes on when its script runs again. With `drain` it reads no more, closes all windows as at
+        the end of its input, and is over for good.
+        """
+        ending.stop(self.warehouse, name, drain=drain, timeout=timeout)
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
-        self._existing(name)
-        lock = JobLock.acquire(self.warehouse.fs, self.warehouse.job(name), self._session_lock())
-        try:
-            self._discard(name)
-        finally:
-            lock.release()
-
-    def _existing(self, name: str) -> Any:
-        paths = self.warehouse.job(name)
-        if read_record(self.warehouse.fs, paths) is None:
-            raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, self.warehouse.jobs()))
-        return paths
+        ending.drop(self.warehouse, self._session_lock(), name)
 
     def _discard(self, name: str, *, lock: bool = False) -> None:
-        """Delete what a job left, its results first: what is half deleted can be deleted again."""
-        fs, paths = self.warehouse.fs, self.warehouse.job(name)
-        for sink in fs.entries(f"{paths.root}/output"):
-            discard(fs, f"{paths.root}/output/{sink}")
-        for table in self.warehouse.tables():
-            if name.lower() in self.warehouse.writers(table):
-                fs.delete_tree(self.warehouse.table(table).job(name).root)
-                if not self.warehouse.writers(table):
-                    fs.delete_tree(self.warehouse.table(table).root)
-        if lock:
-            fs.delete_tree(paths.root)
-            return
-        files = {f.name for f in fs.infos(paths.root)}
-        for entry in fs.entries(paths.root):
-            if not entry.startswith("lock"):
-                (fs.delete if entry in files else fs.delete_tree)(f"{paths.root}/{entry}")
+        ending.discard(self.warehouse, name, lock=lock)
 
     # -- the end
 
@@ -421,6 +358,18 @@ class Session:
         self.close()
 
 
+def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
+    """Return the names of the jobs that are to begin anew: all or none of them, or those named. Raises UsageError."""
+    names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
+    if isinstance(fresh, bool):
+        return set(names.values()) if fresh else set()
+    for name in fresh:
+        if name.lower() not in names:
+            hint = missing("job", name, names.values()) if names else None
+            raise UsageError(f'there is no job "{name}" in the SQL to begin anew', hint=hint)
+    return {names[name.lower()] for name in fresh}
+
+
 def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
     """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
     [sink] = planned.physical.sinks
@@ -431,7 +380,7 @@ def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
         return
     raise UsageError(
         f'job "{planned.name}" exists, and writes other columns',
-        planned.statement.span,
+        head(planned.statement),
         detail=f"It writes {', '.join(f'{name} {type}' for name, type in written.columns)}.",
         hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
     )
@@ -442,39 +391,3 @@ def answer_relation(answer: Answer) -> duckdb.DuckDBPyRelation:
     columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
     arrays = [pa.array(column, pa.string()) for column in columns]
     return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))
-
-
-# Of a long difference the first so many lines are shown, and of a long line what differs.
-_DIFFERENCES = 6
-_LINE = 120
-
-
-def difference(before: str, after: str) -> str:
-    """Return the lines in which two plans differ: the first few, long ones cut to where they differ."""
-    old, new = before.splitlines(), after.splitlines()
-    lines = []
-    for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if what == "equal":
-            continue
-        pairs = itertools.zip_longest(old[a:b], new[c:d], fillvalue="")
-        for ours, theirs in pairs:
-            start = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), 0)
-            lines += [f"-{_excerpt(ours, start)}"] if ours else []
-            lines += [f"+{_excerpt(theirs, start)}"] if theirs else []
-    more = len(lines) - _DIFFERENCES
-    return "\n".join(
-        ["--- the job's", "+++ yours", *lines[:_DIFFERENCES], *([f"({more} more lines differ)"] if more > 0 else [])]
-    )
-
-
-def _excerpt(line: str, start: int) -> str:
-    """Return a line, or of a long one the part from shortly before a place on.
-
-    >>> _excerpt("x" * 150 + " AS y", 151)
-    '...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx AS y'
-    """
-    if len(line) <= _LINE:
-        return line
-    first = max(0, start - _LINE // 3)
-    part = line[first : first + _LINE]
-    return f"{'...' if first else ''}{part}{'...' if first + _LINE < len(line) else ''}"

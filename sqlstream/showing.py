@@ -17,7 +17,7 @@ import duckdb
 
 from sqlstream.errors import UsageError
 from sqlstream.functions.duck import recover
-from sqlstream.output import is_number
+from sqlstream.output import is_number, printable
 from sqlstream.project import find_project
 from sqlstream.queries import open_project_query
 from sqlstream.storage.query import translate
@@ -32,6 +32,9 @@ def show(sql: str, form: str, output: str | None, project: str | None, warehouse
     with _stream(output) as stream:
         try:
             {"table": write_table, "csv": _csv, "json": _json}[form](relation, stream)
+        except BrokenPipeError:
+            # Whoever reads has seen enough.
+            raise
         except (duckdb.Error, OSError) as e:
             raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
 
@@ -68,10 +71,10 @@ def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBas
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, type in zip(relation.columns, relation.types, strict=True):
-        table.add_column(name, justify="right" if is_number(str(type)) else "left", overflow="fold")
+        table.add_column(printable(name), justify="right" if is_number(str(type)) else "left", overflow="fold")
     count = 0
     for row in _texts(relation):
-        table.add_row(*("NULL" if v is None else v for v in row))
+        table.add_row(*("NULL" if v is None else printable(v) for v in row))
         count += 1
     # A pipe has no width: a line per row, however long.
     console = Console(
@@ -82,8 +85,9 @@ def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBas
 
 
 def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    shown = printable if stream.isatty() else str
     for row in itertools.chain([relation.columns], _texts(relation)):
-        stream.write(",".join(map(_csv_cell, row)) + "\n")
+        stream.write(",".join(_csv_cell(v if v is None else shown(v)) for v in row) + "\n")
 
 
 def _csv_cell(value: str | None) -> str:
@@ -103,7 +107,8 @@ def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
     separator = "\n "
     for row in _values(relation):
         value = dict(zip(relation.columns, map(_finite, row), strict=True))
-        stream.write(separator + json.dumps(value, default=_plain, ensure_ascii=False))
+        text = json.dumps(value, default=_plain, ensure_ascii=False)
+        stream.write(separator + (printable(text, "\\u{:04x}") if stream.isatty() else text))
         separator = ",\n "
     stream.write("\n]\n" if separator.startswith(",") else "]\n")
 

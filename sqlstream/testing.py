@@ -23,6 +23,7 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
@@ -50,10 +51,10 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import write_record
-from sqlstream.storage.manifests import newest_manifest
+from sqlstream.storage.jobs import committed_watermark, write_commit, write_record
 from sqlstream.storage.query import open_query, translate
-from sqlstream.storage.segments import quote_name, quote_text
+from sqlstream.storage.segments import forget_known, quote_name, quote_text
+from sqlstream.storage.snapshot import named_manifest
 
 # Rows as tuples in the order of the physical columns, or as mappings by name (text is cast to the column's type); or an
 # Arrow table.
@@ -159,6 +160,7 @@ class Stream:
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
+        forget_known()
         for name, run in self.runs.items():
             release(run.job)
             self.runs[name] = LocalRun(run.job, self.now)
@@ -316,24 +318,30 @@ class LocalRun:
 
     def _restore(self) -> None:
         fs, version = self.commits.warehouse.fs, self.commits.totals.version
-        self.watermark = int(fs.read_text(f"{self.paths.commits}/{version}"))
+        self.watermark = committed_watermark(fs, self.paths, version)
+        entry = self.commits.log.entry(version)
+        assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):
-            for label in self.job.labels:
-                manifest = newest_manifest(fs, self.paths.operator(stage.name), label, version)
-                if manifest is not None:
-                    self.manifests[number, label] = manifest.to_json()
-                    if manifest.wake_at is not None:
-                        self.timers[number, label] = manifest.wake_at
+            for label, name in entry.state_manifests(stage.name).items():
+                manifest = named_manifest(fs, self.paths.operator(stage.name), label, name)
+                self.manifests[number, label] = manifest.to_json()
+                if manifest.wake_at is not None:
+                    self.timers[number, label] = manifest.wake_at
         for number, scan in enumerate(self.job.plan.scans):
             mark = self.commits.totals.sources[scan.name]["watermark"]
             if mark is not None:
                 self.marks[number] = to_spark_micros(mark) // 1000
 
     def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int], now: int) -> None:
-        """Run a micro-batch, and an empty one when the watermark has moved."""
+        """Run a micro-batch, and an empty one when the watermark has moved; nothing once LIMIT was reached."""
+        if self.is_full:
+            return
         self.sequence += 1
         clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
-        descriptor = Descriptor(self.sequence, now, splits, {**clocks, **ticks}, rings=self._is_called(now))
+        opens = self.sequence == 0 and self.job.plan.opens
+        descriptor = Descriptor(
+            self.sequence, now, splits, {**clocks, **ticks}, rings=self._is_called(now), opens=opens
+        )
         self.run(to_lines(descriptor, self.job.labels), now)
 
     def run(self, lines: str, now: int) -> None:
@@ -376,8 +384,7 @@ class LocalRun:
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
         self.commits.commit(self.batch_number, outputs, watermark, now)
         self.watermark = max(self.watermark, self._minimum())
-        fs = self.commits.warehouse.fs
-        fs.write_text_atomic(f"{self.paths.commits}/{self.batch_number}", str(self.watermark))
+        write_commit(self.commits.warehouse.fs, self.paths, self.batch_number, self.watermark)
         self.batch_number += 1
 
     def _minimum(self) -> int:
@@ -402,7 +409,15 @@ class LocalRun:
         plan = self.job.plan.sinks[sink]
         for file in files:
             found = _connection().execute(changelog(plan, file)).fetchall()
+            if plan.limit is not None:
+                found = found[: plan.limit - len(self.printed)]
             self.printed += found if plan.changing else [row[1:] for row in found]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a SELECT with LIMIT has its rows: then the job has ended, after the batch that brought the last of them."""
+        limit = self.job.plan.sinks[0].limit
+        return limit is not None and len(self.printed) >= limit
 
 
 def _followed(table: Table) -> Table:
@@ -417,7 +432,7 @@ def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], 
     marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
     nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
     source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
-    values = [v for row in given for v in row]
+    values = [_value(v, c.type) for row in given for v, c in zip(row, columns, strict=True)]
     try:
         _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
     except duckdb.Error as e:
@@ -440,12 +455,39 @@ def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...
     return tuple(by_name.get(name.lower()) for name in known)
 
 
+def _value(value: Any, type: str) -> Any:
+    """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if "MAP(" not in type and "STRUCT(" not in type:
+        return value
+    kind = DuckDBPyType(type)
+    return duckdb.Value(_shaped(value, kind), kind)
+
+
+def _shaped(value: Any, type: DuckDBPyType) -> Any:
+    """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
+    if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
+        return value
+    children: dict[str, Any] = dict(type.children)
+    if isinstance(value, Mapping) and type.id == "struct":
+        names = {name.lower(): name for name in value}
+        fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
+        # What the STRUCT does not have is for DuckDB to refuse.
+        return {**fields, **{name: value[name] for name in names.values()}}
+    if isinstance(value, Mapping) and type.id == "map":
+        return {key: _shaped(inner, children["value"]) for key, inner in value.items()}
+    if not isinstance(value, Mapping) and type.id in ("list", "array"):
+        return [_shaped(inner, children["child"]) for inner in value]
+    return value
+
+
 def _misfit(table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
     """Return the error for the first value that its column cannot hold."""
     for number, row in enumerate(rows, 1):
         for column, value in zip(table.physical, row, strict=True):
             try:
-                _connection().execute(f"SELECT CAST(? AS {column.type})", [value])
+                _connection().execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
             except duckdb.Error as e:
                 message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
                 return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")

@@ -19,7 +19,8 @@ from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler import PlannedJob
 from sqlstream.errors import JobError, Source
 from sqlstream.functions.duck import recover
-from sqlstream.session import Job, Session
+from sqlstream.jobs.job import Job
+from sqlstream.session import Session
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import FedTables, write_rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -45,7 +46,7 @@ def test_version_and_help(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run"], "error: there is no SQL to run\nhint: Name a file, or give SQL with -e."),
+        (["run"], "error: there is no SQL to run\nhint: Name a file, give SQL with -e, or name - for standard input."),
         (["run", "nothing.sql"], 'error: file "nothing.sql" does not exist'),
         (["run", "-e", "SELECT y FROM events"], 'error: column "y" does not exist in table "events"\n  --> -e:1:8'),
         (["run", "-e", "SELEC 1"], "syntax error: "),
@@ -234,3 +235,175 @@ def test_state_that_grows_can_be_an_error(project: Path) -> None:
     shown = run(project, "run", "-e", script, "--set", "sqlstream.unbounded-state=error")
     assert shown.returncode == 2
     assert "the state of GROUP BY without a window grows without a bound: it keeps a row for every key" in shown.stderr
+
+
+def test_the_list_of_commands_is_whole(project: Path) -> None:
+    shown = run(project, "--help").stdout
+    assert "..." not in shown.partition("Commands:")[2].partition("Examples:")[0]
+    for command in ("run", "query", "explain", "jobs", "stop", "drop"):
+        assert f"\n  {command} " in shown
+
+
+THREE = """
+CREATE TABLE t (a INT);
+CREATE TABLE u (a INT);
+INSERT INTO t SELECT a FROM (VALUES (1)) AS v(a);
+INSERT INTO u SELECT a FROM (VALUES (1)) AS v(a);
+SET 'pipeline.name' = 'again';
+INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)
+"""
+
+
+def test_fresh_is_for_all_jobs_or_for_those_it_names(project: Path) -> None:
+    (project / "three.sql").write_text(THREE)
+
+    def skipped(*arguments: str) -> set[str]:
+        done = run(project, "run", *arguments)
+        assert done.returncode == 0, done.stderr
+        return {line.split('"')[1] for line in done.stderr.splitlines() if "was skipped" in line}
+
+    assert skipped("three.sql") == set()
+    assert skipped("three.sql") == {"t", "u", "again"}
+    # A bare --fresh does not take the file for the name of a job.
+    assert skipped("--fresh", "three.sql") == set()
+    assert skipped("--fresh=T", "three.sql") == {"u", "again"}
+    assert skipped("three.sql", "--fresh=u", "--fresh=again") == {"t"}
+    assert run(project, "query", "SELECT a FROM u ORDER BY a", "--format", "csv").stdout == "a\n1\n2\n"
+    unknown = run(project, "run", "three.sql", "--fresh=agian")
+    assert unknown.returncode == 2
+    assert unknown.stderr == ('error: there is no job "agian" in the SQL to begin anew\nhint: did you mean "again"?\n')
+
+
+def test_sql_from_standard_input_and_from_files(project: Path) -> None:
+    def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "sqlstream", *arguments]
+        return subprocess.run(command, cwd=project, input=text, capture_output=True, text=True, check=False)
+
+    done = piped("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "run", "-")
+    assert done.returncode == 0, done.stderr
+    assert "--> standard input:1:8" in piped("SELECT y FROM events", "run", "-").stderr
+    assert piped("SELECT a FROM t", "query", "-", "--format", "csv").stdout == "a\n1\n"
+    (project / "q.sql").write_text("-- a comment\nSELECT a + 1 AS b FROM t;\n")
+    assert run(project, "query", "-f", "q.sql", "--format", "csv").stdout == "b\n2\n"
+    assert piped("SELECT 5 AS n", "query", "-f", "-", "--format", "csv").stdout == "n\n5\n"
+    for arguments, message in (
+        (["query"], "error: there is no query"),
+        (["query", "SELECT 1", "-f", "q.sql"], "error: there are two queries"),
+        (["query", "-f", "nothing.sql"], 'error: file "nothing.sql" does not exist'),
+    ):
+        wrong = run(project, *arguments)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert message in wrong.stderr
+
+
+def test_options_of_tables_from_the_command_line(project: Path) -> None:
+    live = ("--set-table", "events.source.monitor-interval=1 s")
+    shown = run(project, "explain", "-e", "SELECT k FROM events", *live)
+    assert "-- job result (unbounded)" in shown.stdout, shown.stderr
+    for arguments, message in (
+        (["--set-table", "event.path=x"], 'error: options are given for table "event", which does not exist'),
+        (["--set-table", "events.pth=x"], 'error: table "events": option "pth" does not exist for format "parquet"'),
+        (["--set-table", "events.pth=x"], "From outside, table \"events\" was given 'pth' = 'x'."),
+        (["--set-table", "events=x"], 'error: --set-table "events=x" is not TABLE.OPTION=VALUE'),
+    ):
+        wrong = run(project, "run", "-e", "SELECT k FROM events", *arguments)
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert message in wrong.stderr
+
+
+def test_what_stop_takes(project: Path) -> None:
+    assert "error: stop takes the names of jobs, or --all" in run(project, "stop").stderr
+    assert "error: stop takes the names of jobs, or --all" in run(project, "stop", "--all", "x").stderr
+    none = run(project, "stop", "--all")
+    assert (none.returncode, none.stderr) == (0, "no job is running\n")
+
+
+def test_a_table_that_cannot_be_used_fails_those_that_use_it(project: Path) -> None:
+    (project / "catalog" / "broken.sql").write_text(
+        "CREATE TABLE people (id INT, name STRING) WITH ('connector' = 'python', 'class' = 'far.People');"
+    )
+    (project / "udfs").mkdir()
+    (project / "udfs" / "far.py").write_text(
+        "import no_such_package.inner\nfrom sqlstream import udf\n\n@udf\ndef near(x: int) -> int:\n    return x\n"
+    )
+    (project / "udfs" / "good.py").write_text(
+        "from sqlstream import udf\n\n@udf\ndef double(x: int) -> int:\n    return 2 * x\n"
+    )
+    fine = run(project, "run", "-e", "CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (double(4)); SHOW TABLES")
+    assert fine.returncode == 0, fine.stderr
+    assert (
+        "warning: udfs/far.py cannot be imported: ModuleNotFoundError: No module named 'no_such_package'"
+        "; its functions are not known" in fine.stderr
+    )
+    assert "people" in fine.stdout
+    assert run(project, "query", "SELECT double(a) AS b FROM t", "--format", "csv").stdout == "b\n16\n"
+    for command in (["run", "-e", "SELECT name FROM people"], ["explain", "-e", "SELECT near(k) FROM events"]):
+        wrong = run(project, *command)
+        assert wrong.returncode == 2
+        assert "udfs/far.py cannot be imported" in wrong.stderr.split("error: ")[1]
+    assert "hint: Install it: pip install no_such_package" in run(project, "query", "SELECT near(a) FROM t").stderr
+
+
+def test_a_package_that_is_missing_fails_those_that_need_it(project: Path) -> None:
+    (project / "catalog" / "outside.sql").write_text(
+        "CREATE TABLE users (id INT, name STRING) WITH ('connector' = 'postgresql', 'url' = 'postgresql://x', 'table' = 'u');"
+        "CREATE TABLE visits (id INT, p AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1');"
+    )
+    # A module of this name that cannot be imported stands in for one that is not there.
+    (project / "psycopg.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\", name='psycopg')\n")
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    join = "SELECT v.id, u.name FROM visits v JOIN users FOR SYSTEM_TIME AS OF v.p AS u ON u.id = v.id"
+    wrong = run(project, "explain", "-e", join)
+    assert wrong.returncode == 2
+    assert "hint: Install it: pip install 'sqlstream[postgresql]'." in wrong.stderr
+
+
+def test_a_warehouse_where_none_can_be(project: Path) -> None:
+    done = run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "--warehouse", "/proc/x")
+    assert done.returncode == 2
+    assert done.stderr.startswith('error: the folder "/proc/x/sessions" cannot be made')
+    assert "hint: Choose another folder with --warehouse." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["query", "SELECT range FROM range(300000)", "--format", "csv"], ["run", "-e", "VALUES (1), (2)"]]
+)
+def test_a_reader_that_has_seen_enough_is_no_error(project: Path, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "sqlstream", *arguments]
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(command, cwd=project, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
+    # What a shell says of a command that SIGPIPE ended.
+    assert done.returncode == 141
+    assert "error" not in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+ESCAPES = "SELECT 'a' || chr(27) || '[31m' || chr(155) || 'b' AS x"
+
+
+def test_a_terminal_gets_no_control_characters_of_values(project: Path) -> None:
+    def on_a_terminal(*arguments: str) -> bytes:
+        own, its = os.openpty()
+        command = [sys.executable, "-m", "sqlstream", "query", ESCAPES, *arguments]
+        with subprocess.Popen(command, cwd=project, stdout=its, stderr=subprocess.DEVNULL) as process:
+            os.close(its)
+            shown = b""
+            with contextlib.suppress(OSError):
+                while piece := os.read(own, 65536):
+                    shown += piece
+            assert process.wait() == 0
+        os.close(own)
+        return shown
+
+    for form in ("table", "csv"):
+        assert rb"a\x1b[31m\x9bb" in on_a_terminal("--format", form)
+    assert rb'"a\u001b[31m\u009bb"' in on_a_terminal("--format", "json")
+    # A file or a pipe gets the value as it is; a table is for people wherever it goes.
+    assert run(project, "query", ESCAPES, "--format", "csv").stdout == "x\na\x1b[31m\x9bb\n"
+    assert json.loads(run(project, "query", ESCAPES, "--format", "json").stdout) == [{"x": "a\x1b[31m\x9bb"}]
+    assert "\x1b" not in run(project, "query", ESCAPES).stdout
+    shown = run(project, "run", "-e", "SELECT x FROM (VALUES (chr(27) || '[31m')) AS v(x)").stdout
+    assert "+I | \\x1b[31m" in shown

@@ -8,11 +8,11 @@ import pytest
 
 from sqlstream.answering import Answer
 from sqlstream.compiler import Compiler, Explanation, PlannedJob
-from sqlstream.errors import BindError, ParseError, Source
+from sqlstream.errors import BindError, ParseError, Source, SqlStreamError
 from sqlstream.functions.declare import declare
+from sqlstream.jobs.difference import difference
 from sqlstream.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
-from sqlstream.session import difference
 from sqlstream.storage.jobs import JobRecord
 
 TABLES = """
@@ -44,11 +44,29 @@ def test_a_job_is_named_after_its_sink_and_numbered_within_a_run(compiler: Compi
 
 
 def test_an_explicit_name_is_for_one_insert(compiler: Compiler) -> None:
-    assert names(compiler, f"SET 'pipeline.name' = 'mine'; {INSERT}; SELECT k FROM t") == ["mine", "result"]
+    mine = "SET 'pipeline.name' = 'mine'"
+    assert names(compiler, f"{mine}; {INSERT}; SELECT k FROM t") == ["mine", "result"]
+    # The next job alone: those before and after are named after their tables.
+    assert names(compiler, f"{INSERT}; {mine}; SELECT k FROM t; {INSERT}; {INSERT}") == [
+        "out",
+        "result",
+        "mine",
+        "out_2",
+    ]
+    # A statement that fails has not used it up.
+    with pytest.raises(BindError):
+        names(compiler, f"{mine}; INSERT INTO out SELECT nothing FROM t")
+    assert names(compiler, f"{INSERT}; {INSERT}") == ["mine", "out"]
+
+
+@pytest.mark.parametrize("before", [f"SET 'pipeline.name' = 'Mine'; {INSERT}", "INSERT INTO mine SELECT k FROM t"])
+def test_an_explicit_name_is_not_given_twice(compiler: Compiler, before: str) -> None:
+    compiler.definitions(Source("more.sql", "CREATE TABLE mine (k BIGINT)"))
     with pytest.raises(BindError) as error:
-        names(compiler, f"SET 'pipeline.name' = 'Mine'; {INSERT};\n{INSERT}")
+        names(compiler, f"{before}; SET 'pipeline.name' = 'Mine';\n{INSERT}")
     assert error.value.message == 'a second INSERT runs under the name "Mine"'
-    assert error.value.detail == "The first one is at 0.sql:1:31."
+    assert error.value.detail is not None
+    assert error.value.detail.startswith("The first one is at 0.sql:1:")
     assert str(error.value.span) == "0.sql:2:1"
 
 
@@ -164,3 +182,59 @@ def test_show_functions_lists_those_of_the_project() -> None:
     [answer] = compiler.scripts([Source("x", "SHOW FUNCTIONS LIKE 'SHORT%'")])
     assert isinstance(answer, Answer)
     assert [row[:3] for row in answer.rows] == [("shorten", "(VARCHAR, BIGINT)", "VARCHAR")]
+
+
+FILES = "CREATE TABLE f (a INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json'{})"
+
+
+def plan_of(query: str, more: str = "", **given: dict[str, str]) -> PlannedJob:
+    compiler = Compiler(Options(), table_options=given)
+    compiler.definitions(Source("f.sql", FILES.format(more)))
+    [job] = compiler.jobs([Source("q.sql", query)])
+    compiler.close()
+    return job
+
+
+def test_a_job_goes_on_when_its_tables_are_read_at_another_pace() -> None:
+    plain = plan_of("SELECT a FROM f")
+    watched = plan_of("SELECT a FROM f", ", 'source.monitor-interval' = '1 s', 'source.max-files-per-batch' = '3'")
+    assert (plain.bounded, watched.bounded) == (True, False)
+    assert plain.fingerprint == watched.fingerprint
+    # By hint, and from outside, too.
+    hinted = plan_of("SELECT a FROM f /*+ OPTIONS('source.monitor-interval' = '1 s') */")
+    outside = plan_of("SELECT a FROM f", F={"source.monitor-interval": "1 s"})
+    assert hinted.fingerprint == outside.fingerprint == plain.fingerprint
+    assert not hinted.bounded
+    assert not outside.bounded
+    # Another folder is another job.
+    assert plan_of("SELECT a FROM f", f={"path": "other"}).fingerprint != plain.fingerprint
+
+
+def test_each_use_of_a_table_has_its_own_options() -> None:
+    both = "SELECT a FROM f UNION ALL SELECT a FROM f{}"
+    one, two = plan_of(both.format("")), plan_of(both.format(" /*+ OPTIONS('source.monitor-interval' = '1 s') */"))
+    assert [scan.table.options.get("source.monitor-interval") for scan in one.physical.scans] == [None]
+    assert [scan.table.options.get("source.monitor-interval") for scan in two.physical.scans] == [None, "1 s"]
+    # Two sources where there was one: that is no matter of pace.
+    assert one.fingerprint != two.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"g": {"path": "x"}}, 'options are given for table "g", which does not exist'),
+        ({"f": {"source.monitor-intervall": "1 s"}}, 'table "f": option "source.monitor-intervall" does not exist'),
+        ({"f": {"source.monitor-interval": ""}}, 'table "f" has no option "source.monitor-interval" to take away'),
+    ],
+)
+def test_options_from_outside_are_checked(given: dict[str, dict[str, str]], message: str) -> None:
+    with pytest.raises(SqlStreamError) as error:
+        plan_of("SELECT a FROM f", **given)
+    assert error.value.message.startswith(message)
+
+
+def test_options_from_outside_go_over_those_of_like_and_take_away() -> None:
+    more = ", 'source.monitor-interval' = '1 s'"
+    bounded = plan_of("CREATE TABLE g LIKE f; SELECT a FROM g", more, g={"source.monitor-interval": ""})
+    assert bounded.bounded
+    assert not plan_of("CREATE TABLE g LIKE f; SELECT a FROM g", more).bounded

@@ -24,7 +24,14 @@ from sqlstream.options import OPTIONS, Options
         ("table.local-time-zone", "UTC'; DROP", "needs a time zone"),
         ("sqlstream.state.retention", "-1 h", "is not a duration"),
         ("sqlstream.memory", "a lot", "needs a size"),
-        ("pipeline.name", "  ", "must not be empty"),
+        ("pipeline.name", "..", "the name is a folder of its own on disk"),
+        ("pipeline.name", "a\nb", "the name has a control character in it"),
+        (
+            "pipeline.name",
+            "注文" * 15,
+            "the name is too long: 270 bytes as the name of a folder, where there can be 240",
+        ),
+        ("pipeline.name", "  ", "the name is empty"),
     ],
 )
 def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:

@@ -163,3 +163,44 @@ def test_rows_of_values_come_once() -> None:
         stream.batch("o", [(1, "USD")])
         stream.finish()
         assert stream.rows() == [(1, "d")]
+
+
+def test_limit_ends_a_select() -> None:
+    with Stream(f"{SCRIPT}; SELECT auction FROM bid LIMIT 3", name="limit") as stream:
+        stream.batch("bid", [(1, "2026-01-01 10:00:01"), (2, "2026-01-01 10:00:02")])
+        assert sorted(stream.rows("result")) == [(1,), (2,)]
+        stream.batch("bid", [(3, "2026-01-01 10:00:03"), (3, "2026-01-01 10:00:04")])
+        version = stream.runs["result"].commits.totals.version
+        stream.batch("bid", [(4, "2026-01-01 10:00:05")])
+        assert sorted(stream.rows("result")) == [(1,), (2,), (3,)]
+        assert stream.runs["result"].commits.totals.version == version
+
+
+NESTED = {
+    "MAP(VARCHAR, INTEGER)[]": [[{"a": 1}, {"b": 2}, {}, None], []],
+    "MAP(VARCHAR, MAP(VARCHAR, INTEGER))": [{"x": {"a": 1}, "y": {"b": 2}}, {}],
+    "STRUCT(a INTEGER, b VARCHAR)": [{"a": 1, "b": "x"}],
+    "STRUCT(m MAP(VARCHAR, INTEGER), l INTEGER[])[]": [[{"m": {"a": 1}, "l": [1]}, {"m": {"b": 2}, "l": None}]],
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_nested_values_come_as_they_are(kind: str) -> None:
+    script = f"CREATE TABLE t (k INT, v {kind}); CREATE TABLE out (k INT, v {kind}); INSERT INTO out SELECT * FROM t"
+    with Stream(script) as stream:
+        stream.batch("t", list(enumerate(NESTED[kind])))
+        assert sorted(stream.rows("out"), key=lambda row: row[0]) == list(enumerate(NESTED[kind]))
+
+
+def test_what_a_mapping_lacks_of_a_struct_is_null() -> None:
+    kind = "STRUCT(a INTEGER, t TIMESTAMP, inner_ STRUCT(b INTEGER)[])"
+    script = f"CREATE TABLE t (v {kind}); CREATE TABLE out (v {kind}); INSERT INTO out SELECT v FROM t"
+    nothing = {"a": None, "t": None, "inner_": None}
+    with Stream(script) as stream:
+        stream.batch("t", [({},)])
+        assert stream.rows("out") == [(nothing,)]
+        stream.batch("t", [({"A": 1, "t": "2026-01-01", "inner_": [{}, {"b": "2"}]},)])
+        filled = {"a": 1, "t": datetime(2026, 1, 1), "inner_": [{"b": None}, {"b": 2}]}
+        assert sorted(stream.rows("out"), key=str) == sorted([(nothing,), (filled,)], key=str)
+        with pytest.raises(BindError, match='column "v" cannot hold'):
+            stream.batch("t", [({"c": 1},)])

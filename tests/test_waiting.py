@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.live import Live
 
 from sqlstream import running
+from sqlstream.jobs.job import Job
 from sqlstream.running import Progress
 from sqlstream.runtime.commits import Totals
-from sqlstream.session import Job
 from sqlstream.testing import Stream
 from sqlstream.waiting import SILENCE, Hint, Silence, awaited, dropped, held
 

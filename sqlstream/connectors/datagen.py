@@ -91,7 +91,7 @@ class Generator:
 
     def __init__(self, table: Table):
         self._table, self._options = table, table.options
-        self._columns = [_Value(c.name, DuckDBPyType(c.type)) for c in table.physical]
+        self._columns = [_Value(c.name, DuckDBPyType(c.type)) for c in table.stored]
         self._seed = table.options.get("seed", "0").strip()
 
     @property
@@ -111,8 +111,11 @@ class Generator:
         """Return a SELECT of the rows [first, end); `time` (ms) is now."""
         items = ", ".join(
             f"CAST({self._expression(v, time)} AS {c.type}) AS {quote_name(c.name)}"
-            for v, c in zip(self._columns, self._table.physical, strict=True)
+            for v, c in zip(self._columns, self._table.stored, strict=True)
         )
+        # Of metadata there is the number of the row.
+        numbers = [f"n AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
+        items = ", ".join(filter(None, [items, *numbers]))
         return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
 
     def validate(self) -> None:
@@ -125,9 +128,9 @@ class Generator:
             elif not name.startswith("fields.") or key not in _FIELD:
                 known = [*_GENERAL, *(f"fields.{p}.{k}" for p in paths for k in _FIELD)]
                 message = f'option "{name}" does not exist for connector "datagen"'
-                raise self._wrong(message, missing("option", name, known))
+                raise self._wrong(message, missing("option", name, known), name)
             elif path not in paths:
-                raise self._wrong(f'option "{name}": no column "{path}"', missing("column", path, paths))
+                raise self._wrong(f'option "{name}": no column "{path}"', missing("column", path, paths), name)
             else:
                 self._check_field(paths[path], key, name, text)
         for value in self._values():
@@ -144,7 +147,7 @@ class Generator:
             "end": self._option(value, "kind", "random") == "sequence",
         }
         if not fits.get(key, True):
-            raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None)
+            raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None, name)
         number: Callable[[str], object] = _whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
         checks: dict[str, Callable[[str], object]] = {
             "kind": _kind,
@@ -182,10 +185,12 @@ class Generator:
         try:
             check(text)
         except ValueError as error:
-            raise self._wrong(f'option "{name}": {error}', None) from None
+            raise self._wrong(f'option "{name}": {error}', None, name, value=True) from None
 
-    def _wrong(self, message: str, hint: str | None) -> BindError:
-        return BindError(f'table "{self._table.name}": {message}', self._table.span, hint=hint)
+    def _wrong(self, message: str, hint: str | None, option: str = "", *, value: bool = False) -> BindError:
+        """Return an error about the table, or about one of its options."""
+        at = self._table.option_span(option, value=value)
+        return BindError(f'table "{self._table.name}": {message}', at, hint=hint)
 
     def _values(self, values: Sequence[_Value] | None = None) -> Iterator[_Value]:
         for value in self._columns if values is None else values:

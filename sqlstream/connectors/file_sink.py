@@ -23,6 +23,7 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.storage.filesystem import Filesystem, storage_errors
 from sqlstream.storage.formats import csv_write_options
 from sqlstream.storage.listing import is_remote
+from sqlstream.storage.records import read_sealed, write_sealed
 from sqlstream.storage.segments import quote_name, quote_text
 
 # Not even a reader who looks into hidden folders takes a file of this kind.
@@ -92,8 +93,8 @@ class FileSink:
         """Give the files of a batch their names; `records` is the job's folder of what it published."""
         record = f"{records}/{batch:010d}.json"
         if not fs.exists(record):
-            fs.write_text_atomic(record, json.dumps(list(files)))
-        self._rename(json.loads(fs.read_text(record)))
+            write_sealed(fs, record, json.dumps(list(files)))
+        self._rename(json.loads(read_sealed(fs, record)))
         # What is still there was written by attempts that did not end, or end too late.
         shutil.rmtree(self.staging, ignore_errors=True)
         for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
@@ -101,10 +102,11 @@ class FileSink:
 
     def recover(self, fs: Filesystem, records: str) -> None:
         """Finish what a process that died was publishing, and remove what nobody will publish."""
-        fs.write_text_atomic(f"{records}/{_TARGET}", json.dumps({"folder": self.folder, "tag": self.tag}))
+        target = json.dumps({"folder": self.folder, "tag": self.tag})
+        write_sealed(fs, f"{records}/{_TARGET}", target, durable=True)
         for name in fs.list(records):
             if name != _TARGET:
-                self._rename(json.loads(fs.read_text(f"{records}/{name}")))
+                self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def _rename(self, files: Sequence[str]) -> None:
@@ -126,7 +128,7 @@ def discard(fs: Filesystem, records: str) -> None:
     """Delete the files that a job published, as the records say where."""
     if not fs.exists(f"{records}/{_TARGET}"):
         return
-    target = json.loads(fs.read_text(f"{records}/{_TARGET}"))
+    target = json.loads(read_sealed(fs, f"{records}/{_TARGET}"))
     shutil.rmtree(f"{target['folder']}/.sqlstream-{target['tag']}", ignore_errors=True)
     for file in _files(target["folder"]):
         if os.path.basename(file).startswith(f"part-{target['tag']}-"):

@@ -128,11 +128,12 @@ def validate(table: Table) -> None:
     for name, text in table.options.items():
         if name != "connector" and name not in _OPTIONS:
             message = f'table "{table.name}": option "{name}" does not exist for connector "nexmark"'
-            raise BindError(message, table.span, hint=missing("option", name, _OPTIONS))
+            raise BindError(message, table.option_span(name), hint=missing("option", name, _OPTIONS))
         try:
             _OPTIONS.get(name, (str, ""))[0](text)
         except ValueError as error:
-            raise BindError(f'table "{table.name}": option "{name}": {error}', table.span) from None
+            message = f'table "{table.name}": option "{name}": {error}'
+            raise BindError(message, table.option_span(name, value=True)) from None
     rates = {table.options[k].strip() for k in ("first-event.rate", "next-event.rate") if k in table.options}
     if len(rates) > 1:
         hint = "Give one of the two; a rate that changes with time is not supported."
@@ -195,8 +196,15 @@ class Settings:
 def read_nexmark(con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], table: Table) -> ReadPlan:
     """Return how to read some events, which are registered with the connection."""
     batches = [b for s in splits for b in events(Settings.of(table), s.first, s.end, s.base)]
-    con.register("_events", pa.Table.from_batches(batches))
-    items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in table.physical)
+    made = pa.Table.from_batches(batches)
+    names = {c.name: c.name for c in table.physical}
+    # Of metadata there is the number of the row.
+    for column in (c for c in table.physical if c.metadata):
+        names[column.name] = "_number"
+        numbers = np.concatenate([np.arange(s.first, s.end, dtype=np.int64) for s in splits])
+        made = made.append_column("_number", pa.array(numbers))
+    con.register("_events", made)
+    items = ", ".join(f"CAST({quote_name(names[c.name])} AS {c.type}) AS {quote_name(c.name)}" for c in table.physical)
     return ReadPlan(f"SELECT {items} FROM _events")
 
 

@@ -12,8 +12,8 @@ from sqlstream.connectors.file_sink import check_path
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.lookup import OPTIONS, without_options
 from sqlstream.connectors.outside import check_driver
-from sqlstream.connectors.python import kind
-from sqlstream.errors import BindError, Span, UnsupportedError, missing, nearest
+from sqlstream.connectors.python import implemented, kind
+from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, missing, nearest
 from sqlstream.storage.formats import METADATA, validate_format, validate_options
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
@@ -37,12 +37,12 @@ def validate(table: Table) -> None:
         case None:
             if typed := nearest("connector", list(table.options)):
                 message = f'table "{table.name}": option "{typed}" does not exist'
-                raise BindError(message, table.span, hint='did you mean "connector"?')
+                raise BindError(message, table.option_span(typed), hint='did you mean "connector"?')
             for name in table.options:
                 if name not in _WAREHOUSE:
                     raise BindError(
                         f'table "{table.name}": option "{name}" needs a connector',
-                        table.span,
+                        table.option_span(name),
                         hint=f"existing connectors: {', '.join(CONNECTORS)}; a table without one is kept in the warehouse",
                     )
             _check(table, _WAREHOUSE)
@@ -60,7 +60,6 @@ def validate(table: Table) -> None:
         case "postgresql":
             _need(table, {"url": "postgresql://user@localhost/database", "table": "users"})
             _check(table, {"connector": str, "url": str, "table": str})
-            check_driver(table)
         case "python":
             if "function" not in table.options:
                 _need(table, {"class": "module.Class"})
@@ -70,15 +69,17 @@ def validate(table: Table) -> None:
             for name in table.options:
                 if name != "connector":
                     message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
-                    raise BindError(message, table.span)
+                    raise BindError(message, table.option_span(name))
         case other if other in _ELSEWHERE:
             raise UnsupportedError(
-                f'connector "{other}"', table.span, hint=f"existing connectors: {', '.join(CONNECTORS)}"
+                f'connector "{other}"',
+                table.option_span("connector", value=True),
+                hint=f"existing connectors: {', '.join(CONNECTORS)}",
             )
         case other:
             raise BindError(
                 f'table "{table.name}": connector "{other}" does not exist',
-                table.span,
+                table.option_span("connector", value=True),
                 hint=missing("connector", other or "", CONNECTORS),
             )
 
@@ -125,7 +126,8 @@ def _validate_socket(table: Table) -> None:
     _check(table, _SOCKET, options)
     if "format" in table.options:
         if table.options["format"].lower() not in ("json", "csv"):
-            raise BindError(f'table "{table.name}": a socket has the format "json" or "csv", or none', table.span)
+            message = f'table "{table.name}": a socket has the format "json" or "csv", or none'
+            raise BindError(message, table.option_span("format", value=True))
         validate_format(table, _SOCKET)
     elif len(table.physical) != 1:
         hint = "Declare one STRING column, or set the format to 'json' or 'csv'."
@@ -145,7 +147,7 @@ def _check(table: Table, known: _Checks, options: Mapping[str, str] | None = Non
             continue
         if name not in known:
             message = f'table "{table.name}": option "{name}" does not exist for connector "{table.connector}"'
-            raise BindError(message, table.span, hint=missing("option", name, known))
+            raise BindError(message, table.option_span(name), hint=missing("option", name, known))
         try:
             known[name](value)
         except ValueError as error:
@@ -164,8 +166,28 @@ def is_bounded(table: Table) -> bool:
     return "source.monitor-interval" not in table.options
 
 
+def usable(table: Table) -> Table:
+    """Return a declared table ready for use; where what it needs is not installed, with that as its problem.
+
+    So only those that use the table fail. Raises BindError for what is declared wrongly.
+    """
+    try:
+        table = implemented(table)
+        check_driver(table)
+    except SqlStreamError as error:
+        return replace(table, problem=error)
+    return table
+
+
+def check_usable(table: Table) -> None:
+    """Raise what is wrong with a table that is declared well, such as a package that it needs and that is missing."""
+    if table.problem is not None:
+        raise table.problem
+
+
 def check_source(table: Table, span: Span | None) -> None:
     """Raise unless the table can be read by a job."""
+    check_usable(table)
     match table.connector:
         case None if table.primary_key:
             raise UnsupportedError(
@@ -178,14 +200,19 @@ def check_source(table: Table, span: Span | None) -> None:
         case "python" if "class" in table.options and issubclass(kind(table), Source):
             return
         case "duckdb" | "postgresql" | "python" if "class" not in table.options:
-            hint = "Look rows up in it: JOIN .. FOR SYSTEM_TIME AS OF o.p, where p AS PROCTIME() is a column of o."
-            raise UnsupportedError(f'reading table "{table.name}" with connector "{table.connector}"', span, hint=hint)
+            hint = f"Write JOIN {table.name} FOR SYSTEM_TIME AS OF o.p, where p AS PROCTIME() is a column of o."
+            raise UnsupportedError(
+                f'table "{table.name}" is a lookup table ({table.connector}): rows are looked up in it, and it is not read',
+                span,
+                hint=hint,
+            )
         case other:
-            raise BindError(f'table "{table.name}" with connector "{other}" cannot be read', span)
+            raise BindError(f'table "{table.name}" is a sink ({other}): it is written, and cannot be read', span)
 
 
 def check_lookup(table: Table, span: Span | None) -> None:
     """Raise unless rows of the table can be looked up."""
+    check_usable(table)
     if table.connector not in OUTSIDE or (table.connector == "python" and "function" not in table.options):
         hint = f"Connectors that can: {', '.join(c for c in OUTSIDE if c)}; and tables of the warehouse."
         raise BindError(
@@ -195,6 +222,7 @@ def check_lookup(table: Table, span: Span | None) -> None:
 
 def check_sink(table: Table, span: Span | None) -> None:
     """Raise unless the table can be written by a job."""
+    check_usable(table)
     if table.has_changes:
         hint = "Write into a warehouse table (one without a connector), or into a table without that option."
         raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)
@@ -205,5 +233,21 @@ def check_sink(table: Table, span: Span | None) -> None:
             return
         case "python" if "class" in table.options and issubclass(kind(table), Sink):
             return
+        case "python" | "duckdb" | "postgresql" if "class" not in table.options:
+            message = f'table "{table.name}" is a lookup table ({table.connector}): it cannot be written'
+            raise BindError(message, span)
         case other:
-            raise BindError(f'table "{table.name}" with connector "{other}" cannot be written', span)
+            raise BindError(f'table "{table.name}" is a source ({other}): it cannot be written', span)
+
+
+def not_queried(table: Table) -> str:
+    """Return why a declared table cannot be read by a query over state, as sentences."""
+    match table.connector:
+        case None:
+            return "It is a table of the warehouse, into which no job has written yet."
+        case "duckdb" | "postgresql" | "python" if "class" not in table.options:
+            return f"It is a lookup table ({table.connector}): a job joins it, with FOR SYSTEM_TIME AS OF."
+        case "print" | "blackhole":
+            return f"It is a sink ({table.connector}) of which nothing is kept. Write into a table without a connector."
+        case other:
+            return f"It is declared with the connector {other}, whose rows only a job reads: query what that writes or keeps."

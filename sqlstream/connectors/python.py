@@ -75,7 +75,12 @@ def _named(table: Table, option: str) -> object:
     try:
         loaded = loaded or importlib.import_module(module)
     except Exception as error:
-        reason = "does not exist" if isinstance(error, ImportError | ValueError) else f"cannot be imported: {error}"
+        needed = error.name if isinstance(error, ModuleNotFoundError) and error.name else module
+        if module != needed and not module.startswith(f"{needed}."):
+            # It is there, and needs what is not.
+            where = f"Install it: pip install {needed.partition('.')[0]} (its package may have another name)."
+        is_missing = isinstance(error, ImportError | ValueError) and not where.startswith("Install")
+        reason = "does not exist" if is_missing else f"cannot be imported: {error}"
         raise BindError(f'table "{table.name}": module "{module}" {reason}', table.span, hint=where) from error
     if not hasattr(loaded, name):
         usable = isinstance if option == "class" else lambda v, _: callable(v)

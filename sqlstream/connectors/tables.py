@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import Context, monitor_interval
 from sqlstream.connectors.splits import BatchRange, Offsets
-from sqlstream.errors import DataError, UsageError, missing
+from sqlstream.errors import DamageError, DataError, UsageError, missing
 from sqlstream.storage.files import DEFAULT_MAX_BYTES
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.jobs import JobRecord, last_committed, read_record
-from sqlstream.storage.manifests import Manifest, newest_manifest
-from sqlstream.storage.segments import BATCH_COLUMN, quote_name, scan
+from sqlstream.storage.manifests import Manifest
+from sqlstream.storage.records import GONE
+from sqlstream.storage.segments import BATCH_COLUMN, check_segments, quote_name, scan
+from sqlstream.storage.snapshot import JobHistory, named_manifest
 from sqlstream.units import parse_bytes
 
-_ANY_BATCH = 2**63 - 1
+_ATTEMPTS = 4
 _PIECES_PER_TASK = 2
 
 
@@ -66,7 +68,7 @@ class TableDiscovery:
             job, _, created = writer.rpartition("@")
             after = self._position.get(writer, -1)
             if up_to > after:
-                manifest = newest_manifest(warehouse.fs, warehouse.table(self._table.name).job(job), 0, _ANY_BATCH)
+                manifest = _written(warehouse, job, self._table.name)
                 sizes = _sizes(manifest, after, up_to)
                 found += [_Batch(job, int(created), number, sizes[number]) for number in sorted(sizes)]
         self._pending = found
@@ -135,6 +137,21 @@ class TableDiscovery:
         pass
 
 
+def _written(warehouse: Warehouse, job: str, table: str) -> Manifest | None:
+    """Return the manifest of what a job has written into a table by now."""
+    paths = warehouse.table(table).job(job)
+    for attempt in range(_ATTEMPTS):
+        newest = JobHistory(warehouse, job).newest_entry
+        try:
+            named = newest.table_manifests(table) if newest else {}
+            return named_manifest(warehouse.fs, paths, 0, named[0]) if named else None
+        except DamageError as error:
+            # It may have been replaced meanwhile.
+            if error.fault != GONE or attempt == _ATTEMPTS - 1:
+                raise
+    return None
+
+
 def _sizes(manifest: Manifest | None, after: int, up_to: int) -> dict[int, int]:
     """Return the bytes of the batches (after, up_to] that have rows; merged ones share their segment's evenly."""
     sizes: dict[int, int] = defaultdict(int)
@@ -170,7 +187,7 @@ def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table:
     sink = record.sink(table.name)
     columns = tuple(Column(name, type) for name, type in (sink.columns if sink else ()))
     paths = warehouse.table(table.name).job(job)
-    manifest = newest_manifest(warehouse.fs, paths, 0, _ANY_BATCH)
+    manifest = _written(warehouse, job, table.name)
     segments = [
         s
         for found in (manifest.tables.values() if manifest else ())
@@ -179,6 +196,7 @@ def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table:
     ]
     if not segments:
         return None
+    check_segments(warehouse.fs, f"{paths.root}/data/0", segments)
     rows = scan(warehouse.fs, f"{paths.root}/data/0", columns, segments, batch=True)
     chosen = " OR ".join(f"({BATCH_COLUMN} > {r.after} AND {BATCH_COLUMN} <= {r.up_to})" for r in ranges)
     return f"SELECT {_items(columns, table, record)} FROM ({rows}) WHERE {chosen}"

@@ -21,19 +21,26 @@ from sqlstream.functions import places
 from sqlstream.functions.declare import declare, marked
 
 
-def load(directory: str) -> list[Function]:
+def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Function]:
     """Import every Python file below a directory, in path order, and return the `@udf` functions that they define.
 
     Files import each other by name, or relatively; an installed module of the same name comes first. Files are
     shown relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that
-    does not import, BindError for a function that SQL cannot call and for two functions of one name.
+    does not import, unless there is a list for what is `broken`, BindError for a function that SQL cannot call and for two
+    functions of one name.
     """
     folder = Path(directory).resolve()
     root = str(folder.parent)
     found: dict[str, Function] = {}
     with _package(folder) as package:
         for path in _files(folder):
-            module = _imported(path, folder, package, root)
+            try:
+                module = _imported(path, folder, package, root)
+            except SqlStreamError as error:
+                if broken is None:
+                    raise
+                broken.append(error)
+                continue
             own = {id(v): v for v in vars(module).values() if marked(v) and v.__module__ == module.__name__}
             for value in own.values():
                 function = declare(value, root=root)
@@ -115,7 +122,10 @@ def _import_error(error: BaseException, path: Path, root: str) -> SqlStreamError
             span = _line(file, traceback.tb_lineno, root)
         traceback = traceback.tb_next
     reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
-    return SqlStreamError(f"{shown} cannot be imported: {reason}", span or Span(Source(shown, ""), 0, 0))
+    hint = None
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
+    return SqlStreamError(f"{shown} cannot be imported: {reason}", span or Span(Source(shown, ""), 0, 0), hint=hint)
 
 
 def _line(path: str, number: int, root: str) -> Span | None:

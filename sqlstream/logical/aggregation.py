@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp, parse_one
 
-from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes_rows
 from sqlstream.logical.grouping import count_sets, grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
@@ -54,6 +54,8 @@ class Aggregation:
         # The conditions under which keys are in a row's grouping set, by the keys' SQL; keys that are in every set.
         self.sets: dict[str, str] = {}
         self.plain: dict[str, str] = {}
+        # The numbers of grouping sets without keys.
+        self.empty_sets: tuple[int, ...] = ()
         self.ranks = Ranks(node)
 
     def bind(self, group: exp.Group | None, select: exp.Select) -> Node:
@@ -73,20 +75,20 @@ class Aggregation:
             (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
             for key in ("having", "qualify")
         )
-        own, calls, span = (
-            tuple(k for k in keys if k.name not in bounds),
-            tuple(self.aggregates.values()),
-            binder.span(select),
-        )
+        own = tuple(k for k in keys if k.name not in bounds)
+        calls, span = tuple(self.aggregates.values()), self._place(group, select)
+        if not own and not calls and window is None:
+            # The one row of nothing but constants needs a column.
+            calls = (AggregateItem(self._free("count"), "count", (), False, (), None, "BIGINT", span),)
         aggregate: Aggregate | WindowAggregate = (
             WindowAggregate(self.node, "", own, window, calls, span=span)
             if window
-            else Aggregate(self.node, "", own, calls, span=span)
+            else Aggregate(self.node, "", own, calls, empty_sets=self.empty_sets, span=span)
         )
         plan: Node = aggregate
         if having is not None:
             plan = Filter(plan, self._condition(plan, "HAVING", *having))
-        plan = ranks.above(plan, binder.judge, binder.scope.source)
+        plan = ranks.above(plan, binder)
         items = self._items(self._over(plan), selected)
         if qualify is not None:
             plan = filtered(Filter(plan, self._condition(plan, "QUALIFY", *qualify)))
@@ -98,6 +100,11 @@ class Aggregation:
             if not makes_rows(bound) and not any(name in item.expression.sql for name in ranked)
         )
         return Project(_with_shown(plan, aggregate, shown), items)
+
+    def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
+        """Return where the aggregate stands that errors about the block mean: its first call, else GROUP BY."""
+        found = next((a.span for a in self.aggregates.values() if a.span is not None), None)
+        return found or self.binder.span(group or select)
 
     def _over(self, node: Node) -> ExpressionBinder:
         above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")
@@ -168,6 +175,7 @@ class Aggregation:
                 "GROUPING SETS ((a, b), (a), ()).",
             )
         sets = [self._grouped(group, s) for s in grouping_sets(group.expressions)]
+        self.empty_sets = tuple(number for number, members in enumerate(sets) if not members)
         # The sets of CUBE have the same keys over and over.
         every = {id(node): node for s in sets for node in s}
         self._add_keys([*every.values()], keys, names, bounds)
@@ -343,10 +351,10 @@ class Aggregation:
 
 
 def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple[Item, ...]) -> Node:
-    """Give the aggregate below filters and ranks the select list that is above them."""
+    """Give the aggregate below filters, ranks, and the times for these the select list that is above them."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
-    assert isinstance(node, Filter | WindowRank | Rank | Over)
+    assert isinstance(node, Filter | Project | WindowRank | Rank | Over)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
@@ -12,8 +12,9 @@ from sqlglot import exp
 from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.aggregation import Aggregation
+from sqlstream.logical.arrival import Arrival
 from sqlstream.logical.clauses import CLAUSES, refuse_clauses
-from sqlstream.logical.expressions import ExpressionBinder
+from sqlstream.logical.expressions import ExpressionBinder, name_of
 from sqlstream.logical.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.join_nodes import Joining
@@ -42,8 +43,8 @@ from sqlstream.logical.nodes import (
     WindowRank,
     quote,
 )
-from sqlstream.logical.ordering import bound_items, typed_items, with_hidden_items
-from sqlstream.logical.over import by_time, time_of, with_windows
+from sqlstream.logical.ordering import bound_items, row_count, with_hidden_items, with_ties
+from sqlstream.logical.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.properties import schema
 from sqlstream.logical.ranking import Ranks, filtered
 from sqlstream.logical.scope import Scope, unique
@@ -52,8 +53,9 @@ from sqlstream.logical.subqueries import Subqueries, split
 from sqlstream.logical.values import values_table
 from sqlstream.logical.window_hints import with_window_hints
 from sqlstream.logical.window_tables import WindowBinder
+from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF, to_duckdb
-from sqlstream.sql.spans import span_of
+from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
 
@@ -85,22 +87,21 @@ class Binder:
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
             return self._sorted(query, Environment(source, {})), None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
+            if with_ties(query):
+                raise BindError(
+                    "WITH TIES without ORDER BY", span_of(query.args["limit"], source), hint="Add ORDER BY."
+                )
             query = query.copy()
-            rows = self._limit(query.args["limit"], source)
+            rows = row_count(query.args["limit"], source)
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
-            hint = "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark."
+            hint = (
+                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
+                "and an aggregate of all rows has no key to forget."
+            )
             raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
         return plan, rows
-
-    def _limit(self, node: exp.Expr, source: Source) -> int:
-        value = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
-        options = node.args.get("limit_options")
-        percent = options is not None and options.args.get("percent")
-        if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
-            raise BindError("LIMIT takes a number of rows", span_of(node, source))
-        return int(value.name)
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
         """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
@@ -113,6 +114,7 @@ class Binder:
                     hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
+                span = replace(span, end=span.start + len("SELECT"))
                 below = self._select(_without(query, "distinct"), env)
                 return self._remembering(query, distinct_rows(below, span), below, env)
             case exp.Select():
@@ -138,6 +140,7 @@ class Binder:
         if clause.args.get("recursive"):
             raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source))
         for cte in clause.expressions:
+            check_name("a query in WITH", cte.alias, span_of(cte, env.source))
             name = cte.alias.lower()
             env = Environment(env.source, {**env.ctes, name: (cte, env)})
         return env
@@ -216,7 +219,7 @@ class Binder:
         binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
-        if group is not None or having is not None or any(_aggregates(binder, e) for _, e in projections):
+        if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
             return Aggregation(binder, node, projections).bind(group, select)
         return self._projected(node, binder, projections, select.args.get("qualify"))
 
@@ -230,7 +233,7 @@ class Binder:
             binder.ranks.output = name if isinstance(part, exp.Window) else None
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
-        ranked = binder.ranks.above(node, self.judge, binder.scope.source)
+        ranked = binder.ranks.above(node, binder)
         over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)
@@ -265,7 +268,7 @@ class Binder:
             elif isinstance(projection, exp.Alias):
                 found.append((projection.alias, projection.this))
             else:
-                found.append((_name_of(projection), projection))
+                found.append((name_of(projection), projection))
         return found
 
     def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
@@ -312,18 +315,27 @@ class Binder:
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
             raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
+        if node.text("db").lower() in ("state", "sqlstream"):
+            hint = f"State is read with sqlstream query, or Session.query: SELECT * FROM {span.text}."
+            raise BindError("a job cannot read state", span, hint=hint)
         if node.args.get("db") is not None:
             raise BindError("a table is named without a database or catalog", span, hint=f"Write {node.name}.")
         name, alias = node.name, node.alias or node.name
-        columns = node.args.get("alias")
+        columns, options = node.args.get("alias"), node.args.get("table_options")
+        relation = None if name.lower() in env.ctes else self.catalog.relation(name)
+        if options is not None and (name.lower() in env.ctes or isinstance(relation, View)):
+            what = "a view" if relation else "a query of WITH"
+            raise BindError(f'"{name}" is {what}, and has no options', options.span)
         if (cte := env.ctes.get(name.lower())) is not None:
             bound = self._once(cte[0], lambda: self._cte(*cte))
             return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
-        match self.catalog.relation(name):
+        match relation:
             case None:
-                existing = self.catalog.relation_hint(name)
+                existing = self.catalog.relation_hint(name, env.ctes)
                 raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
             case Table() as table:
+                if options is not None:
+                    table = self.catalog.with_options(table, dict(options.options), options.span)
                 bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
                 return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
@@ -391,12 +403,21 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        order = typed_items(node, items, self.judge, source)
-        skipped = self._limit(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + self._limit(query.args["limit"], source)
+        arrival = Arrival(node, self.judge, source)
+        found = arrival.of(items)
+        node = arrival.node
+        order = self._typed_items(node, found, source)
+        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + row_count(query.args["limit"], source)
         number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
         span = span_of(query.args["order"], source)
-        ranked = Rank(node, "", number, "row_number", (), order, last, span=span)
+        function = "row_number"
+        if with_ties(query):
+            if skipped:
+                what = span_of(query.args["offset"], source)
+                raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
+            function = "rank"
+        ranked = Rank(node, "", number, function, (), order, last, span=span)
         kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
         first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
         return self._remembering(query, first, node, env)
@@ -404,16 +425,23 @@ class Binder:
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
-        node, fields, order = self._ordered(query, env)
+        node, fields, items = self._ordered(query, env)
+        arrival = Arrival(node, self.judge, source)
+        order = arrival.of(items)
+        node = arrival.node
         time = time_of(node, order)
         if time is None:
             what, hint = CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.judge, span)
-        ordered = Sort(node, "", time, typed_items(node, order, self.judge, source), span)
+        ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
         if fields == schema(node):
             return ordered
         return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
+        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.judge)
+        return typed(items, schema(node), binder, None)
 
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
@@ -432,7 +460,7 @@ class Binder:
 
     def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)
-        span, distinct = span_of(query, env.source), query.args.get("distinct") is not False
+        span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
         both = [self.query(side, env) for side in (query.this, query.expression)]
         sides = alike(both, query.key.upper(), span, self.judge)
         found: Aggregate | SetOperation
@@ -445,7 +473,7 @@ class Binder:
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)
         inputs = [self.query(side, env) for side in sides_of(query)]
-        return Union(alike(inputs, "UNION ALL", span_of(query, env.source), self.judge))
+        return Union(alike(inputs, "UNION ALL", operator_span(query, env.source), self.judge))
 
 
 def _without(query: Q, *clauses: str) -> Q:
@@ -482,16 +510,3 @@ def named(node: Node, name: str) -> Node:
             return replace(node, input=named(node.input, name))
         case _:
             return node
-
-
-def _name_of(node: exp.Expr) -> str:
-    match node:
-        case exp.Column() | exp.Dot():
-            return node.name or to_duckdb(node)
-        case _:
-            return to_duckdb(node).lower()
-
-
-def _aggregates(binder: ExpressionBinder, node: exp.Expr) -> bool:
-    # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
-    return any(binder.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))

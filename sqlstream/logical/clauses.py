@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from sqlstream.errors import Source, UnsupportedError
-from sqlstream.sql.spans import span_of
+from sqlstream.sql.spans import operator_span, span_of
 
 # By sqlglot's names.
 CLAUSES = {
@@ -27,7 +27,7 @@ CLAUSES = {
 }
 # The parts of a query or a table that are bound.
 _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_", "from_", "where", "group", "having"}
-_BOUND |= {"qualify", "hint", "windows"}
+_BOUND |= {"qualify", "hint", "windows", "table_options"}
 
 
 def refuse_clauses(query: exp.Expr, source: Source) -> None:
@@ -35,7 +35,8 @@ def refuse_clauses(query: exp.Expr, source: Source) -> None:
     for key, found in query.args.items():
         if found and key not in _BOUND:
             at = found[0] if isinstance(found, list) else found
-            whole = span_of(query, source)
+            united = isinstance(query, exp.SetOperation) and key == "by_name"
+            whole = operator_span(query, source) if united else span_of(query, source)
             placed = isinstance(at, exp.Expr) and key != "when"  # of AT only the version has a place
             span = span_of(at, source, whole) if placed else whole
             what, hint = CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))

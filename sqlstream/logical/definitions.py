@@ -11,12 +11,14 @@ from sqlstream.logical.assignment import assignable
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.judge import Judge, no_type, plain
-from sqlstream.logical.nodes import TIMES, Expression, Field, Filter, Item, Node, Project, Sink, Union, quote
+from sqlstream.logical.nodes import TIMES, Expression, Field, Item, Node, Project, Sink, quote
 from sqlstream.logical.properties import schema
 from sqlstream.logical.scope import Scope
+from sqlstream.logical.set_operations import span_of_column
 from sqlstream.logical.table_like import inherited, source_table
-from sqlstream.logical.values import literal_columns
+from sqlstream.logical.values import literal_columns, span_of_value
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
+from sqlstream.sql.spans import span_of
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
@@ -58,6 +60,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
         temporary=statement.temporary,
         span=statement.name.span,
         partitioned_by=partitions or (base.partitioned_by if base else ()),
+        places={k: (v.key_span or v.span, v.span) for k, v in statement.options.items()},
     )
 
 
@@ -134,33 +137,30 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
         counted = f"{len(found)} column{'s' if len(found) > 1 else ''}"
         raise BindError(
             f'the query gives {counted}, but {len(targets)} of table "{table.name}" are to be written',
-            statement.span,
+            _span_of_columns(statement),
             hint=f"columns to be written: {', '.join(t.name for t in targets)}",
         )
     texts = literal_columns(statement.query) if statement.appends else ()
     for place, (own, target) in enumerate(zip(found, targets, strict=True)):
         if place not in texts and not assignable(own.type, target.type):
-            span = None if statement.appends else _span_of_column(node, place)
-            written = ".." if statement.appends else span.text if span and not span.text.endswith("*") else own.name
+            span = span_of_column(node, place)
+            written = span.text if span and not span.text.endswith("*") else own.name
+            if statement.appends:
+                span, written = span_of_value(statement.query, place, statement.span.source), ".."
             raise BindError(
                 f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
-                span or statement.span,
+                span or statement.target.span,
                 hint=f"Convert it in the query: CAST({written} AS {target.type}).",
             )
     return Sink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
 
 
-def _span_of_column(node: Node, place: int) -> Span | None:
-    """Return where the expression of an output column stands."""
-    match node:
-        case Project():
-            return node.items[place].expression.span
-        case Filter():
-            return _span_of_column(node.input, place)
-        case Union():
-            return _span_of_column(node.inputs[0], place)
-        case _:
-            return None
+def _span_of_columns(statement: Insert) -> Span:
+    """Return where the select list of a query stands, or the first row of VALUES."""
+    first = statement.query.find(exp.Values if statement.appends else exp.Select)
+    columns = first.expressions[:1] if statement.appends and first else first.expressions if first else []
+    places = [span_of(column, statement.span.source, statement.target.span) for column in columns]
+    return places[0].to(places[-1]) if places else statement.target.span
 
 
 def bind_select(statement: Select, binder: Binder, name: str) -> Sink:
@@ -179,8 +179,10 @@ def _target(statement: Insert, catalog: Catalog) -> Table:
             raise BindError(f'table "{name.text}" does not exist', name.span, hint=hint)
         case View():
             raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
-        case Table() as table:
+        case Table() as table if statement.options is None:
             return table
+        case Table() as table:
+            return catalog.with_options(table, dict(statement.options.options), statement.options.span)
 
 
 def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Column]:
@@ -200,7 +202,8 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
     for column in writable:
         if column.not_null and column not in found:
             raise BindError(
-                f'column "{column.name}" of table "{table.name}" is NOT NULL and not written', statement.span
+                f'column "{column.name}" of table "{table.name}" is NOT NULL and not written',
+                statement.columns[0].span.to(statement.columns[-1].span),
             )
     return found
 

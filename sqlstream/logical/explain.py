@@ -83,7 +83,7 @@ def describe(node: Node) -> str:
             # How long a source may be silent can change while a job lives.
             options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if k != IDLE_TIMEOUT)
             mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
-            mark = f" by clock {node.clock}" if node.clock else mark
+            mark = " by clock" if node.by_clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
             more = f" computed {', '.join(computed)}" if computed else ""
             changes = " of changes" if table.has_changes else ""

@@ -152,6 +152,11 @@ class ExpressionBinder:
         if (call := next((n for n in found if self.is_aggregate(n)), None)) is not None:
             raise self.error(f"an aggregate is not allowed {where}", call)
 
+    def has_aggregates(self, node: exp.Expr) -> bool:
+        """Tell whether there is an aggregate call of this block in an expression."""
+        # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
+        return any(self.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))
+
     def is_aggregate(self, node: exp.Expr) -> bool:
         """Tell whether a node is an aggregate call, with its FILTER or WITHIN GROUP."""
         if isinstance(node, exp.Filter | exp.WithinGroup):
@@ -305,6 +310,15 @@ class GroupedBinder(ExpressionBinder):
         call = node.find_ancestor(exp.Anonymous)
         if call is not None and self.catalog.function(call.name) is None and not self.judge.knows(call.name):
             raise self.judge.no_function(call.name, self.span(call))
+
+
+def name_of(node: exp.Expr) -> str:
+    """Return the name of an output column without an alias."""
+    match node:
+        case exp.Column() | exp.Dot():
+            return node.name or to_duckdb(node)
+        case _:
+            return to_duckdb(node).lower()
 
 
 def makes_rows(node: exp.Expr) -> bool:

@@ -71,7 +71,9 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
 
     def limited(node: Node) -> Node:
         match node:
-            case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if node.ttl is None:
+            case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if (
+                _can_forget(node) and node.ttl is None
+            ):
                 return replace(node, ttl=ttl)
             case Join():
                 return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
@@ -98,7 +100,12 @@ def with_session_ttl(sink: Sink, ttl: int) -> Sink:
 def keeps_state(node: Node, base: Node) -> bool:
     """Tell whether a plan has an operator above `base` that can forget keys."""
     below = {id(n) for n in walk(base)}
-    return any(isinstance(n, Remembering) and id(n) not in below for n in walk(node))
+    return any(_can_forget(n) and id(n) not in below for n in walk(node))
+
+
+def _can_forget(node: Node) -> bool:
+    """Tell whether a node has keys to forget: the one result of an aggregate of all rows is always there."""
+    return isinstance(node, Remembering) and not (isinstance(node, Aggregate) and not node.keys)
 
 
 def _calls(select: exp.Expr, name: str) -> list[HintCall]:

@@ -16,6 +16,7 @@ from sqlstream.logical.lateral import Made
 from sqlstream.logical.lookups import lookup_join
 from sqlstream.logical.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
 from sqlstream.logical.properties import (
+    batch_times,
     by_clock,
     changes,
     processing_times,
@@ -52,6 +53,8 @@ class Step:
     made: Made | None = None
     # The columns that USING makes of those of both sides.
     coalesced: tuple[Item, ...] = ()
+    # Where the conditions stand, if it is one place.
+    on: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +271,12 @@ class JoinTree:
         """Return the join with the versions that are valid at the times of the rows before."""
         assert step.as_of is not None
         described, as_of = self.visible[place].described, step.as_of
-        if as_of.column in processing_times(left):
+        if as_of.column in batch_times(left):
             sides = [self._sides(pair, c) for c, pair in pairs]
             fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
-            return lookup_join(left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span)
+            return lookup_join(
+                left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span, step.on
+            )
         check_time(left, as_of)
         found = versions(right)
         if found is None:
@@ -286,7 +291,7 @@ class JoinTree:
             own = {quote(column): name for name, column in self.visible[place].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)
             hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
-            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.span, hint=hint)
+            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.on, hint=hint)
         used = [c for c, _ in keys.values()]
         equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
         others = _all([c for c in conditions if c not in used])
@@ -295,7 +300,7 @@ class JoinTree:
         return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
 
     def _by_clock(self, node: Node, time: str) -> Node:
-        return by_clock(node, time) if time in processing_times(node) else node
+        return by_clock(node) if time in processing_times(node) else node
 
 
 def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:

@@ -22,7 +22,7 @@ from sqlstream.logical.properties import (
 from sqlstream.logical.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.versions import AsOf
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.sql.spans import span_of
+from sqlstream.sql.spans import head_span, span_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class JoinBinder:
 
     def add_made(self, join: exp.Join) -> None:
         """Add UNNEST(..) or LATERAL (..), which is made of the rows of the relations before it."""
-        place, span = len(self.nodes), span_of(join, self.source)
+        place, span = len(self.nodes), head_span(join, join.this, self.source)
         kind = self._kind(join, span)
         if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
             hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
@@ -83,7 +83,9 @@ class JoinBinder:
         made = LateralBinder(self.catalog, self.judge, self.source, self.scope, [*self.places]).bind(join.this)
         if made.rows.volatile:
             raise UnsupportedError(
-                "a random function in UNNEST or LATERAL", span, hint="Compute it in a subquery before."
+                "a random function in UNNEST or LATERAL",
+                span_of(join.this, self.source),
+                hint="Compute it in a subquery before.",
             )
         self._check_alias(made.visible.alias, join.this)
         self._append(None, made.visible, made.fields)
@@ -126,7 +128,7 @@ class JoinBinder:
         return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged)
 
     def _step(self, join: exp.Join, place: int) -> Step:
-        span = span_of(join, self.source)
+        span = head_span(join, _named(join.this), self.source)
         kind = self._kind(join, span)
         on, using = join.args.get("on"), [c.name for c in join.args.get("using") or ()]
         if join.args.get("method") == "NATURAL":
@@ -141,7 +143,8 @@ class JoinBinder:
         if as_of is not None and kind not in ("inner", "left"):
             hint = "Write JOIN or LEFT JOIN: a row of the tables before it finds what is valid at its time."
             raise UnsupportedError(f"{kind.upper()} JOIN with FOR SYSTEM_TIME AS OF", span, hint=hint)
-        return Step(kind, tuple(conditions), span, as_of, coalesced=tuple(self.coalesced.get(place, ())))
+        at = span_of(on, self.source) if on is not None else span
+        return Step(kind, tuple(conditions), span, as_of, coalesced=tuple(self.coalesced.get(place, ())), on=at)
 
     def _as_of(self, version: exp.Version, place: int) -> AsOf:
         """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
@@ -231,6 +234,11 @@ class JoinBinder:
         return JoinTree(
             self.judge, self.source, self.ttls, self.nodes, self.fields, self.visible, self.places, self.steps
         ).of(where)
+
+
+def _named(relation: exp.Expr) -> exp.Expr:
+    """Return what names a relation: the table without its alias and its version, else all of it."""
+    return relation.this if isinstance(relation, exp.Table) and isinstance(relation.this, exp.Expr) else relation
 
 
 def parts_of(condition: exp.Expr) -> list[exp.Expr]:

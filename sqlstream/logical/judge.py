@@ -37,11 +37,17 @@ _NO_MATCH = re.compile(r"No function matches the given name and argument types '
 class Judge:
     """Types of expressions over a schema, by preparing them against an empty table.
 
-    The user's functions, whose names are given, are registered in `con`.
+    The user's functions, whose names are given, are registered in `con`. `broken` says why files with more of them could not be
+    loaded.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, functions: Iterable[str] = ()):
-        self.con = con
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        functions: Iterable[str] = (),
+        broken: Sequence[SqlStreamError] = (),
+    ):
+        self.con, self.broken = con, broken
         for name, value in variables(0, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()
@@ -148,7 +154,12 @@ class Judge:
     def no_function(self, name: str, span: Span) -> BindError:
         """Return the error for a function that does not exist."""
         match = nearest(name, sorted(self.functions.union(REWRITTEN)))
-        return BindError(f'function "{name}" does not exist', span, hint=match and f'did you mean "{match}"?')
+        hint = match and f'did you mean "{match}"?'
+        if not self.broken:
+            return BindError(f'function "{name}" does not exist', span, hint=hint)
+        # It may be in a file of functions that could not be loaded.
+        detail = "\n".join(f"{error.message}." for error in self.broken)
+        return BindError(f'function "{name}" does not exist', span, detail=detail, hint=self.broken[0].hint or hint)
 
 
 def no_type(text: str, span: Span) -> BindError | None:

@@ -22,6 +22,7 @@ def lookup_join(
     described: str,
     as_of: AsOf,
     span: Span,
+    on: Span | None,
 ) -> LookupJoin:
     """Return the join of rows with a table outside.
 
@@ -46,7 +47,9 @@ def lookup_join(
         keys = list(_keys(table, columns, pairs))
     if not keys:
         hint = f"Existing columns: {', '.join(c.name for c in table.physical)}."
-        raise BindError(f"ON does not say which rows of {described} to look up", span, hint=f"Write a = b. {hint}")
+        raise BindError(
+            f"ON does not say which rows of {described} to look up", on or span, hint=f"Write a = b. {hint}"
+        )
     return LookupJoin(left, table, kind, tuple(keys), columns, condition, span)
 
 

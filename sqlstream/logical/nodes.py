@@ -6,6 +6,7 @@ stored nowhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
@@ -14,6 +15,7 @@ from sqlstream.catalog import Table
 from sqlstream.errors import Span
 from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 
+_QUOTED = re.compile(r'''"((?:[^"]|"")*)"''')
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
@@ -124,13 +126,13 @@ class Scan:
     """Reads a table: its columns, the computed ones among them.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    Where the table has changes, they have weights. Keeps no state. With a `clock`, a column of PROCTIME(), the batch's time is
-    what windows go by, not the table's watermark.
+    Where the table has changes, they have weights. Keeps no state. `by_clock`: the batch's time is what windows go by, not the
+    table's watermark.
     """
 
     table: Table
     alias: str
-    clock: str | None = None
+    by_clock: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -309,9 +311,11 @@ class WindowAggregate:
 class Aggregate:
     """Aggregates all rows of a key so far.
 
-    Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left. Keeps
-    partial results of every key, and where rows can be taken away, the rows. `shown` is the select list over it. A key without
-    a row for `ttl` milliseconds is forgotten (0: never; None: as long as the session says).
+    Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left.
+    Without keys there is one result from the first batch on, whatever rows there are; so there is of each grouping set without
+    keys: `empty_sets` are the numbers of those, in the last key, with NULL in the others. Keeps partial results of every key,
+    and where rows can be taken away, the rows. `shown` is the select list over it. A key without a row for `ttl` milliseconds
+    is forgotten (0: never; None: as long as the session says).
     """
 
     input: Node
@@ -320,6 +324,7 @@ class Aggregate:
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
     ttl: int | None = None
+    empty_sets: tuple[int, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -445,6 +450,15 @@ def quote(name: str) -> str:
     "window start"
     """
     return '"' + name.replace('"', '""') + '"'
+
+
+def unquoted(sql: str) -> str:
+    """Return SQL with its quoted names as people write them.
+
+    >>> print(unquoted('"a""b" + c.d'))
+    a"b + c.d
+    """
+    return _QUOTED.sub(lambda found: found[1].replace('""', '"'), sql)
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source
 from sqlstream.logical.expressions import ExpressionBinder
-from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Expression, Node, Schema
-from sqlstream.logical.properties import schema
+from sqlstream.logical.nodes import Schema
 from sqlstream.logical.scope import column_reference
-from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 
@@ -49,9 +45,19 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
     return items
 
 
-def typed_items(node: Node, items: Sequence[exp.Expr], judge: Judge, source: Source) -> tuple[Expression, ...]:
-    """Return bound items of ORDER BY, each with its direction."""
-    types = judge.types(schema(node), [item.this for item in items], source)
-    return tuple(
-        Expression(to_duckdb(item), type, span_of(item, source)) for item, type in zip(items, types, strict=True)
-    )
+def row_count(limit: exp.Expr, source: Source) -> int:
+    """Return the number of rows that LIMIT, FETCH or OFFSET says."""
+    value = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+    if value is None and isinstance(limit, exp.Fetch):
+        return 1
+    options = limit.args.get("limit_options")
+    percent = options is not None and options.args.get("percent")
+    if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
+        raise BindError("LIMIT takes a number of rows", span_of(limit, source))
+    return int(value.name)
+
+
+def with_ties(query: exp.Expr) -> bool:
+    """Tell whether LIMIT, or FETCH, lets the rows through that are equal to the last one in the order."""
+    options = query.args["limit"].args.get("limit_options")
+    return options is not None and bool(options.args.get("with_ties"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.intervals import microseconds
 from sqlstream.logical.join_nodes import Join, Joining
 from sqlstream.logical.judge import Judge
@@ -44,6 +45,9 @@ KEEPING = frozenset(
 _OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
 _HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
 WAITED = "Rows that wait for later ones, for LEAD or n FOLLOWING, leave behind the watermark: do this before."
+# Up to the parenthesis that closes OVER.
+_FRAME = re.compile(r"\b(?:ROWS|RANGE|GROUPS)\b(?:[^()]|\([^()]*\))*", re.IGNORECASE)
+_DIRECTION = re.compile(r"\s+(ASC|DESC)\b", re.IGNORECASE)
 _FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, or to n or INTERVAL .. FOLLOWING."
 
 
@@ -205,7 +209,7 @@ def _frame(window: exp.Window, block: Block) -> Frame:
     spec = window.args.get("spec")
     if spec is None:
         return Frame("range", None)
-    mode, span = spec.args["kind"].upper(), block.span(window)
+    mode, span = spec.args["kind"].upper(), _frame_span(window, block)
     if mode not in ("ROWS", "RANGE"):
         raise UnsupportedError(f"{mode} in OVER", span, hint=_FRAMES)
     if spec.args.get("exclude"):
@@ -225,6 +229,15 @@ def _frame(window: exp.Window, block: Block) -> Frame:
             raise UnsupportedError("a RANGE frame from UNBOUNDED PRECEDING to FOLLOWING", span, hint=_FRAMES)
         return Frame("range", first, following)
     return Frame("rows", first, following)
+
+
+def _frame_span(window: exp.Window, block: Block) -> Span:
+    """Return where the frame of an OVER clause stands: behind its order."""
+    order = block.span(window.args["order"])
+    found = _FRAME.search(order.source.text, order.end)
+    if found is None:
+        return block.span(window)
+    return Span(order.source, found.start(), found.start() + len(found[0].rstrip()))
 
 
 def _bound_of(value: object, side: str | None, mode: str, block: Block) -> int | None:
@@ -261,7 +274,7 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
 def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
     """Return a plan whose rows are in the order of a column that `time_of` has found."""
     if time in processing_times(node):
-        node = by_clock(node, time)
+        node = by_clock(node)
     kind = next(f.type for f in schema(node) if f.name == time)
     if judge.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
         raise UnsupportedError(
@@ -272,26 +285,34 @@ def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
     return node
 
 
-def over(node: Node, partition: Partition, calls: Sequence[OverItem], judge: Judge, source: Source) -> Over:
+def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | None) -> tuple[Expression, ...]:
+    """Return bound keys, or items of an order with their directions, over columns; `span` is the place of those without one."""
+    source = block.scope.source
+    types = block.judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
+    return tuple(
+        Expression(to_duckdb(p), t, span_of(p, source, span), block.is_volatile(p))
+        for p, t in zip(parts, types, strict=True)
+    )
+
+
+def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Block) -> Over:
     """Return calls over the rows of a node; raise where those are not in the order that the calls want."""
-    span = calls[0].call.span
+    span, source = calls[0].call.span, block.scope.source
     assert span is not None
+    ordered = span_of(partition.order[0], source, span).to(span_of(partition.order[-1], source, span))
+    if direction := _DIRECTION.match(source.text, ordered.end):
+        ordered = Span(source, ordered.start, direction.end())
     time = time_of(node, partition.order)
     if time is None:
-        raise _not_in_order(node, span)
+        raise _not_in_order(node, span, ordered)
     if time in processing_times(node) and any(c.frame.mode == "range" and c.frame.following for c in calls):
         hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
         raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
-    node = by_time(node, time, judge, span)
+    node = by_time(node, time, block.judge, span)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
-        raise UnsupportedError("a RANGE frame over several columns", span, hint=f"Write ORDER BY {time}.")
-    fields = schema(node)
-
-    def typed(parts: Sequence[exp.Expr]) -> tuple[Expression, ...]:
-        types = judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
-        return tuple(Expression(to_duckdb(p), t, span_of(p, source, span)) for p, t in zip(parts, types, strict=True))
-
-    return Over(node, "", typed(partition.keys), time, typed(partition.order), tuple(calls), span=span)
+        raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
+    keys, order = (typed(parts, schema(node), block, span) for parts in (partition.keys, partition.order))
+    return Over(node, "", keys, time, order, tuple(calls), span=span)
 
 
 def waits_for_later(node: Node) -> bool:
@@ -310,7 +331,7 @@ def lost_in_join(node: Node) -> str | None:
     return None
 
 
-def _not_in_order(node: Node, span: Span) -> UnsupportedError:
+def _not_in_order(node: Node, span: Span, ordered: Span) -> UnsupportedError:
     if changes(node):
         hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
         return UnsupportedError("OVER over a result that changes", span, hint=hint)
@@ -321,4 +342,4 @@ def _not_in_order(node: Node, span: Span) -> UnsupportedError:
     hint = lost_in_join(node) or hint
     if times:
         hint = f"Write ORDER BY {' or '.join(times)}, ascending: rows are final in the order of time."
-    return UnsupportedError("OVER in another order than that of time", span, hint=hint)
+    return UnsupportedError("OVER in another order than that of time", ordered, hint=hint)

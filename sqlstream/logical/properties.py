@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice, product
 from typing import TypeVar, assert_never
 
+from sqlstream.logical.clock import is_batch_time
 from sqlstream.logical.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.nodes import (
     BOUNDS,
@@ -40,13 +42,13 @@ from sqlstream.logical.nodes import (
     walk,
 )
 from sqlstream.logical.predicates import constants, upper_bounds
-from sqlstream.logical.sharing import once
+from sqlstream.logical.sharing import once, rebuilt
 
 T = TypeVar("T")
 # How far window_time is before window_end, in microseconds.
 _WINDOW_TIME = 1000
-# Of how many sets of columns it is remembered that they tell the rows of a join apart: there are products of them.
-_MOST_KEYS = 8
+# More names of one key are not looked at.
+_MOST_KEYS = 16
 
 
 @once
@@ -107,7 +109,7 @@ def time_attributes(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             mark = node.table.watermark
-            return tuple(filter(None, (node.clock or (mark.column if mark else None),)))
+            return batch_times(node) if node.by_clock else (mark.column,) if mark else ()
         case Filter() | Expand() | Lateral() | LookupJoin() | WindowRank() | Sink() | Normalize():
             return time_attributes(node.input)
         case Over() | Sort():
@@ -115,8 +117,9 @@ def time_attributes(node: Node) -> tuple[str, ...]:
             waits = isinstance(node, Over) and node.waits
             return () if waits else tuple(t for t in time_attributes(node.input) if t == node.time)
         case Project():
-            names = (_renamed(node.items, t) for t in time_attributes(node.input))
-            return tuple(n for n in names if n is not None)
+            below = {quote(name) for name in time_attributes(node.input)}
+            own = processing_times(node) if _goes_by_clock(node) else ()
+            return tuple(i.name for i in node.items if i.expression.sql in below or i.name in own)
         case Windows() | Session() | RowWindows():
             return ("window_time",)
         case WindowAggregate():
@@ -128,8 +131,7 @@ def time_attributes(node: Node) -> tuple[str, ...]:
         case TemporalJoin():
             return node.times[:1]
         case Union():
-            common = _common(node, time_attribute)
-            return (common,) if common is not None else ()
+            return _in_all_inputs(node, time_attributes)
         case _:
             assert_never(node)
 
@@ -168,23 +170,26 @@ def _in_windows(node: Node) -> bool:
 
 @once
 def processing_times(node: Node) -> tuple[str, ...]:
-    """Return the columns that hold the batch's time: windows can be made over any of them."""
+    """Return the columns that hold the batch's time, where rows can be in its order: windows can be made over any of them."""
+    return batch_times(node) if _can_go_by_clock(node) else ()
+
+
+@once
+def batch_times(node: Node) -> tuple[str, ...]:
+    """Return the columns that hold the time of the batch in which a row leaves a node."""
     match node:
         case Scan():
             return tuple(c.name for c in node.table.columns if c.processing_time)
         case Filter() | Expand() | Lateral() | LookupJoin() | Windows():
-            return processing_times(node.input)
+            return batch_times(node.input)
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
-            found = processing_times(node.input)
-            return found if node.time in found and not (isinstance(node, Over) and node.waits) else ()
+            return batch_times(node.input) if _can_go_by_clock(node) else ()
         case Project():
-            below = {quote(name) for name in processing_times(node.input)}
-            return tuple(i.name for i in node.items if i.expression.sql in below)
+            below = {quote(name) for name in batch_times(node.input)}
+            return tuple(i.name for i in node.items if i.expression.sql in below or is_batch_time(i.expression.sql))
         case Union():
-            places = [{_position(n, name) for name in processing_times(n)} for n in node.inputs]
-            names = [f.name for f in schema(node)]
-            return tuple(names[place] for place in sorted(set.intersection(*places)))
+            return _in_all_inputs(node, batch_times)
         case (
             Session()
             | RowWindows()
@@ -205,26 +210,29 @@ def processing_times(node: Node) -> tuple[str, ...]:
 
 
 @once
-def by_clock(node: Node, column: str) -> Node:
-    """Return a plan whose rows are in the order of one of its processing times, and not of an event time."""
+def _can_go_by_clock(node: Node) -> bool:
     match node:
         case Scan():
-            return replace(node, clock=column)
-        case Filter() | Expand() | Lateral() | LookupJoin() | Windows() | Over() | Sort():
-            return replace(node, input=by_clock(node.input, column))
-        case Project():
-            below = {quote(name): name for name in processing_times(node.input)}
-            sql = next(i.expression.sql for i in node.items if i.name == column)
-            return replace(node, input=by_clock(node.input, below[sql]))
+            return True
+        case Filter() | Expand() | Lateral() | LookupJoin() | Project():
+            return _can_go_by_clock(node.input)
+        case Windows():
+            return node.time_column in processing_times(node.input)
+        case Over() | Sort():
+            return node.time in processing_times(node.input) and not (isinstance(node, Over) and node.waits)
         case Union():
-            place = _position(node, column)
-            return Union(tuple(by_clock(n, schema(n)[place].name) for n in node.inputs))
+            return all(map(_can_go_by_clock, node.inputs))
         case _:
-            raise TypeError("no processing time comes through this node")
+            return False
 
 
-def _position(node: Node, column: str) -> int:
-    return [f.name for f in schema(node)].index(column)
+def by_clock(node: Node) -> Node:
+    """Return a plan that has `processing_times` with its rows in their order, and not in that of an event time."""
+    return rebuilt(node, lambda n: replace(n, by_clock=True) if isinstance(n, Scan) else n)
+
+
+def _goes_by_clock(node: Node) -> bool:
+    return all(n.by_clock for n in walk(node) if isinstance(n, Scan))
 
 
 @once
@@ -371,8 +379,12 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
         case Joining():
             return _keys_of_join(node)
         case Project():
-            below = [[_renamed(node.items, name) for name in found] for found in keys(node.input)]
-            return tuple(frozenset(n for n in names if n is not None) for names in below if None not in names)
+            # A column may have several names.
+            below = [
+                [[i.name for i in node.items if i.expression.sql == quote(name)] for name in sorted(found)]
+                for found in keys(node.input)
+            ]
+            return tuple(islice((frozenset(names) for found in below for names in product(*found)), _MOST_KEYS))
         case _:
             return ()
 
@@ -455,6 +467,16 @@ def _renamed(items: tuple[Item, ...], column: str | None) -> str | None:
     if column is None:
         return None
     return next((i.name for i in items if i.expression.sql == quote(column)), None)
+
+
+def _in_all_inputs(node: Union, prop: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the columns of a union that a property names in every input, by position."""
+    places = []
+    for below in node.inputs:
+        names = [f.name for f in schema(below)]
+        places.append({names.index(name) for name in prop(below)})
+    shared = set.intersection(*places)
+    return tuple(f.name for place, f in enumerate(schema(node)) if place in shared)
 
 
 def _common(node: Union, prop: Callable[[Node], T]) -> T | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.errors import Source, Span, UnsupportedError
-from sqlstream.logical.judge import Judge
+from sqlstream.errors import Span, UnsupportedError
+from sqlstream.logical.arrival import Arrival
 from sqlstream.logical.nodes import (
     AggregateItem,
-    Expression,
     Field,
     Filter,
     Frame,
@@ -23,7 +22,7 @@ from sqlstream.logical.nodes import (
     WindowRank,
     quote,
 )
-from sqlstream.logical.over import RANKS, Block, Partition, bind_call, over, time_of
+from sqlstream.logical.over import RANKS, Block, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema, window_columns
 from sqlstream.logical.window_tables import tells_windows_apart
@@ -112,53 +111,57 @@ class Ranks:
         number = 1 + len(self._calls if prefix == "_rank" else self._overs)
         return wanted if wanted and wanted.lower() not in taken else f"{prefix}_{number}"
 
-    def above(self, node: Node, judge: Judge, source: Source) -> Node:
+    def above(self, node: Node, block: Block) -> Node:
         """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
-        node = self._in_order(node, judge, source, waiting=False)
-        fields = schema(node)
-        for column, call in self._calls.items():
+        arrival = Arrival(node, block.judge, block.scope.source)
+        calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
+        overs = [(_arrived(partition, arrival), item) for partition, item in self._overs.values()]
+        node = _in_order(arrival.node, overs, block, waiting=False)
+        for column, call in calls.items():
             window = window_columns(node) if call.windowed else None
             if window is None and time_of(node, call.partition.order) is not None:
-                node = over(node, call.partition, [call.in_order(column)], judge, source)
+                node = over(node, call.partition, [call.in_order(column)], block)
                 continue
-
-            def typed(parts: tuple[exp.Expr, ...]) -> tuple[Expression, ...]:
-                values = [p.this if isinstance(p, exp.Ordered) else p for p in parts]
-                types = judge.types(fields, values, source)
-                return tuple(Expression(to_duckdb(p), t) for p, t in zip(parts, types, strict=True))
-
-            keys, order = typed(call.partition.keys), typed(call.partition.order)
+            fields = schema(node)
+            keys, order = (
+                typed(parts, fields, block, call.span) for parts in (call.partition.keys, call.partition.order)
+            )
             if window is None:
                 node = Rank(node, "", column, call.function, keys, order, span=call.span)
             else:
                 node = WindowRank(node, "", column, call.function, keys, window, order, None, span=call.span)
         # What waits for later rows leaves behind the watermark: nothing above it is in the order of time.
-        return self._in_order(node, judge, source, waiting=True)
+        return _in_order(node, overs, block, waiting=True)
 
-    def _in_order(self, node: Node, judge: Judge, source: Source, *, waiting: bool) -> Node:
-        """Return a node with the calls in the order of time above it, one of those for every partition.
 
-        Where rows wait for later ones, calls that look at some rows before them are computed then, too.
-        """
-        found: dict[object, tuple[Partition, list[OverItem]]] = {}
-        frames = [(partition.sql, item.frame) for partition, item in self._overs.values()]
-        wait = {sql for sql, frame in frames if frame.mode == "rows" and frame.following > 0}
-        for partition, item in self._overs.values():
-            frame = item.frame
-            by_rows = frame.mode == "rows" and frame.preceding is not None
-            if (frame.following > 0 or (by_rows and partition.sql in wait)) == waiting:
-                way = (*partition.sql, frame.mode) if waiting else partition.sql
-                found.setdefault(way, (partition, []))[1].append(item)
-        if waiting and len(found) > 1:
-            [_, (_, [item, *_])] = list(found.values())[:2]
-            raise UnsupportedError(
-                "calls that wait for later rows in two ways",
-                item.call.span,
-                hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING, and those of ROWS or of RANGE.",
-            )
-        for partition, items in found.values():
-            node = over(node, partition, items, judge, source)
-        return node
+def _arrived(partition: Partition, arrival: Arrival) -> Partition:
+    return Partition(arrival.of(partition.keys), arrival.of(partition.order))
+
+
+def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Block, *, waiting: bool) -> Node:
+    """Return a node with the calls in the order of time above it, one of those for every partition.
+
+    Where rows wait for later ones, calls that look at some rows before them are computed then, too.
+    """
+    found: dict[object, tuple[Partition, list[OverItem]]] = {}
+    frames = [(partition.sql, item.frame) for partition, item in overs]
+    wait = {sql for sql, frame in frames if frame.mode == "rows" and frame.following > 0}
+    for partition, item in overs:
+        frame = item.frame
+        by_rows = frame.mode == "rows" and frame.preceding is not None
+        if (frame.following > 0 or (by_rows and partition.sql in wait)) == waiting:
+            way = (*partition.sql, frame.mode) if waiting else partition.sql
+            found.setdefault(way, (partition, []))[1].append(item)
+    if waiting and len(found) > 1:
+        [_, (_, [item, *_])] = list(found.values())[:2]
+        raise UnsupportedError(
+            "calls that wait for later rows in two ways",
+            item.call.span,
+            hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING, and those of ROWS or of RANGE.",
+        )
+    for partition, items in found.values():
+        node = over(node, partition, items, block)
+    return node
 
 
 def filtered(node: Filter) -> Filter:

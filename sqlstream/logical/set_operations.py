@@ -11,7 +11,18 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Span
 from sqlstream.logical.assignment import assignable
 from sqlstream.logical.judge import Judge
-from sqlstream.logical.nodes import Aggregate, Expression, Field, Item, Node, Project, SetOperation, Union, quote
+from sqlstream.logical.nodes import (
+    Aggregate,
+    Expression,
+    Field,
+    Filter,
+    Item,
+    Node,
+    Project,
+    SetOperation,
+    Union,
+    quote,
+)
 from sqlstream.logical.properties import schema
 
 
@@ -40,20 +51,36 @@ def alike(inputs: Sequence[Node], name: str, span: Span, judge: Judge) -> tuple[
     first = schema(inputs[0])
     for node in inputs[1:]:
         if len(schema(node)) != len(first):
-            raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", span)
+            places = [span_of_column(node, place) for place in (0, len(schema(node)) - 1)]
+            at = places[0].to(places[1]) if places[0] and places[1] else span
+            raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", at)
     types = judge.union_types([schema(n) for n in inputs])
     if types is None:
         raise BindError(f"the columns of {name} have types that do not fit", span)
     for place, (field, type) in enumerate(zip(first, types, strict=True)):
         found = list(dict.fromkeys(schema(node)[place].type for node in inputs))
         if not all(assignable(t, type) for t in found):
+            other = next(node for node in inputs if schema(node)[place].type != found[0])
             raise BindError(
                 f'column "{field.name}" of {name} is {" and ".join(found)}',
-                span,
+                span_of_column(other, place) or span,
                 hint="Convert it in one of the queries, with CAST.",
             )
     wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
     return tuple(_cast_to(node, wanted) for node in inputs)
+
+
+def span_of_column(node: Node, place: int) -> Span | None:
+    """Return where the expression of an output column stands."""
+    match node:
+        case Project():
+            return node.items[place].expression.span
+        case Filter():
+            return span_of_column(node.input, place)
+        case Union():
+            return span_of_column(node.inputs[0], place)
+        case _:
+            return None
 
 
 def sides_of(query: exp.Expr) -> list[exp.Expr]:

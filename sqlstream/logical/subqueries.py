@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError
+from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.join_nodes import Kind
 from sqlstream.logical.join_trees import Conjunct
@@ -69,6 +69,7 @@ class Subqueries:
         values: Sequence[exp.Expr] = ()
         conditions: list[exp.Expr] = []
         if isinstance(select, exp.Select) and self._is_plain(select):
+            select = _with_correlations_in_where(select, scope)
             inner = self.from_(select)
             own, conditions = self._correlated(select, inner)
             node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
@@ -140,6 +141,40 @@ class Subqueries:
             return False
         node = self.joins.nodes[self.joins.places[side.name]]
         return node is not None and _never_null(node, side.name)
+
+
+def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
+    """Return a subquery whose WHERE has what ON says of the block around it: for inner joins that means the same.
+
+    Raises UnsupportedError where a join in it is an outer one.
+    """
+    joins = select.args.get("joins") or ()
+    own = {r.alias_or_name.lower() for r in (select.args["from_"].this, *(j.this for j in joins))}
+    correlated = [j for j in joins if (on := j.args.get("on")) is not None and any(_names(outer, own, on))]
+    if not correlated:
+        return select
+    if (other := next((j for j in joins if j.side or j.kind in ("SEMI", "ANTI")), None)) is not None:
+        column = next(_names(outer, own, correlated[0].args["on"]))
+        word = other.side or other.kind
+        raise UnsupportedError(
+            f'column "{column.sql()}" of the query around it in ON, beside a {word} JOIN in the subquery',
+            span_of(column, outer.source),
+            hint="Write the condition into WHERE of the subquery.",
+        )
+    select = select.copy()
+    for join in select.args["joins"]:
+        if (on := join.args.get("on")) is not None and any(_names(outer, own, on)):
+            join.set("on", None)
+            select.where(*parts_of(on), copy=False)
+    return select
+
+
+def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[exp.Column]:
+    """Yield the columns of a condition that say that they are of a relation around a subquery, which has others of its `own`."""
+    for column in condition.find_all(exp.Column):
+        table = column.table.lower()
+        if table and table not in own and outer.relation(table) is not None:
+            yield column
 
 
 def _several(wanted: exp.Expr | None) -> Sequence[exp.Expr]:

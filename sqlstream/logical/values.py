@@ -6,7 +6,7 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import VALUES, Catalog, Column, Table
-from sqlstream.errors import BindError, Source, UnsupportedError
+from sqlstream.errors import BindError, Source, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder
 from sqlstream.logical.judge import Judge, plain
 from sqlstream.logical.scope import Scope
@@ -39,6 +39,12 @@ def _constant(binder: ExpressionBinder, node: exp.Expr) -> exp.Expr:
         hint = "A batch that is repeated after a crash must give the same rows."
         raise UnsupportedError("VALUES cannot be random", binder.span(node), hint=hint)
     return bound
+
+
+def span_of_value(query: exp.Query, place: int, source: Source) -> Span:
+    """Return where the first value of a column of `INSERT .. VALUES` stands."""
+    row = query.args["from_"].this.expressions[0]
+    return span_of(row.expressions[place] if isinstance(row, exp.Tuple) else row, source)
 
 
 def literal_columns(query: exp.Query) -> set[int]:

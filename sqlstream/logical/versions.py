@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.nodes import Expression, Filter, Item, Node, Normalize, Project, Rank, Scan, quote
 from sqlstream.logical.predicates import only_bound
-from sqlstream.logical.properties import changes, processing_times, schema, time_attributes
+from sqlstream.logical.properties import batch_times, changes, schema, time_attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _projected(node: Project, below: Versions | None) -> Versions | None:
 def check_time(node: Node, as_of: AsOf) -> None:
     """Raise unless the rows of a node are in the order of the time that AS OF names, and stay."""
     if as_of.column not in time_attributes(node):
-        existing = ", ".join((*time_attributes(node), *processing_times(node))) or "none"
+        existing = ", ".join((*time_attributes(node), *batch_times(node))) or "none"
         hint = f"Time attributes of the rows before: {existing}."
         raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
     if changes(node):

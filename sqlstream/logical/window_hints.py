@@ -22,6 +22,7 @@ from sqlstream.logical.nodes import (
     walk,
     with_children,
 )
+from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -50,7 +51,8 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: Source) 
             raise BindError(f"{call.this} in a SELECT without windows", span, hint=_IN_WINDOWS)
         _check(call.this, found, span)
     assert found is not None
-    new = found
+    # What is wrong with such windows is wrong because of the hints.
+    new = replace(found, span=span_of(calls[0], source))
     for call in calls:
         new = _with(new, call, source)
     return _replaced(node, found, new)
@@ -88,7 +90,7 @@ def _check(name: str, node: Windowed, span: Span) -> None:
             span,
             hint="Aggregates in windows take it. ROW_NUMBER() without a window changes with every row, and forgets by STATE_TTL.",
         )
-    if name != "EARLY_FIRE" and any(isinstance(n, Scan) and n.clock for n in walk(node)):
+    if name != "EARLY_FIRE" and any(isinstance(n, Scan) and n.by_clock for n in walk(node)):
         raise UnsupportedError(f"{name} over processing time", span, hint="No row is late there: leave the hint out.")
 
 
@@ -96,7 +98,8 @@ def _with(node: Windowed, call: HintCall, source: Source) -> Windowed:
     match call.this, call.expressions:
         case "ALLOWED_LATENESS", [exp.Literal() as text] if isinstance(node, WindowAggregate):
             return replace(node, lateness=_microseconds(text, source))
-        case "LATE_ROWS", [exp.Literal() as text] if text.is_string and text.name:
+        case "LATE_ROWS", [exp.Literal() as text] if text.is_string:
+            check_name("a table of late rows", text.name, span_of(text, source))
             return replace(node, late_rows=text.name)
         case "EARLY_FIRE", [exp.Literal() as every, *by] if isinstance(node, WindowAggregate) and len(by) < 2:
             return replace(node, early=_early(call, every, by[0].name.lower() if by else "time", source))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import count
 
 from sqlglot import exp
 
@@ -14,8 +15,11 @@ from sqlstream.logical.nodes import (
     TIMES,
     WINDOW_ID,
     Expression,
+    Field,
+    Item,
     Node,
     Normalize,
+    Project,
     RowWindows,
     Scan,
     Session,
@@ -23,6 +27,7 @@ from sqlstream.logical.nodes import (
     Windows,
     children,
     quote,
+    walk,
 )
 from sqlstream.logical.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.properties import by_clock, processing_times, schema, time_attribute, time_attributes
@@ -56,6 +61,30 @@ def _is_cumulative(node: Node) -> bool:
 DAY = 86_400_000_000
 
 
+def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
+    """Return a plan without the columns that windows of a kind add, and the names that it gives to those that are `used`."""
+    added = (*BOUNDS, WINDOW_ID) if kind.endswith("_ROWS") else BOUNDS
+    fields = schema(node)
+    names = {name: name for name in used}
+    # A table's own column of such a name is no bound of a window.
+    in_windows = any(isinstance(n, Windows | Session | RowWindows) for n in walk(node))
+    if not in_windows or not any(f.name.lower() in added for f in fields):
+        return node, names
+    taken = {f.name.lower() for f in fields}
+    for name in used:
+        if name.lower() in added:
+            names[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in taken)
+    kept = _kept(f for f in fields if f.name.lower() not in added)
+    renamed = [
+        Item(names[f.name], Expression(quote(f.name), f.type)) for f in fields if names.get(f.name, f.name) != f.name
+    ]
+    return Project(node, (*kept, *renamed)), names
+
+
+def _kept(fields: Iterable[Field]) -> tuple[Item, ...]:
+    return tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
+
+
 class WindowBinder:
     """Binds one window table function; `described` is what errors call its input.
 
@@ -68,18 +97,27 @@ class WindowBinder:
         self.judge, self.source, self.described, self.of_row = judge, source, described, of_row
 
     def bind(self, below: Node, node: WindowTVF) -> Node:
-        """Return the rows of a relation in windows."""
+        """Return the rows of a relation in windows. Their bounds hide those of windows that the rows are in already."""
         column = node.args["time_column"]
-        return self.windows(
-            below,
+        time, at = self._existing(below, column), span_of(column, self.source)
+        keys = [self._existing(below, key) for key in node.args.get("partition_by") or ()]
+        self._check_time(below, time, at)
+        renamed, names = below, {name: name for name in (time, *keys)}
+        # Where the gap of sessions is of a bound, both have to be there: that is refused below.
+        if not any(c.name.lower() in BOUNDS for i in node.args["intervals"] for c in i.find_all(exp.Column)):
+            renamed, names = _without_bounds(below, {time, *keys}, node.args["kind"])
+        found = self.windows(
+            renamed,
             kind=node.args["kind"],
-            time=self._existing(below, column),
-            at=span_of(column, self.source),
+            time=names[time],
+            at=at,
             intervals=node.args["intervals"],
             offset=node.args.get("offset"),
-            keys=[self._existing(below, key) for key in node.args.get("partition_by") or ()],
+            keys=[names[key] for key in keys],
             span=span_of(node, self.source),
         )
+        hidden = {names[name] for name in names if names[name] != name}
+        return Project(found, _kept(f for f in schema(found) if f.name not in hidden)) if hidden else found
 
     def windows(
         self,
@@ -94,14 +132,14 @@ class WindowBinder:
         span: Span,
     ) -> Node:
         """Return the rows of a relation in windows of a kind over its column `time`, which stands at a place."""
-        if time in processing_times(below):
-            below = by_clock(below, time)
         self._check_time(below, time, at)
+        if time in processing_times(below):
+            below = by_clock(below)
         for added in BOUNDS:
             if any(f.name.lower() == added for f in schema(below)):
                 raise BindError(
                     f'{self.described} already has a column "{added}"',
-                    span,
+                    at,
                     hint="Rename or leave out that column first.",
                 )
         if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
@@ -110,7 +148,7 @@ class WindowBinder:
         if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
             # Where clocks are set back, the time does not say which row came first.
             self._zone(below, time, at, kind, [1])
-            return self._by_rows(below, time, [int(number.name) for number in intervals], keys, span)
+            return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
         lengths = [self._length(interval) for interval in intervals]
         shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
         zone = self._zone(below, time, at, kind, [*lengths, shift])
@@ -134,10 +172,12 @@ class WindowBinder:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
 
-    def _by_rows(self, below: Node, time: str, numbers: Sequence[int], keys: Sequence[str], span: Span) -> Node:
+    def _by_rows(
+        self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], span: Span
+    ) -> Node:
         if any(f.name.lower() == WINDOW_ID for f in schema(below)):
             hint = "Rename or leave out that column first."
-            raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', span, hint=hint)
+            raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', at, hint=hint)
         return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
 
     def _own_gap(self, node: exp.Expr) -> Expression:
@@ -157,7 +197,7 @@ class WindowBinder:
         return found
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
-        if name not in time_attributes(below):
+        if name not in (*time_attributes(below), *processing_times(below)):
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 

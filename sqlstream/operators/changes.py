@@ -32,6 +32,8 @@ class Changes(ABC):
 
     keys: tuple[tuple[Column, str], ...]
     ttl: int
+    # Keys that are there whatever rows are, each as the SQL of its values.
+    lasting: tuple[tuple[str, ...], ...] = ()
 
     @property
     def ordered(self) -> frozenset[str]:
@@ -79,6 +81,18 @@ class Changes(ABC):
         """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""
         return {}
 
+    @property
+    def opening(self) -> Mapping[str, str]:
+        """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
+        return {}
+
+    @cached_property
+    def lasts(self) -> str:
+        """The condition, over stored keys, that a key is one of those that are always there."""
+        same = (zip(self.key_names, values, strict=True) for values in self.lasting)
+        found = (" AND ".join(f"{k} IS NOT DISTINCT FROM {value}" for k, value in pairs) or "true" for pairs in same)
+        return " OR ".join(f"({condition})" for condition in found) or "false"
+
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         return tuple(f"__k{i}" for i in range(len(self.keys)))
@@ -101,7 +115,7 @@ class Changes(ABC):
 
     @cached_property
     def _state(self) -> KeyedState:
-        return KeyedState(self.key_names, self.stored, self.clocked, self.ttl, self.ordered)
+        return KeyedState(self.key_names, self.stored, self.clocked, self.ttl, self.ordered, lasts=self.lasts)
 
     @cached_property
     def clocked(self) -> str:
@@ -155,7 +169,12 @@ class Changes(ABC):
         if part in self.deltas:
             new = self.advance(part, f"_old_{part}", f"_delta_{part}")
         else:
-            others = " UNION ".join(f"SELECT {', '.join(self.key_names) or 'true'} FROM _new_{p}" for p in self.deltas)
+            keys = ", ".join(self.key_names) or "true"
+            others = " UNION ".join(f"SELECT {keys} FROM _new_{p}" for p in self.deltas)
+            if self.lasting:
+                # Those that are always there: since the first batch, or from now on.
+                there = [f"_old_{part}", *(f"_delta_{p}" for p in self.deltas)]
+                others += "".join(f" UNION SELECT {keys} FROM {rows} WHERE {self.lasts}" for rows in there)
             new = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})"
         if part != self.clocked:
             return new

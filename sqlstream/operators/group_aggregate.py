@@ -11,12 +11,13 @@ from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.grouped import Grouped
 from sqlstream.operators.keyed_state import AT
-from sqlstream.operators.windowing import PARTIALS
-from sqlstream.storage.segments import quote_name
+from sqlstream.operators.windowing import PARTIALS, ROWS
+from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, names, repeated, summed
 
-# The one group of an aggregate without keys.
+# The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")
+ALL_KEY = {"__k0": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,23 @@ def is_inexact(call: AggregateCall) -> bool:
 
 
 class KeyAggregate(Changes):
-    """What aggregates per key share: output columns are the keys and one per call."""
+    """What aggregates per key share: output columns are the keys and one per call.
+
+    Of `lasting` keys there is a result from the first batch on, also when they have no rows: without keys there is one such.
+    """
 
     calls: tuple[tuple[str, AggregateCall], ...]
+
+    def opening_rows(self, part: str, values: Mapping[str, str]) -> Mapping[str, str]:
+        """Return `opening` with a row for each lasting key, which has some values, and NULL in all other columns."""
+        if not self.lasting:
+            return {}
+        columns, rows = self.deltas[part], []
+        for key in self.lasting:
+            known = {**dict(zip(self.key_names, key, strict=True)), **values}
+            items = (f"CAST({known.get(c.name, 'NULL')} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+            rows.append(f"SELECT {', '.join(items)}")
+        return {part: encoded(columns, f"({' UNION ALL '.join(rows)})")}
 
     @property
     def kind(self) -> str:
@@ -68,6 +83,7 @@ class GroupAggregate(KeyAggregate):
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
     ttl: int = 0
+    lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
     def _grouped(self) -> Grouped:
@@ -84,6 +100,10 @@ class GroupAggregate(KeyAggregate):
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
         return {t.name: t.columns for t in self._grouped.tables}
+
+    @property
+    def opening(self) -> Mapping[str, str]:
+        return self.opening_rows(PARTIALS, {ROWS: "0"} if self.keys else {ROWS: "0", **ALL_KEY})
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:

@@ -39,7 +39,8 @@ class KeyedState:
     """The Z-set tables of an operator, which begin with its keys. `ttl` is in milliseconds, 0 for ever.
 
     The table `clocked` has one row for each key, with AT as its last column. Rows of the `ordered` ones are loaded in the order
-    of their columns. `touched_by` is the temporary table of the keys that a batch touches.
+    of their columns. `touched_by` is the temporary table of the keys that a batch touches. `lasts` is the condition that a key is
+    never forgotten.
     """
 
     keys: tuple[str, ...]
@@ -48,13 +49,14 @@ class KeyedState:
     ttl: int
     ordered: frozenset[str] = frozenset()
     touched_by: str = TOUCHED
+    lasts: str = "false"
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Make `_stored_<table>` of the rows of the keys that are touched, and `_old_<table>` of those that are not forgotten."""
         self._keep_stored(con, state)
         expired = 0
         if self.ttl:
-            past = f"SELECT {self._listed} FROM _stored_{self.clocked} WHERE {AT.name} <= {clock.time - self.ttl}"
+            past = f"SELECT {self._listed} FROM _stored_{self.clocked} WHERE {self._is_past(clock)}"
             expired = keep(con, self._expired, past)
         for table in self.tables:
             live = f" _stored_ ANTI JOIN {self._expired} ON {self.same('_stored_', self._expired)}" if expired else ""
@@ -84,7 +86,7 @@ class KeyedState:
         if rows is None:
             return
         keys = summed(self.tables[self.clocked], rows)
-        past = f"SELECT {self._listed} FROM ({keys}) WHERE {AT.name} <= {clock.time - self.ttl}"
+        past = f"SELECT {self._listed} FROM ({keys}) WHERE {self._is_past(clock)}"
         if found := keep(con, self.touched_by, past):
             self._keep_stored(con, state)
             for table in self.tables:
@@ -96,7 +98,7 @@ class KeyedState:
         found = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
         if not self.ttl:
             return found
-        keys = f"(SELECT * FROM {found[self.clocked]} WHERE {AT.name} > epoch_ms({NOW}) - {self.ttl})"
+        keys = f"(SELECT * FROM {found[self.clocked]} WHERE {AT.name} > epoch_ms({NOW}) - {self.ttl} OR {self.lasts})"
         live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
         return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in found.items()}
 
@@ -113,7 +115,7 @@ class KeyedState:
 
         With `all` rows whose key is not known are there, too.
         """
-        instants = {UPDATED_AT: AT.name, EXPIRES_AT: f"({AT.name} + {self.ttl})"}
+        instants = {UPDATED_AT: AT.name, EXPIRES_AT: f"(CASE WHEN NOT ({self.lasts}) THEN {AT.name} + {self.ttl} END)"}
         times = [f"make_timestamptz({instants[c.name]} * 1000) AS {c.name}" for c in self.times(columns)]
         of = [f"{sql} AS _of_{k}" for k, sql in zip(self.keys, keys, strict=True)]
         same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.keys) or "true"
@@ -131,6 +133,9 @@ class KeyedState:
     def same(self, a: str, b: str) -> str:
         """Return the condition that rows of two relations have the same key."""
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
+
+    def _is_past(self, clock: Clock) -> str:
+        return f"{AT.name} <= {clock.time - self.ttl} AND NOT ({self.lasts})"
 
     @property
     def _expired(self) -> str:

@@ -45,6 +45,7 @@ class LinearAggregate(KeyAggregate):
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
     ttl: int = 0
+    lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
     def _sums(self) -> dict[_Sum, Column]:
@@ -55,6 +56,11 @@ class LinearAggregate(KeyAggregate):
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
         return {SUMS: (*self.key_columns, _ROWS, *self._sums.values(), _ADDED)}
+
+    @property
+    def opening(self) -> Mapping[str, str]:
+        zero = dict.fromkeys((_ROWS.name, *(c.name for c in self._sums.values())), "0")
+        return self.opening_rows(SUMS, {**zero, _ADDED.name: "true"})
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
@@ -82,7 +88,7 @@ class LinearAggregate(KeyAggregate):
         rows = f"SELECT {', '.join([*self.key_names, *added])} FROM {both}{by}"
         # Rows that are taken away before they come leave sums behind, for as long as that takes.
         some = " OR ".join(f"{c.name} <> 0" for c in sums)
-        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some}"
+        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.lasts}"
 
     def result(self, relations: Mapping[str, str]) -> str:
         rows = repeated(self.stored[SUMS][:-1], relations[SUMS])
@@ -90,7 +96,7 @@ class LinearAggregate(KeyAggregate):
         for name, call in self.calls:
             columns = [self._sums[one].name for one in _sums_of(call)]
             items.append(f"CAST({_final(call, columns)} AS {call.result_type}) AS {quote_name(name)}")
-        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE {_ROWS.name} > 0"
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE {_ROWS.name} > 0 OR {self.lasts}"
 
 
 def _total_type(type: str) -> str | None:
@@ -119,7 +125,8 @@ def _sums_of(call: AggregateCall) -> list[_Sum]:
 
 def _final(call: AggregateCall, columns: list[str]) -> str:
     if call.function == "count":
-        return columns[0]
+        # More may have been taken away than has come yet.
+        return f"greatest({columns[0]}, 0)"
     count, total = columns
     value = total if call.function == "sum" else f"CAST({total} AS DOUBLE) / {count}"
     return f"CASE WHEN {count} > 0 THEN {value} END"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +9,12 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates import AggregateCall
 from sqlstream.operators.changes import Changes
-from sqlstream.operators.group_aggregate import KeyAggregate, grouped, is_inexact
+from sqlstream.operators.group_aggregate import ALL_KEY, KeyAggregate, grouped, is_inexact
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.window_rows import Ranking
+from sqlstream.operators.windowing import PARTIALS
+from sqlstream.operators.windowing import ROWS as COUNT
 from sqlstream.storage.segments import encoded, quote_name
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
 
@@ -25,10 +26,6 @@ class RowChanges(Changes):
 
     columns: tuple[Column, ...]
     changing: bool
-
-    @abstractmethod
-    def of_rows(self, rows: str) -> str:
-        """Return the SELECT of the result over FROM-able SQL of rows: the stored keys, and columns under their own names."""
 
     @cached_property
     def _rows(self) -> tuple[tuple[Column, str], ...]:
@@ -57,8 +54,9 @@ class RowChanges(Changes):
         # What is taken away of a key that was forgotten is not there.
         return f"SELECT * FROM ({rows}) WHERE {WEIGHT} > 0" if self.ttl else rows
 
-    def result(self, relations: Mapping[str, str]) -> str:
-        return self.of_rows(f"({self.named(repeated(self.stored[ROWS], relations[ROWS]))})")
+    def rows(self, relations: Mapping[str, str]) -> str:
+        """Return, to go behind FROM, the rows that are kept: the stored keys, and columns under their own names."""
+        return f"({self.named(repeated(self.stored[ROWS], relations[ROWS]))})"
 
     def named(self, rows: str) -> str:
         """Return the SELECT of stored rows with their columns under their own names."""
@@ -75,15 +73,24 @@ class ChangingAggregate(KeyAggregate, RowChanges):
     calls: tuple[tuple[str, AggregateCall], ...]
     changing: bool = True
     ttl: int = 0
+    lasting: tuple[tuple[str, ...], ...] = ()
 
     @property
     def ordered(self) -> frozenset[str]:
         return frozenset({ROWS}) if any(is_inexact(c) for _, c in self.calls) else frozenset()
 
-    def of_rows(self, rows: str) -> str:
-        aggregate = grouped(self.keys, self.calls)
-        relations = {part: f"(WITH _rows AS (FROM {rows}) {sql})" for part, sql in aggregate.computed.items()}
-        return f"SELECT {names(self.columns_out)} FROM ({aggregate.result(relations)})"
+    @property
+    def opening(self) -> Mapping[str, str]:
+        return self.opening_rows(ROWS, {WEIGHT: "0"})
+
+    def result(self, relations: Mapping[str, str]) -> str:
+        rows, aggregate = self.rows(relations), grouped(self.keys, self.calls)
+        parts = {part: f"(WITH _rows AS (FROM {rows}) {sql})" for part, sql in aggregate.computed.items()}
+        if self.lasting:
+            keys = ", ".join(self.key_names) or ", ".join(f"{value} AS {name}" for name, value in ALL_KEY.items())
+            without_rows = f"SELECT {keys}, 0 AS {COUNT} FROM {relations[KEYS]} WHERE {self.lasts}"
+            parts[PARTIALS] = f"(FROM {parts[PARTIALS]} UNION ALL BY NAME {without_rows})"
+        return f"SELECT {names(self.columns_out)} FROM ({aggregate.result(parts)})"
 
 
 @dataclass(frozen=True)
@@ -125,8 +132,8 @@ class Rank(RowChanges):
         items = [*self.key_names, *(f"{sql} AS {c.name}" for c, sql in self._rows)]
         return summed(stored, f"(SELECT {', '.join(items)}, 1 AS {WEIGHT} FROM ({ranked}))")
 
-    def of_rows(self, rows: str) -> str:
-        return f"SELECT {names(self.columns_out)} FROM ({self._ranked(rows)})"
+    def result(self, relations: Mapping[str, str]) -> str:
+        return f"SELECT {names(self.columns_out)} FROM ({self._ranked(self.rows(relations))})"
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ class SetOperation(RowChanges):
     def columns_out(self) -> tuple[Column, ...]:
         return tuple(c for c, _ in self.keys)
 
-    def of_rows(self, rows: str) -> str:
+    def result(self, relations: Mapping[str, str]) -> str:
         left, right = (f"count(*) FILTER ({names(self.columns)} = {n})" for n in (0, 1))
         if self.function == "intersect":
             times = f"least({left}, {right})"
@@ -166,7 +173,7 @@ class SetOperation(RowChanges):
         if self.distinct:
             times = f"least({times}, 1)"
         by = ", ".join(self.key_names)
-        counted = f"SELECT {by}, {times} AS _times FROM {rows} GROUP BY {by}"
+        counted = f"SELECT {by}, {times} AS _times FROM {self.rows(relations)} GROUP BY {by}"
         items = ", ".join(f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True))
         copies = f"SELECT *, unnest(range(greatest(_times, 0))) FROM ({counted})"
         return f"SELECT {items} FROM ({copies})"

@@ -92,7 +92,8 @@ class StatefulStage:
 
     `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
     `unique` are columns that tell its rows apart, where that is known. With `rings` it asks to be called at processing times.
-    Its watermark is `delay` (microseconds) behind the job's: so late its rows come.
+    Its watermark is `delay` (microseconds) behind the job's: so late its rows come. The `opening` fragments make rows, of one row
+    of any kind, that come with the first batch before all others.
     """
 
     name: str
@@ -110,13 +111,15 @@ class StatefulStage:
     rings: bool = False
     more_views: tuple[StateView, ...] = ()
     delay: int = 0
+    opening: tuple[Fragment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known.
+    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With an `order`, columns
+    behind the others say which of several rows of a key, in a batch, is the last one.
     """
 
     table: Table
@@ -124,11 +127,12 @@ class SinkPlan:
     limit: int | None = None
     changing: bool = False
     keys: tuple[str, ...] = ()
+    order: tuple[Column, ...] = ()
 
     @property
     def upserts(self) -> bool:
         """Whether the last change of a key says what its row is: the keys are among the table's PRIMARY KEY."""
-        keyed = bool(self.keys) and set(self.keys) <= set(self.table.primary_key)
+        keyed = bool(self.order) or (bool(self.keys) and set(self.keys) <= set(self.table.primary_key))
         return self.changing and keyed and self.table.connector is None
 
     @property
@@ -137,14 +141,14 @@ class SinkPlan:
         columns = tuple(Column(name, type) for name, type in self.columns)
         if not self.changing:
             return columns
-        return (*columns, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
+        return (*columns, *self.order, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
 
     @property
     def declaration(self) -> TableDeclaration:
         """How a table of the warehouse keeps the rows."""
         name, columns = self.table.name, tuple(Column(name, type) for name, type in self.columns)
         if self.upserts:
-            return upserts(name, columns, self.table.primary_key)
+            return upserts(name, columns, self.table.primary_key, self.order)
         return zset(name, columns) if self.changing else TableDeclaration(name, columns)
 
     @property
@@ -159,6 +163,11 @@ class PhysicalPlan:
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
     sinks: tuple[SinkPlan, ...]
+
+    @property
+    def opens(self) -> bool:
+        """Whether something is known before there is a row: a first batch is worth it."""
+        return any(stage.opening for stage in self.stages)
 
     @property
     def watched(self) -> tuple[int, ...]:

@@ -10,10 +10,26 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.errors import BindError
 from sqlstream.logical import nodes, properties
+from sqlstream.logical.clock import NOW
 from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows, quote
+from sqlstream.logical.nodes import (
+    Expand,
+    Filter,
+    Node,
+    Project,
+    Scan,
+    Session,
+    Sink,
+    Stateful,
+    Union,
+    Windows,
+    quote,
+    unquoted,
+)
 from sqlstream.logical.properties import changes, schema
 from sqlstream.logical.sharing import once
+from sqlstream.names import check_name
+from sqlstream.operators.changes import Changes
 from sqlstream.operators.late_rows import LATE
 from sqlstream.operators.step import Port
 from sqlstream.operators.window_operator import WindowOperator
@@ -29,10 +45,11 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
+from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
-from sqlstream.storage.zsets import WEIGHT, summed
+from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 # The paths that a union can have before those from one leaf are made one.
 _MANY = 16
@@ -95,13 +112,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     for sink in sinks:
         name = sink.table.name.lower()
         changing = {s.table.name.lower() for s in sinks if changes(s.input)}
-        found.setdefault(name, _sink(sink, sinks, name in changing))
+        ordered = in_order(sink) if keeps_last(sink) else None
+        order = ordered.columns if isinstance(ordered, Ordered) else ()
+        found.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(found).index(name)
         pairs = zip(schema(sink.input), sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
-        for branch in branches(sink.input):
-            stored = f"SELECT {casts} FROM _rows"
+        if order:
+            positions += "".join(f", {c.name}" for c in order)
+            placed = "".join(f", {c.name}" for c in order)
+            rows = f"(SELECT {casts}{placed}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _rows)"
+        for branch in branches(ordered.node if isinstance(ordered, Ordered) else sink.input):
+            stored = last_rows(sink.table.primary_key, order, rows) if order else f"SELECT {casts} FROM _rows"
             if name in changing:
                 # Changes that cancel each other once columns are left out, or values cast, are none.
                 branch = branch.with_weight()
@@ -118,10 +141,10 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     )
 
 
-def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool) -> SinkPlan:
+def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
-    return SinkPlan(sink.table, columns, sink.limit, changing, keys if alone else ())
+    return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
 
 
 def assigned(field: nodes.Field, table: Table) -> str:
@@ -281,7 +304,7 @@ class _Planner:
         """Return the fragments of a scan or a stage, which is planned when it is new."""
         if isinstance(leaf, Scan):
             for scan, _, fragments in self.scans:
-                if (scan.table, scan.clock) == (leaf.table, leaf.clock):
+                if (scan.table, scan.by_clock) == (leaf.table, leaf.by_clock):
                     return fragments
             self.scans.append((leaf, self._scan(leaf), []))
             return self.scans[-1][2]
@@ -300,15 +323,20 @@ class _Planner:
         if table.has_changes:
             rows = f"({changes_of(table, rows)})"
             columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
-        mark = Watermark(scan.clock, quote(scan.clock)) if scan.clock else table.watermark
+        mark = table.watermark
+        if scan.by_clock:
+            # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
+            told = next((c.name for c in table.columns if c.processing_time), None)
+            mark = Watermark(told, quote(told)) if told else None
+        check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
             columns=f"SELECT {', '.join(columns)} FROM {rows}",
             time_column=mark.column if mark else None,
-            watermark=_shown(mark, table) if mark else None,
+            watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
             fragments=(),
-            by_clock=scan.clock is not None,
+            by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
         )
 
@@ -318,7 +346,7 @@ class _Planner:
         feeds = []
         for branch, wanted in feeding(node, operator):
             # No row is late by the batch's own time.
-            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.clock is not None and isinstance(node, Joining)
+            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
             on_time = properties.on_time(branch.leaf) or by_clock
             parts = tuple((part, operator.parts[part]) for part in wanted)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
@@ -331,6 +359,7 @@ class _Planner:
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
+        check_name("an operator", name, node.span)
         stage = StatefulStage(
             name=name,
             operator=operator,
@@ -348,6 +377,7 @@ class _Planner:
             unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
             more_views=self._more_views(node, operator, name),
             delay=properties.behind(node),
+            opening=_opening(operator, place, ports),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
         )
         self.stages.append((node, stage, []))
@@ -379,6 +409,19 @@ class _Planner:
         return candidate
 
 
+def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
+    """Return the fragments that make the rows with which an operator begins."""
+    if not isinstance(operator, Changes):
+        return ()
+    numbers = {port.part: number for number, port in enumerate(ports)}
+    return tuple(
+        Fragment(
+            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
+        )
+        for part, sql in operator.opening.items()
+    )
+
+
 def _shown(mark: Watermark, table: Table) -> str:
     """Return a watermark's expression; an instant is, as for windows, the time that the session's zone shows."""
     kind = next(c.type for c in table.columns if c.name == mark.column)
@@ -394,11 +437,11 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
         case nodes.Sort():
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
-            return tuple(k.sql.replace('"', "") for k in node.keys)
+            return tuple(unquoted(k.sql) for k in node.keys)
         case nodes.Normalize():
             return node.keys
         case Joining():
-            return tuple(k.sql.replace('"', "") for k in node.keys[0])
+            return tuple(unquoted(k.sql) for k in node.keys[0])
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.errors import UnsupportedError
@@ -26,6 +26,7 @@ from sqlstream.logical.nodes import (
 )
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
+from sqlstream.physical.row_order import Unordered, in_order, needs_order
 from sqlstream.physical.windows import made_above
 
 # In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
@@ -117,9 +118,9 @@ def refuse_replay_differences(sinks: Sequence[Sink]) -> None:
 def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
     """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
     scans = [n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)]
-    if any(s.clock for s in scans):
+    if any(s.by_clock for s in scans):
         for scan in scans:
-            if scan.clock is None and scan.table.watermark is not None:
+            if not scan.by_clock and scan.table.watermark is not None:
                 raise UnsupportedError(
                     "windows over processing time beside a table with a watermark in one job",
                     scan.span,
@@ -201,20 +202,24 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
                 hint=f"{_subject(changing)} changes rows that it has emitted. Write into a warehouse table "
                 f"(one without a connector), or {_instead(changing)}.",
             )
-        unique = any(_stored_as(sink, key) <= set(table.primary_key) for key in properties.keys(sink.input))
-        if changing is None and table.primary_key and not unique:
+        if table.connector in ("print", "blackhole") or not needs_order(sink):
+            continue
+        several = [s.table.name.lower() for s in sinks].count(table.name.lower()) > 1
+        found = Unordered("several queries write it") if several else in_order(sink)
+        replaces = table.connector is None
+        if isinstance(found, Unordered) or not replaces:
             raise UnsupportedError(
                 f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in nodes.walk(sink) if isinstance(n, Scan)), None),
+                detail=f"Which row of a key is the last one is not known: {found.why}."
+                if replaces and isinstance(found, Unordered)
+                else None,
                 hint="Say which row of a key counts: "
-                "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1.",
+                "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1."
+                if replaces
+                else "No row takes the place of another one there: leave the PRIMARY KEY out, or write into a warehouse "
+                "table (one without a connector).",
             )
-
-
-def _stored_as(sink: Sink, names: Iterable[str]) -> set[str]:
-    """Return the columns of a sink that columns of its query are stored in."""
-    pairs = zip(properties.schema(sink.input), sink.columns, strict=True)
-    return {target.name for own, target in pairs if own.name in names}
 
 
 def _subject(node: Scan | Stateful) -> str:

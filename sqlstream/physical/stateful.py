@@ -56,11 +56,12 @@ def operator_of(node: nodes.Stateful) -> Operator:
         case nodes.Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
+            lasting = tuple((*["NULL"] * (len(keys) - 1), str(n)) for n in node.empty_sets) if keys else ((),)
             if changes(node.input) and all(is_linear(call) for _, call in calls):
-                return LinearAggregate(keys, calls, node.ttl or 0)
+                return LinearAggregate(keys, calls, node.ttl or 0, lasting)
             if changes(node.input):
-                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0)
-            return GroupAggregate(keys, calls, node.ttl or 0)
+                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0, lasting=lasting)
+            return GroupAggregate(keys, calls, node.ttl or 0, lasting)
         case nodes.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])

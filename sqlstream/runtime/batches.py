@@ -18,7 +18,7 @@ class Descriptor:
     """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (µs) per scan.
 
     `time` is when it was decided (ms): the NOW() of everything before the first exchange. With `rings` operators are called that
-    asked for it by processing time.
+    asked for it by processing time; the first one `opens` those that know something before there is a row.
     """
 
     sequence: int
@@ -27,6 +27,7 @@ class Descriptor:
     ticks: Mapping[int, int]
     last: bool = False
     rings: bool = False
+    opens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Work:
     tick: int | None
     last: bool
     rings: bool = False
+    opens: bool = False
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
@@ -55,8 +57,9 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
             lines.append({"slot": slot, "scan": scan, "body": json.dumps({**head, "split": encode(split)})})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, "body": json.dumps({**head, "tick": tick})})
-    if descriptor.rings:
-        lines.append({"slot": slots[0], "scan": 0, "body": json.dumps({**head, "rings": True})})
+    calls = {name: True for name in ("rings", "opens") if getattr(descriptor, name)}
+    if calls:
+        lines.append({"slot": slots[0], "scan": 0, "body": json.dumps({**head, **calls})})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -67,7 +70,8 @@ def from_rows(rows: Iterable[tuple[int, int, str]]) -> list[Work]:
         value = json.loads(body)
         split = decode(value["split"]) if "split" in value else None
         numbers = value["sequence"], value["time"]
-        found.append(Work(slot, scan, *numbers, split, value.get("tick"), value["last"], value.get("rings", False)))
+        calls = value.get("rings", False), value.get("opens", False)
+        found.append(Work(slot, scan, *numbers, split, value.get("tick"), value["last"], *calls))
     return found
 
 

@@ -25,9 +25,10 @@ from sqlstream.runtime.stages import ROWS, Output, decoded
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry, holders
-from sqlstream.storage.jobs import last_committed
-from sqlstream.storage.manifests import newest_manifest
+from sqlstream.storage.jobs import TABLE, last_committed
+from sqlstream.storage.records import GONE, damage
 from sqlstream.storage.segments import Segment, quote_text
+from sqlstream.storage.snapshot import named_manifest
 from sqlstream.storage.tables import Bucket
 
 # Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
@@ -89,7 +90,7 @@ class Totals:
         """Sum the operators' numbers over their buckets; of the times at which windows end, the first."""
         sums: dict[str, dict[str, Any]] = {}
         for name, buckets in self.buckets.items():
-            keys = {key for values in buckets.values() for key in values} - {"wake_at", "ring_at"}
+            keys = {key for values in buckets.values() for key in values} - {"manifest", "wake_at", "ring_at"}
             sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
             sums[name]["wake_at"] = _earliest(values.get("wake_at") for values in buckets.values())
             sums[name]["buckets"] = buckets
@@ -122,17 +123,22 @@ class Commits:
                 job.file_sink(sink).recover(self.warehouse.fs, job.output(sink))
 
     def _restore(self) -> Totals:
-        version = last_committed(self.warehouse.fs, self.paths)
+        fs = self.warehouse.fs
+        version = last_committed(fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
         totals = Totals(sources={name: _nothing_seen() for name in names})
-        entry = self.log.entry(version) if version is not None else None
         self._manifests: dict[int, str] = {}
-        if version is None or entry is None:
+        self._results: dict[str, str] = {}
+        if version is None:
             return totals
-        for sink in range(len(self.job.plan.sinks)):
-            manifest = newest_manifest(self.warehouse.fs, self.job.sink_paths(self.warehouse, sink), 0, version)
-            if manifest is not None:
-                self._manifests[sink] = manifest.to_json()
+        entry = self.log.entry(version)
+        if entry is None:
+            raise damage(self.log.path(version), GONE)
+        self._results = dict(entry.results)
+        for sink, plan in enumerate(self.job.plan.sinks):
+            if plan.kind == TABLE and (named := entry.table_manifests(plan.table.name)):
+                paths = self.job.sink_paths(self.warehouse, sink)
+                self._manifests[sink] = named_manifest(fs, paths, 0, named[0]).to_json()
         totals.version, totals.watermark = version, entry.watermark
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= {name: {**_nothing_seen(), **values} for name, values in entry.sources.items()}
@@ -186,6 +192,7 @@ class Commits:
                 rows_out=totals.rows_out,
                 sources=totals.sources,
                 operators=totals.operators(),
+                results=self._results,
             )
         )
         self.totals = totals
@@ -198,7 +205,7 @@ class Commits:
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: int) -> None:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
-        if plan.kind != "table":
+        if plan.kind != TABLE:
             files = [f"{paths.data(0)}/{s.name}" for s in segments]
             if files and plan.kind == "python":
                 write_batch(plan.table, batch, lambda: self._rows(plan, files))
@@ -215,6 +222,7 @@ class Commits:
         bucket.adopt(ROWS, segments)
         with _connection().cursor() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)
+        self._results[plan.table.name.lower()] = bucket.manifest_name
 
     def _rows(self, sink: SinkPlan, files: Sequence[str]) -> pa.Table:
         """Return the rows of a batch with their declared types."""

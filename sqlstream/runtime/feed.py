@@ -19,11 +19,13 @@ from sqlstream.connectors.discovery import Context, Position, new_position
 from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
 from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
+from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import FileDiscovery
-from sqlstream.storage.filesystem import Filesystem, Warehouse, path_name
+from sqlstream.storage.filesystem import Filesystem, Warehouse
+from sqlstream.storage.records import read_sealed, sealed, write_sealed
 
 # Descriptors that stay as files; Spark may ask for the last ones again.
 KEPT = 128
@@ -84,8 +86,11 @@ class Feed:
         finish: bool,
         warehouse: str = "",
         paced: bool = True,
+        opens: bool = False,
     ):
         self._fs, self._directory, self._slots, self._finish = fs, directory, slots, finish
+        # Whether the first batch has something to say without a row.
+        self._opens = opens
         # Where Spark looks for descriptors.
         self.directory = f"{directory}/next"
         self._reminders: dict[int, int] = {}
@@ -94,6 +99,8 @@ class Feed:
         self.ticked: dict[int, int] = {}
         self.sequence = -1
         self.ended = False
+        # Whether somebody asked for the end of the input, now or in an earlier life of the job.
+        self.drained = fs.exists(self._drain_mark)
         # The time (ms) of the last batch: the clock does not go back.
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
@@ -129,22 +136,22 @@ class Feed:
         """Return what a scan first gave under a name, now or in an earlier life of the job."""
         path = f"{self._directory}/{name}-{scan}.json"
         if not self._fs.exists(path):
-            self._fs.write_text_atomic(path, json.dumps(value))
-        return json.loads(self._fs.read_text(path))
+            write_sealed(self._fs, path, json.dumps(value), durable=True)
+        return json.loads(read_sealed(self._fs, path))
 
     def _restore(self, tables: Sequence[Table]) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
         self._folded = [new_position(table) for table in tables]
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
         if folds:
-            value = json.loads(self._fs.read_text(f"{self._directory}/{folds[-1]}"))
+            value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
             self.sequence = value["sequence"]
             self._folded = [
                 new_position(table, base64.b64decode(text)) for table, text in zip(tables, value["seen"], strict=True)
             ]
         positions = [new_position(table, p.to_bytes()) for table, p in zip(tables, self._folded, strict=True)]
         for sequence in sorted(self._descriptors()):
-            work = from_lines(self._fs.read_text(self._path(sequence)))
+            work = from_lines(read_sealed(self._fs, self._path(sequence)))
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             _add(positions, work)
@@ -175,14 +182,15 @@ class Feed:
         if self.ended:
             return None
         now = time.monotonic()
-        splits = {i: scan.take() for i, scan in enumerate(self.scans) if scan.waiting(now)}
-        exhausted = {i for i, scan in enumerate(self.scans) if scan.exhausted}
-        last = self._finish and self.exhausted
-        ending = (exhausted & self._watched) - self._closed if self._finish else set()
+        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(now)}
+        exhausted = {i for i, scan in enumerate(self.scans) if self.drained or scan.exhausted}
+        last = self.drained or (self._finish and self.exhausted)
+        ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
         clock = max(int(time.time() * 1000), self.time)
         rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
         calls = ring_at is not None and self._rung < ring_at <= clock
-        if not splits and not ending and not last and not rings and not idle and not calls:
+        opens = self._opens and self.sequence < 0
+        if not splits and not ending and not last and not rings and not idle and not calls and not opens:
             return None
         self._closed |= ending
         ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
@@ -191,7 +199,17 @@ class Feed:
         if last and not splits and not ticks:
             # A descriptor without a line would be no batch.
             ticks = {0: END_OF_INPUT}
-        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls)
+        return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls, opens)
+
+    def drain(self) -> None:
+        """Let the input end here, for good: no more is read, and the next batch is the last one."""
+        if not self.drained:
+            self._fs.write_text_atomic(self._drain_mark, "")
+            self.drained = True
+
+    @property
+    def _drain_mark(self) -> str:
+        return f"{self._directory}/drained"
 
     def changed(self) -> set[str]:
         """Return the files that were rewritten after they had been read."""
@@ -217,7 +235,7 @@ class Feed:
 
     def _put(self, sequence: int, text: str) -> None:
         with self._fs.create(self._path(sequence)) as file:
-            file.write(text.encode())
+            file.write(sealed(text).encode())
             if self._fs.local:
                 file.flush()
                 mtime = _FIRST_MTIME + sequence
@@ -232,7 +250,7 @@ class Feed:
         self._reminders = {i: watermark for i, watermark in watermarks.items() if i in self._watched}
         if self._reminders and self._fs.exists(self._path(done + 1)):
             path = self._path(done + 1)
-            text = self._fs.read_text(path)
+            text = read_sealed(self._fs, path)
             first = from_lines(text)[0]
             again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last)
             self._put(done + 1, text + to_lines(again, self._slots))
@@ -244,12 +262,14 @@ class Feed:
         if len(old) < KEPT:
             return
         for sequence in old:
-            _add(self._folded, from_lines(self._fs.read_text(self._path(sequence))))
+            _add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
         seen = [base64.b64encode(s.to_bytes()).decode() for s in self._folded]
         # After a crash the same ones may be folded again, into a file of the same name.
         name = f"{_FOLD}{old[-1]:010d}.json"
         before = [n for n in self._fs.list(self._directory) if n.startswith(_FOLD) and n != name]
-        self._fs.write_text_atomic(f"{self._directory}/{name}", json.dumps({"sequence": old[-1], "seen": seen}))
+        # Nothing else says what was read so far.
+        text = json.dumps({"sequence": old[-1], "seen": seen})
+        write_sealed(self._fs, f"{self._directory}/{name}", text, durable=True)
         for name in before:
             self._fs.delete(f"{self._directory}/{name}")
         for sequence in old:

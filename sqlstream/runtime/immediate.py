@@ -15,7 +15,7 @@ from sqlstream.runtime.commits import Commits, Emit, Totals
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
 from sqlstream.storage.files import Split
-from sqlstream.storage.jobs import FAILED, FINISHED, RUNNING, Status, write_status
+from sqlstream.storage.jobs import FAILED, FINISHED, RUNNING, Status, write_commit, write_status
 from sqlstream.storage.retention import sweep_directory
 from sqlstream.storage.values import SPLIT
 
@@ -61,7 +61,7 @@ class ImmediateRun:
             outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
         commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
         # From here on the rows are there for readers.
-        fs.write_text_atomic(f"{paths.commits}/{batch}", "")
+        write_commit(fs, paths, batch)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == "table":
                 sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, now)
@@ -69,12 +69,13 @@ class ImmediateRun:
     def _write_status(self, started: int) -> None:
         error = self.error.render() if self.error else None
         now = int(time.time() * 1000)
-        status = Status(self.state, os.getpid(), socket.gethostname(), started, now, error)
+        version = self.totals.version if self.state == FINISHED else None
+        status = Status(self.state, os.getpid(), socket.gethostname(), started, now, error, version)
         write_status(self._commits.warehouse.fs, self._commits.paths, status)
 
     # -- what a session asks of a run
 
-    def request_stop(self) -> None:
+    def request_stop(self, *, drain: bool = False) -> None:
         """It has ended already."""
 
     @property

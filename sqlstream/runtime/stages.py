@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -78,6 +79,8 @@ def run_scan(
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.rings for w in work):
         yield from ((tick, frame) for frame in ring(job, time))
+    if any(w.opens for w in work):
+        yield from ((tick, frame) for frame in opening(job, time, batch))
     splits = [w.split for w in work if w.split is not None]
     stats, malformed = ScanStats(), 0
     with connection(job, register) as con:
@@ -123,6 +126,13 @@ def ring(job: Job, time: int) -> Iterator[Frame]:
         if stage.rings:
             for label in job.labels:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
+
+
+def opening(job: Job, time: int, batch: int) -> Iterator[Frame | Output]:
+    """Yield the rows with which operators begin, those of the first batch before all others."""
+    with connection(job, register) as con:
+        for fragment in (f for stage in job.plan.stages for f in stage.opening):
+            yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
 
 
 class Advance:
@@ -175,10 +185,11 @@ class Advance:
             for fragment in self.stage.fragments:
                 yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> dict[str, int | None]:
+    def measures(self) -> dict[str, Any]:
         """Return what the job's log keeps about this bucket."""
         state = self.state
         return {
+            "manifest": state.manifest_name,
             "state_rows": state.live_rows,
             "state_bytes": state.bytes,
             "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlstream.errors import UsageError
+from sqlstream.errors import JobError, UsageError
 from sqlstream.spark import chatter
 from sqlstream.spark.class_data import ClassData, class_data
 from sqlstream.spark.java import find_java
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
+DEATH_SECONDS = 2.0
 
 DEFAULTS: dict[str, str] = {
     "spark.driver.memory": "2g",
@@ -178,6 +179,23 @@ def stop_spark(session: SparkSession) -> None:
         jvm.classes.archive_later(jvm.java, jvm.log_file)
 
 
+def death_of_jvm() -> JobError | None:
+    """Return the error for a JVM that ended while it was in use, None while it runs."""
+    if _running is None:
+        return None
+    try:
+        # The connection is gone a moment before the process is.
+        code = _running.process.wait(DEATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+    detail = None
+    if code == -signal.SIGKILL:
+        detail = "The system kills the largest process when memory runs out: SET 'spark.driver.memory' to less if that is it."
+    hint = "Run the job again: it goes on from its last committed batch."
+    return JobError(f"Spark's JVM ended: {how}" if code < 0 else f"Spark's JVM ended {how}", detail=detail, hint=hint)
+
+
 def _has_context() -> bool:
     # Asking must not import PySpark, which takes as long as the JVM needs to be up.
     if "pyspark" not in sys.modules:
@@ -274,6 +292,7 @@ def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str
     """Return the JVM's environment, which is its Python workers' too."""
     unwanted = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
     environment = {k: v for k, v in os.environ.items() if k not in unwanted}
+    environment |= _language()
     environment |= {"SPARK_CONNECT_MODE": "0", "PYTHONHASHSEED": "0", "PYSPARK_PYTHON": _python(settings)}
     master = settings["spark.master"]
     if master.startswith("local"):
@@ -286,6 +305,12 @@ def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str
         names = [p.name for p in (spark_home / "jars").glob("spark-core_*.jar")]
         environment["SPARK_SCALA_VERSION"] = names[0].split("_")[1].split("-")[0] if names else "2.13"
     return environment
+
+
+def _language() -> dict[str, str]:
+    """Return what lets Java read paths as Python does: with the locale C it takes every letter that is not ASCII for "?"."""
+    named = next((v for name in ("LC_ALL", "LC_CTYPE", "LANG") if (v := os.environ.get(name))), "C")
+    return {"LC_ALL": "C.UTF-8"} if named in ("C", "POSIX") and sys.platform != "darwin" else {}
 
 
 def _python(settings: Mapping[str, str]) -> str:

@@ -23,10 +23,11 @@ from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import find_carried
 from sqlstream.spark.failures import failure_of
+from sqlstream.spark.jvm import death_of_jvm
 from sqlstream.spark.labels import spread_labels
 from sqlstream.spark.offsets import logged_offsets
 from sqlstream.spark.pipeline import build
-from sqlstream.storage.jobs import Status, write_status
+from sqlstream.storage.jobs import DRAINED, STOPPED, Status, requested_stop, write_status
 from sqlstream.storage.retention import sweep, sweep_directory
 
 # Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
@@ -48,7 +49,7 @@ class Settings:
 
 
 class JobRun(threading.Thread):
-    """A running job. `state` is RUNNING, then FINISHED, STOPPED or FAILED with `error`."""
+    """A running job. `state` is RUNNING, then FINISHED, DRAINED, STOPPED or FAILED with `error`."""
 
     def __init__(self, spark: SparkSession, job: Job, settings: Settings, emit: Emit | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
@@ -63,6 +64,7 @@ class JobRun(threading.Thread):
         # Tells that enough rows have come out: a SELECT with a LIMIT.
         self.is_satisfied: Callable[[], bool] = lambda: False
         self._stop_requested = threading.Event()
+        self._drain_requested = threading.Event()
         self._warnings: deque[str] = deque()
         self._warned: set[str] = set()
         self._query: StreamingQuery | None = None
@@ -72,9 +74,9 @@ class JobRun(threading.Thread):
 
     # -- what others ask of it
 
-    def request_stop(self) -> None:
-        """Ask the job to stop after the batch that is running."""
-        self._stop_requested.set()
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Ask the job to stop after the batch that is running, with `drain` when it has closed all windows."""
+        (self._drain_requested if drain else self._stop_requested).set()
 
     def take_warnings(self) -> list[str]:
         """Return the warnings that nobody has taken yet."""
@@ -96,6 +98,8 @@ class JobRun(threading.Thread):
 
     def run(self) -> None:
         try:
+            # What was asked of an earlier process is no matter of this one's.
+            self.fs.delete(self.paths.stop)
             self._write_status()
             self._start()
             self.state = self._drive()
@@ -103,7 +107,7 @@ class JobRun(threading.Thread):
             self.state, self.error = "FAILED", e
         except Exception as e:
             self.state, self.cause = "FAILED", e
-            self.error = find_carried(str(e)) or JobError(_first_line(e))
+            self.error = find_carried(str(e)) or death_of_jvm() or JobError(_first_line(e))
         finally:
             if isinstance(self.error, JobError):
                 self.error.kind = f'job "{self.job.name}" failed'
@@ -119,6 +123,7 @@ class JobRun(threading.Thread):
             project=self.settings.project,
             finish=self.settings.finish,
             warehouse=self.job.warehouse,
+            opens=self.job.plan.opens,
         )
         self._close_feed = self.feed.close
         self._warnings.extend(self.feed.notices())
@@ -151,20 +156,26 @@ class JobRun(threading.Thread):
                 if failure is not None:
                     raise failure
                 return "STOPPED"
-            if self._stop_requested.is_set() or self.fs.exists(f"{self.paths.root}/stop"):
+            asked = requested_stop(self.fs, self.paths)
+            if self._stop_requested.is_set() or asked == STOPPED:
                 self._finish_batch(query)
-                return "STOPPED"
+                return STOPPED
+            if self._drain_requested.is_set() or asked == DRAINED:
+                self.feed.drain()
             self._feed()
             if self.is_satisfied():
                 return "FINISHED"
             if self._at_end(query):
+                if self.feed.drained:
+                    return DRAINED
                 return "FINISHED" if self.settings.finish and self.feed.bounded else "STOPPED"
             self._keep_house()
             time.sleep(POLL_SECONDS)
 
     def _feed(self) -> None:
         now = time.monotonic()
-        if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < self.settings.interval:
+        interval = 0 if self.feed.drained else self.settings.interval
+        if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < interval:
             return
         descriptor = self.feed.compose(self.totals.wake_at, self._idle_ticks(), self.totals.ring_at)
         for path in self.feed.changed() - self._warned:
@@ -238,7 +249,7 @@ class JobRun(threading.Thread):
         except Exception as e:
             self.cause = self.cause or e
         finally:
-            self.fs.delete(f"{self.paths.root}/stop")
+            self.fs.delete(self.paths.stop)
             self._write_status()
 
     def _write_status(self) -> None:

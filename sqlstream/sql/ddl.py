@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlstream.names import check_name
 from sqlstream.sql import grammar
 from sqlstream.sql.nodes import (
     ColumnDef,
@@ -56,7 +57,7 @@ class DefinitionParser(StreamingParser):
 
     def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable:
         if_not_exists = self._if_not_exists(replace)
-        name = self._name("the name of a table")
+        name = self._new_name("a table")
         self._refuse_clause(TABLE_CLAUSES)
         # All columns may come from another table, or from the source.
         bare = self._curr and (
@@ -116,7 +117,7 @@ class DefinitionParser(StreamingParser):
 
     def _parse_create_view(self, start: Token, temporary: bool, replace: bool) -> CreateView:
         if_not_exists = self._if_not_exists(replace)
-        name = self._name("the name of a view")
+        name = self._new_name("a view")
         columns = self._names() if self._curr.token_type == TokenType.L_PAREN else ()
         if self._match_text_seq("COMMENT"):
             self._string("a comment in quotes")
@@ -126,7 +127,7 @@ class DefinitionParser(StreamingParser):
 
     def _parse_create_function(self, start: Token) -> CreateFunction:
         if_not_exists = self._match_text_seq("IF", "NOT", "EXISTS")
-        name = self._name("the name of a function")
+        name = self._new_name("a function")
         self._need("AS")
         reference = self._string("'module.name' in quotes")
         if self._match_text_seq("LANGUAGE"):
@@ -256,6 +257,12 @@ class DefinitionParser(StreamingParser):
                 pass
             raise self._refused("a name of several parts", self._span_from(token), hint)
         return Name(identifier.name, self._token_span(token))
+
+    def _new_name(self, what: str) -> Name:
+        """Read the name of what is declared here, which will be one on disk, too."""
+        name = self._name(f"the name of {what}")
+        check_name(what, name.text, name.span)
+        return name
 
     def _names(self) -> tuple[Name, ...]:
         """Read the names of columns in parentheses."""

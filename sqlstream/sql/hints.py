@@ -1,22 +1,31 @@
-"""Hints behind SELECT: `/*+ STATE_TTL('orders' = '1 d'), NAME('value', ..) */`, read from the comment that they stand in."""
+"""Hints, read from the comments that they stand in.
+
+Behind SELECT: `/*+ STATE_TTL('orders' = '1 d'), NAME('value', ..) */`; behind the name of a table:
+`/*+ OPTIONS('key' = 'value') */`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, Source, Span, UnsupportedError
-from sqlstream.sql.spans import mark
+from sqlstream.sql.spans import mark, span_of
 
 # A line of plus signs is a decoration; `/*+` and a name is a hint.
 HINT = re.compile(r"/\*\+\s*(\w+)")
 _BEFORE = re.compile(r"(?:\s+|--[^\n]*\n)*")
 _CALL = re.compile(r"\s*(?P<name>\w+)\s*(?P<open>\()?")
 _VALUE = re.compile(r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>\d+)|(?P<word>\w+))\s*")
+# Of all hints the one that stands behind the name of a table.
+OPTIONS = "OPTIONS"
 KNOWN = ("STATE_TTL", "ALLOWED_LATENESS", "LATE_ROWS", "EARLY_FIRE")
+_WRITE_OPTIONS = "Write FROM orders /*+ OPTIONS('source.monitor-interval' = '1 s') */ AS o."
 _WRITE = "Write SELECT /*+ NAME('value') */ .., or NAME('key' = 'value')."
 
 
@@ -24,6 +33,15 @@ class HintCall(exp.Expression):
     """One hint: `this` is its name in capitals, `expressions` its arguments, each an exp.Literal or an exp.EQ of two."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False}
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsHint:
+    """The hint OPTIONS behind the name of a table: options and their values. Its comment begins at `start`."""
+
+    options: tuple[tuple[str, str], ...]
+    span: Span = field(compare=False, repr=False)
+    start: int = field(compare=False, repr=False)
 
 
 def select_hints(source: Source, select: Token) -> exp.Hint | None:
@@ -36,6 +54,26 @@ def select_hints(source: Source, select: Token) -> exp.Hint | None:
     return exp.Hint(expressions=reader.calls())
 
 
+def table_options(source: Source, name: Token) -> OptionsHint | None:
+    """Return the hint OPTIONS in the comment that follows the name of a table."""
+    before = _BEFORE.match(source.text, name.end + 1)
+    start = before.end() if before else name.end + 1
+    found = HINT.match(source.text, start)
+    if found is None or found[1].upper() != OPTIONS:
+        return None
+    reader = _HintReader(source, start + 3, source.text.index("*/", start), (OPTIONS,))
+    [call, *more] = reader.calls()
+    for other in more:
+        raise ParseError("the hint OPTIONS stands there twice", span_of(other, source))
+    for argument in call.expressions:
+        if not isinstance(argument, exp.EQ):
+            raise ParseError("expected an option and its value", span_of(argument, source), hint=_WRITE_OPTIONS)
+    if not call.expressions:
+        raise ParseError("the hint OPTIONS without an option", span_of(call, source), hint=_WRITE_OPTIONS)
+    options = tuple((argument.this.name, argument.expression.name) for argument in call.expressions)
+    return OptionsHint(options, span_of(call, source), start)
+
+
 def is_behind_select(start: int, tokens: list[Token]) -> bool:
     """Tell whether the last token before an offset is SELECT."""
     before = [t for t in tokens if t.end < start]
@@ -43,10 +81,10 @@ def is_behind_select(start: int, tokens: list[Token]) -> bool:
 
 
 class _HintReader:
-    """Reads the text of one comment, from `at` up to `end`."""
+    """Reads the text of one comment, from `at` up to `end`, in which some hints can stand."""
 
-    def __init__(self, source: Source, at: int, end: int):
-        self.source, self.at, self.end = source, at, end
+    def __init__(self, source: Source, at: int, end: int, known: Sequence[str] = KNOWN):
+        self.source, self.at, self.end, self.known = source, at, end, known
 
     def calls(self) -> list[HintCall]:
         found = []
@@ -62,8 +100,10 @@ class _HintReader:
         if match is None:
             raise self._wrong("a hint")
         start, name = match.start("name"), match["name"].upper()
-        if name not in KNOWN:
+        if name not in self.known:
             span = Span(self.source, start, match.end("name"))
+            if OPTIONS in (name, *self.known):
+                raise UnsupportedError(f"the hint {name} here", span, hint=_WRITE_OPTIONS if name == OPTIONS else None)
             raise UnsupportedError(f"the hint {name}", span, hint=f"Leave it out; there are: {', '.join(KNOWN)}.")
         call = HintCall(this=name, expressions=[])
         self.at = match.end()

@@ -1,4 +1,4 @@
-"""Text to tokens. Here fails what no parser should see: a quote that is never closed, and a hint that is not behind SELECT.
+"""Text to tokens. Here fails what no parser should see: a quote that is never closed, and a hint where none is read.
 
 sqlglot takes a hint for a comment wherever it stands (in dialects derived from DuckDB), so it would be dropped without a word.
 """
@@ -6,14 +6,14 @@ sqlglot takes a hint for a comment wherever it stands (in dialects derived from 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sqlglot import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token
 
 from sqlstream.errors import ParseError, Source, Span, UnsupportedError
-from sqlstream.sql.hints import HINT, is_behind_select
+from sqlstream.sql.hints import HINT, OPTIONS, is_behind_select
 
 # What can hide a quote, a comment or a semicolon from the reader. A comment opens with the group `block`, and may nest.
 _REGION = re.compile(
@@ -29,7 +29,6 @@ _REGION = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _WRONG_DIGITS = re.compile(r"(?<!\w)(?:[xX]'(?![0-9a-fA-F]*')[^']*'|[bB]'(?![01]*')[^']*')")
-_HINT_ADVICE = {"OPTIONS": "Put the options into the WITH clause of CREATE TABLE."}
 
 
 def tokenize(source: Source, dialect: Dialect) -> list[Token]:
@@ -46,10 +45,9 @@ def tokenize(source: Source, dialect: Dialect) -> list[Token]:
             raise ParseError("the string holds a character that is not a digit", span) from None
         raise ParseError("the text is not SQL", Span(source, 0, 1), detail=f"{error}.") from None
     for region in hints:
-        if not is_behind_select(region.start, tokens):
-            found = HINT.match(region.text)
-            name = found.group(1).upper() if found else ""
-            advice = _HINT_ADVICE.get(name, f"Write it behind SELECT: SELECT /*+ {name}(..) */ ...")
+        name = _hint_name(region)
+        if name != OPTIONS and not is_behind_select(region.start, tokens):
+            advice = f"Write it behind SELECT: SELECT /*+ {name}(..) */ ..."
             raise UnsupportedError(f"the hint {name} here", region, hint=advice)
     for token in tokens:
         # sqlglot takes DuckDB's factorial for NOT; `x !~ y` is another operator, in two tokens.
@@ -57,6 +55,19 @@ def tokenize(source: Source, dialect: Dialect) -> list[Token]:
             span = Span(source, token.start, token.end + 1)
             raise UnsupportedError("the operator !", span, hint="Write factorial(x) or NOT x.")
     return tokens
+
+
+def refuse_unread(source: Source, read: Collection[int]) -> None:
+    """Raise for a hint OPTIONS that stands where nobody has read it; `read` are the places of the others."""
+    for region in regions(source):
+        if _hint_name(region) == OPTIONS and region.start not in read:
+            hint = "Write it behind the name of a table, before its alias: FROM orders /*+ OPTIONS('key' = 'value') */ AS o."
+            raise UnsupportedError("the hint OPTIONS here", region, hint=hint)
+
+
+def _hint_name(region: Span) -> str:
+    found = HINT.match(region.text)
+    return found[1].upper() if found else ""
 
 
 def regions(source: Source) -> Iterator[Span]:

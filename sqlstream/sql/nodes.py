@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -9,6 +10,7 @@ from typing import Literal, TypeAlias
 from sqlglot import exp
 
 from sqlstream.errors import Span
+from sqlstream.sql.hints import OptionsHint
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +143,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO target [(columns)] query`; it `appends` where the query is VALUES and nothing else."""
+    """`INSERT INTO target [/*+ OPTIONS(..) */] [(columns)] query`; it `appends` where the query is VALUES and nothing else."""
 
     span: Span
     target: Name
     columns: tuple[Name, ...] | None
     query: exp.Query
     appends: bool = False
+    options: OptionsHint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +199,12 @@ class StatementSet:
 
 Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
 Statement: TypeAlias = Definition | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain
+
+
+def head(statement: Statement) -> Span:
+    """Return the words that a statement begins with: what is said of all of it points there."""
+    span = statement.span
+    if isinstance(statement, Insert):
+        return Span(span.source, span.start, statement.target.span.end)
+    word = re.match(r"\w+", span.text)
+    return Span(span.source, span.start, span.start + (word.end() if word else 1))

@@ -17,7 +17,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.sql.flink_calls import FlinkCallParser
-from sqlstream.sql.hints import select_hints
+from sqlstream.sql.hints import OptionsHint, select_hints, table_options
 from sqlstream.sql.spans import mark, marks, name_span
 from sqlstream.sql.windows import WindowParser
 
@@ -164,6 +164,22 @@ class StreamingParser(FlinkCallParser):
     def _parse_hint(self) -> exp.Hint | None:
         return select_hints(self.source, self._prev) if self._prev.token_type == TokenType.SELECT else None
 
+    def _parse_table_parts(
+        self, schema: bool = False, is_db_reference: bool = False, wildcard: bool = False, fast: bool = False
+    ) -> exp.Table | exp.Dot | None:
+        table = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
+        if isinstance(table, exp.Table) and (options := self._table_options()):
+            # No node of the tree: the place of the table ends with its name.
+            table.set("table_options", options)
+        return table
+
+    def _table_options(self) -> OptionsHint | None:
+        """Return the hint OPTIONS behind the name of a table, which was just read."""
+        found = table_options(self.source, self._prev)
+        if found is not None:
+            self.hints_read.add(found.start)
+        return found
+
     def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
         return super()._parse_set_operations(_with_own_joins(this))
 
@@ -243,6 +259,13 @@ class StreamingParser(FlinkCallParser):
                 raise self._refused("time travel in a streaming query", self._span_from(start))
             mark(version, start.start, self._prev.end)
         return version
+
+    def _parse_limit_options(self) -> exp.LimitOptions | None:
+        options = super()._parse_limit_options()
+        if options is not None and options.args.get("with_ties"):
+            # DuckDB has no word for it.
+            self._replace(self._tokens[self._index - 2], "ONLY" if options.args.get("rows") else "")
+        return options
 
     def _parse_function_parameter(self) -> exp.Expr | None:
         # Of all things with parameters only table aliases are left, and theirs are names.

@@ -56,6 +56,8 @@ class Reader(DuckDBParser):
 
     source = Source("sql", "")
     furthest: Failure | None = None
+    # Where the hints OPTIONS begin that were read.
+    hints_read: set[int]
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         """Raise for a token, the current one by default; the message is one of sqlglot's."""

@@ -19,6 +19,24 @@ def span_of(node: exp.Expr, source: Source, default: Span | None = None) -> Span
     return Span(source, min(start for start, _ in places), max(end for _, end in places) + 1)
 
 
+def operator_span(node: exp.Expr, source: Source) -> Span:
+    """Return the place of UNION, INTERSECT or EXCEPT between two queries."""
+    assert isinstance(node, exp.SetOperation)
+    start, end = span_of(node.this, source).end, span_of(node.expression, source).start
+    between = source.text[start:end]
+    word = between.strip(" \t\r\n()")
+    if not word:
+        return span_of(node, source)
+    start += between.index(word)
+    return Span(source, start, start + len(word))
+
+
+def head_span(node: exp.Expr, below: exp.Expr | None, source: Source) -> Span:
+    """Return what of a node stands before, and up to, one of its parts: `LEFT JOIN t`, `GROUP BY a, b`."""
+    whole = span_of(node, source)
+    return Span(source, whole.start, span_of(below, source, whole).end) if below is not None else whole
+
+
 def name_span(call: exp.Anonymous, source: Source) -> Span:
     """Return the place of a function's name, without its arguments."""
     if isinstance(call.this, exp.Expr):

@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, Source, Span, UnsupportedError
 from sqlstream.sql.dialect import StreamingSQL, to_duckdb
-from sqlstream.sql.lexing import tokenize
+from sqlstream.sql.lexing import refuse_unread, tokenize
 from sqlstream.sql.nodes import (
     ColumnDef,
     CreateFunction,
@@ -87,15 +87,21 @@ def parse_script(source: Source) -> list[Statement]:
         else:
             pieces[-1].append(token)
     waiting = iter([piece for piece in pieces if piece])
-    return [_statement_set(source, piece, waiting) or _statement(source, piece) for piece in waiting]
+    read = set[int]()
+    found = [_statement_set(source, piece, waiting, read) or _statement(source, piece, read) for piece in waiting]
+    refuse_unread(source, read)
+    return found
 
 
-def _statement(source: Source, tokens: list[Token]) -> Statement:
+def _statement(source: Source, tokens: list[Token], hints_read: set[int]) -> Statement:
     parser = _StatementParser(source, tokens)
+    parser.hints_read = hints_read
     return parser.run(parser.statement)
 
 
-def _statement_set(source: Source, first: list[Token], rest: Iterator[list[Token]]) -> StatementSet | None:
+def _statement_set(
+    source: Source, first: list[Token], rest: Iterator[list[Token]], hints_read: set[int]
+) -> StatementSet | None:
     """Return the statement set that begins with some tokens, taking the statements up to its END; None when none does."""
     words = [token.text.upper() for token in first[:4] if token.token_type != TokenType.STRING]
     head = next((h for h in _SETS if words[: len(h)] == list(h)), None)
@@ -111,7 +117,7 @@ def _statement_set(source: Source, first: list[Token], rest: Iterator[list[Token
             if not inserts:
                 raise ParseError("a statement set without INSERT", opening)
             return StatementSet(Span(source, first[0].start, piece[0].end + 1), tuple(inserts))
-        statement = _statement(source, piece)
+        statement = _statement(source, piece, hints_read)
         if not isinstance(statement, Insert):
             raise ParseError("a statement set holds INSERT statements only", statement.span)
         if statement.appends:
@@ -135,6 +141,7 @@ class _StatementParser(ShowParser):
         super().__init__(dialect=_DIALECT)
         self.source = source
         self.sql = source.text
+        self.hints_read = set()
         self._chunks = [tokens]
         self._advance_chunk()
 
@@ -244,6 +251,7 @@ class _StatementParser(ShowParser):
         self._need("INSERT")
         self._need("INTO")
         target = self._name("the name of a table")
+        options = self._table_options()
         if self._match_text_seq("PARTITION"):
             raise self._refused("INSERT with PARTITION", self._token_span(self._prev), "Select the value as a column.")
         columns = None
@@ -253,4 +261,4 @@ class _StatementParser(ShowParser):
         query = self._query()
         if self._match_text_seq("ON", "CONFLICT"):
             raise self._refused("ON CONFLICT", self._token_span(self._prev))
-        return Insert(self._span_from(start), target, columns, query, values and isinstance(query, exp.Select))
+        return Insert(self._span_from(start), target, columns, query, values and isinstance(query, exp.Select), options)

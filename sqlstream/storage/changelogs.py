@@ -44,7 +44,7 @@ def validate(table: Table) -> None:
     operation = table.operation
     name = table.options[OP_COLUMN]
     if not name:
-        raise BindError(f'{named}: option "{OP_COLUMN}": it names a column', table.span)
+        raise BindError(f'{named}: option "{OP_COLUMN}": it names a column', table.option_span(OP_COLUMN))
     if operation is None:
         if table.options["format"].lower() == "csv" and not parse_boolean(table.options.get("csv.header", "false")):
             message = f'{named}: column "{name}" has no place in files without a header'

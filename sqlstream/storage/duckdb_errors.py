@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import duckdb
 
@@ -32,10 +33,23 @@ _UNFIT_JSON = re.compile(r'JSON transform error in file "(.+?)", in line (\d+): 
 _SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
 
 
-def translate(error: Exception, source: Source | str, relations: Iterable[str] = ()) -> QueryError:
+def missing_table(name: str, span: Span | None, relations: Iterable[str], others: Mapping[str, str]) -> QueryError:
+    """Return the error for a table that a query cannot read: there is none of that name, or `others` tell why."""
+    if why := others.get(name.lower()):
+        return QueryError(f'table "{name}" cannot be queried', span, hint=why)
+    return QueryError(f'table "{name}" does not exist', span, hint=missing("table", name, relations))
+
+
+def translate(
+    error: Exception,
+    source: Source | str,
+    relations: Iterable[str] = (),
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> QueryError:
     """Return what DuckDB reports, while opening a query or fetching from it, as an error of the query's text.
 
-    `relations` are the names that exist, to propose one where a name is missing.
+    `relations` are the names that exist, to propose one where a name is missing; `others` are declared, and tell why a query
+    cannot read them.
     """
     source = source if isinstance(source, Source) else Source("query", source)
     text = str(error)
@@ -47,7 +61,7 @@ def translate(error: Exception, source: Source | str, relations: Iterable[str] =
             # What DuckDB marks goes on to the alias.
             span = replace(span, end=span.start + written.end())
         name = _plain_name(span.text) if span else match[1].strip('"')
-        return QueryError(f'table "{name}" does not exist', span, hint=missing("table", name, relations))
+        return missing_table(name, span, relations, others)
     if match := _MISSING_COLUMN.search(text):
         name = match[1] or match[2]
         # DuckDB names only those that look like it.

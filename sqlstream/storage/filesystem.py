@@ -10,8 +10,8 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote, unquote
+from typing import IO, Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.names import path_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,22 @@ class Filesystem(ABC):
 
     @abstractmethod
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[Any]:
-        """Open a binary file to write; it gets its name, replacing an older file, when the block ends well."""
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
+        """Open a binary file to write; it gets its name, replacing an older file, when the block ends well.
+
+        It survives the crash of any process; a `durable` one a power cut, too, which takes milliseconds.
+        """
 
     @abstractmethod
     def read_text(self, path: str) -> str: ...
+
+    @abstractmethod
+    def open_bytes(self, path: str) -> IO[bytes]:
+        """Open a file to read its bytes."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """Return the size of a file in bytes."""
 
     @abstractmethod
     def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table: ...
@@ -79,12 +91,9 @@ class Filesystem(ABC):
         """Return the files that are being written, or were when their writer died."""
         return [f for f in self.infos(directory) if f.name.startswith(_TEMPORARY)]
 
-    def write_text_atomic(self, path: str, text: str) -> None:
-        """Write a small file that readers see whole or not at all.
-
-        It survives the crash of any process, not a power cut.
-        """
-        with self.create(path) as file:
+    def write_text_atomic(self, path: str, text: str, *, durable: bool = False) -> None:
+        """Write a small file that readers see whole or not at all."""
+        with self.create(path, durable=durable) as file:
             file.write(text.encode())
 
     def list(self, directory: str) -> list[str]:
@@ -100,24 +109,37 @@ def _temporary(path: str) -> str:
     return f"{directory}/{_TEMPORARY}{uuid4().hex[:12]}-{name}"
 
 
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class LocalFilesystem(Filesystem):
     """Plain files. Paths are absolute."""
 
     local = True
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[Any]:
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
         temporary = _temporary(path)
         with storage_errors(path):
             try:
                 file = open(temporary, "wb")  # noqa: SIM115
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                make_folder(os.path.dirname(path))
                 file = open(temporary, "wb")  # noqa: SIM115
             try:
                 with file:
                     yield file
+                    if durable:
+                        file.flush()
+                        os.fsync(file.fileno())
                 os.replace(temporary, path)
+                if durable:
+                    _sync(os.path.dirname(path))
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
@@ -126,6 +148,14 @@ class LocalFilesystem(Filesystem):
     def read_text(self, path: str) -> str:
         with storage_errors(path), open(path, "rb") as file:
             return file.read().decode()
+
+    def open_bytes(self, path: str) -> IO[bytes]:
+        with storage_errors(path):
+            return open(path, "rb")
+
+    def size(self, path: str) -> int:
+        with storage_errors(path):
+            return os.stat(path).st_size
 
     def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
         with storage_errors(path):
@@ -181,7 +211,7 @@ class ArrowFilesystem(Filesystem):
         self._prefix = prefix
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[Any]:
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
         temporary = _temporary(path)
         with storage_errors(path):
             self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
@@ -197,6 +227,18 @@ class ArrowFilesystem(Filesystem):
     def read_text(self, path: str) -> str:
         with storage_errors(path), self._filesystem.open_input_stream(path) as stream:
             return bytes(stream.read()).decode()
+
+    def open_bytes(self, path: str) -> IO[bytes]:
+        with storage_errors(path):
+            stream: IO[bytes] = self._filesystem.open_input_stream(path)
+            return stream
+
+    def size(self, path: str) -> int:
+        with storage_errors(path):
+            info = self._filesystem.get_file_info(path)
+        if info.type == arrow_fs.FileType.NotFound:
+            raise FileNotFoundError(path)
+        return int(info.size)
 
     def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
         with storage_errors(path):
@@ -249,6 +291,17 @@ def open_filesystem(uri: str) -> tuple[Filesystem, str]:
     return ArrowFilesystem(filesystem, prefix), path.rstrip("/")
 
 
+def make_folder(path: str) -> None:
+    """Make a folder and those above it; raise UsageError where there can be none."""
+    with storage_errors(path):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:
+            # Some file systems, such as /proc, have no new folders.
+            hint = "Choose another folder with --warehouse."
+            raise UsageError(f'the folder "{path}" cannot be made', detail=error.strerror, hint=hint) from error
+
+
 @contextlib.contextmanager
 def storage_errors(path: str) -> Iterator[None]:
     """Turn a full disk and the like into errors for people that name the path; a missing file stays an exception."""
@@ -273,16 +326,6 @@ def storage_error(path: str, error: OSError) -> SqlStreamError:
         case errno.ENOTDIR | errno.EEXIST:
             return UsageError(f'"{path}" lies below a file, not a folder')
     return JobError(f'"{path}" cannot be read or written', detail=error.strerror or str(error))
-
-
-def path_name(name: str) -> str:
-    """Return a name as one path component.
-
-    >>> path_name("hot items/2")
-    'hot%20items%2F2'
-    """
-    quoted = quote(name, safe="")
-    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +365,10 @@ class JobPaths:
         return f"{self.root}/lock"
 
     @property
+    def stop(self) -> str:
+        return f"{self.root}/stop"
+
+    @property
     def checkpoint(self) -> str:
         return f"{self.root}/checkpoint"
 
@@ -358,8 +405,15 @@ class Warehouse:
         self.fs, self.root = open_filesystem(root)
 
     def jobs(self) -> list[str]:
-        """Return the names of the jobs, in lower case."""
-        return [unquote(name) for name in self.fs.list(f"{self.root}/jobs")]
+        """Return the names of the jobs, in lower case.
+
+        What a job without a name has left lies beside their folders; it is none of them.
+        """
+        folder = f"{self.root}/jobs"
+        names = self.fs.list(folder)
+        if "job.json" in names:
+            names = [name for name in names if self.fs.exists(f"{folder}/{name}/job.json")]
+        return [unquote(name) for name in names]
 
     def job(self, name: str) -> JobPaths:
         return JobPaths(f"{self.root}/jobs/{path_name(name.lower())}")

@@ -421,7 +421,7 @@ def validate_options(table: Table) -> None:
         # What is missing may be there under a wrong name.
         if incomplete and name not in every:
             message = f'table "{table.name}": option "{name}" does not exist for connector "filesystem"'
-            raise BindError(message, table.span, hint=missing("option", name, sorted(every)))
+            raise BindError(message, table.option_span(name), hint=missing("option", name, sorted(every)))
     for name, example in required.items():
         if not table.options.get(name):
             hint = f"Write it into WITH (..): '{name}' = '{example}'."
@@ -437,13 +437,14 @@ def validate_format(table: Table, general: Mapping[str, _Parse]) -> None:
     format_ = table.options["format"].lower()
     if format_ not in FORMATS:
         message = f'table "{table.name}": format "{format_}" does not exist'
-        raise BindError(message, table.span, hint=missing("format", format_, FORMATS))
+        raise BindError(message, table.option_span("format", value=True), hint=missing("format", format_, FORMATS))
     known = {**general, **_FORMAT_OPTIONS[format_]}
     for name, value in table.options.items():
         if name not in known:
             message = f'table "{table.name}": option "{name}" does not exist for format "{format_}"'
-            raise BindError(message, table.span, hint=missing("option", name, known))
+            raise BindError(message, table.option_span(name), hint=missing("option", name, known))
         try:
             known[name](value)
         except ValueError as error:
-            raise BindError(f'table "{table.name}": option "{name}": {error}', table.span) from None
+            message = f'table "{table.name}": option "{name}": {error}'
+            raise BindError(message, table.option_span(name, value=True)) from None

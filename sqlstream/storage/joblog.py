@@ -12,7 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sqlstream.errors import DamageError
 from sqlstream.storage.filesystem import Filesystem
+from sqlstream.storage.records import read_sealed, write_sealed
 
 CHUNK = 64
 
@@ -21,7 +23,8 @@ CHUNK = 64
 class LogEntry:
     """What the batch did that made a version, in numbers per scan and per operator.
 
-    `committed_at` is in milliseconds, `watermark` in microseconds, None before the first.
+    `committed_at` is in milliseconds, `watermark` in microseconds, None before the first. `results` names the manifest of
+    what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
     """
 
     version: int
@@ -31,6 +34,17 @@ class LogEntry:
     rows_out: int = 0
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+
+    def state_manifests(self, operator: str) -> dict[int, str]:
+        """Return the names of the manifests of an operator's buckets."""
+        buckets = self.operators.get(operator, {}).get("buckets", {})
+        return {int(bucket): numbers["manifest"] for bucket, numbers in buckets.items()}
+
+    def table_manifests(self, table: str) -> dict[int, str]:
+        """Return the name of the manifest of what the job wrote into a table, as that of the only bucket."""
+        name = self.results.get(table.lower())
+        return {} if name is None else {0: name}
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":"))
@@ -74,33 +88,55 @@ class JobLog:
 
     def append(self, entry: LogEntry) -> None:
         """Add the entry of a version, in place of one that an earlier attempt of its batch wrote."""
-        self._fs.write_text_atomic(f"{self._directory}/{entry.version:010d}.json", entry.to_json() + "\n")
+        write_sealed(self._fs, self.path(entry.version), entry.to_json())
         # The newest version may be written again; what comes before it is committed.
         singles = [f for f in self._files() if f.single and f.first < entry.version]
         if len(singles) >= CHUNK:
             self._gather(singles)
 
+    def path(self, version: int) -> str:
+        """Return the file of an entry before it is gathered with others."""
+        return f"{self._directory}/{version:010d}.json"
+
     def _gather(self, singles: list[_File]) -> None:
-        text = "".join(self._fs.read_text(f"{self._directory}/{f.name}") for f in singles)
-        # The chunk is there before they go: a reader may see an entry twice, never not at all.
-        self._fs.write_text_atomic(f"{self._directory}/{singles[0].first:010d}-{singles[-1].last:010d}.json", text)
+        texts = {}
         for file in singles:
+            # What is damaged stays where it is.
+            with contextlib.suppress(DamageError):
+                texts[file] = read_sealed(self._fs, f"{self._directory}/{file.name}")
+        if len(texts) < CHUNK:
+            return
+        first, *_, last = texts
+        # The chunk is there before they go: a reader may see an entry twice, never not at all.
+        name = f"{first.first:010d}-{last.last:010d}.json"
+        write_sealed(self._fs, f"{self._directory}/{name}", "".join(texts.values()))
+        for file in texts:
             self._fs.delete(f"{self._directory}/{file.name}")
 
-    def entries(self, up_to: int | None = None, since: int = 0) -> list[LogEntry]:
-        """Return the entries of the versions `since` to `up_to`, both included, in order."""
+    def entries(
+        self, up_to: int | None = None, since: int = 0, *, faults: list[DamageError] | None = None
+    ) -> list[LogEntry]:
+        """Return the entries of the versions `since` to `up_to`, both included, in order.
+
+        A damaged file raises DamageError, unless there is a list for `faults`: then it is left out.
+        """
         while True:
             # A file that vanishes was gathered into another one, or pruned: look again.
             with contextlib.suppress(FileNotFoundError):
-                return self._entries(up_to, since)
+                return self._entries(up_to, since, faults)
 
-    def _entries(self, up_to: int | None, since: int) -> list[LogEntry]:
+    def _entries(self, up_to: int | None, since: int, faults: list[DamageError] | None) -> list[LogEntry]:
         found: dict[int, LogEntry] = {}
         for file in self._files():
             if file.last >= since and (up_to is None or file.first <= up_to):
-                for line in self._fs.read_text(f"{self._directory}/{file.name}").splitlines():
-                    entry = LogEntry.from_json(line)
-                    found[entry.version] = entry
+                try:
+                    text = read_sealed(self._fs, f"{self._directory}/{file.name}")
+                except DamageError as error:
+                    if faults is None:
+                        raise
+                    faults.append(error)
+                    continue
+                found |= {entry.version: entry for entry in map(LogEntry.from_json, text.splitlines())}
         return [found[v] for v in sorted(found) if v >= since and (up_to is None or v <= up_to)]
 
     def entry(self, version: int) -> LogEntry | None:
@@ -112,7 +148,7 @@ class JobLog:
 
         It is the one that was current `retention_ms` ago, or `retention_batches` versions ago if that is older.
         """
-        entries = self.entries(newest - retention_batches)
+        entries = self.entries(newest - retention_batches, faults=[])
         old = [e.version for e in entries if e.committed_at <= now_ms - retention_ms]
         return old[-1] if old else entries[0].version if entries else 0
 
@@ -122,9 +158,15 @@ class JobLog:
             if file.last < oldest_version:
                 self._fs.delete(f"{self._directory}/{file.name}")
 
+    def forget_after(self, version: int) -> None:
+        """Delete the files that only have entries of newer versions: their batches are going to be repeated."""
+        for file in self._files():
+            if file.first > version:
+                self._fs.delete(f"{self._directory}/{file.name}")
+
     def _files(self) -> list[_File]:
         """Return the chunks, then the single entries: one that is in a chunk too counts by its own file."""
-        files = [_File.parse(name) for name in self._fs.list(self._directory)]
+        files = [_File.parse(name) for name in self._fs.list(self._directory) if name[:10].isdigit()]
         return sorted(files, key=lambda f: (f.single, f.first))
 
 

@@ -7,19 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlstream.errors import UsageError
+from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.locks import read_holder
 from sqlstream.storage.manifests import TableDeclaration
+from sqlstream.storage.records import CUT, EMPTY, GONE, damage, read_sealed, write_sealed
 
-FORMAT = 5
+FORMAT = 6
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 STOPPED: Final = "STOPPED"
+# Its input was ended by hand: its windows are closed, so that it cannot go on.
+DRAINED: Final = "DRAINED"
 FAILED: Final = "FAILED"
 # Never written: a job that says RUNNING and whose process is gone.
 LOST: Final = "LOST"
+
+_DRAIN = "drain"
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -68,7 +73,8 @@ class OperatorRecord:
 class SinkRecord:
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
-    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one.
+    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
+    a batch can have several, columns behind the others tell their `order`.
     """
 
     kind: str
@@ -77,6 +83,7 @@ class SinkRecord:
     changing: bool = False
     key: tuple[str, ...] = ()
     upserts: bool = False
+    order: Columns = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,14 @@ class JobRecord:
         value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
         value["operators"] = tuple(_operator(operator) for operator in value["operators"])
         value["sinks"] = tuple(
-            SinkRecord(**{**sink, "columns": _columns(sink["columns"]), "key": tuple(sink["key"])})
+            SinkRecord(
+                **{
+                    **sink,
+                    "columns": _columns(sink["columns"]),
+                    "key": tuple(sink["key"]),
+                    "order": _columns(sink.get("order", [])),
+                }
+            )
             for sink in value["sinks"]
         )
         return cls(**value)
@@ -151,7 +165,10 @@ def _columns(value: list[list[str]]) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a job is doing: RUNNING, FINISHED, STOPPED or FAILED (and why); times in milliseconds."""
+    """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why); times in milliseconds.
+
+    Of a job that has ended, `version` is the newest one that was committed.
+    """
 
     state: str
     pid: int
@@ -159,6 +176,7 @@ class Status:
     started_at: int
     updated_at: int
     error: str | None = None
+    version: int | None = None
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
@@ -169,26 +187,50 @@ class Status:
 
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
-    fs.write_text_atomic(job.record, record.to_json())
+    write_sealed(fs, job.record, record.to_json(), durable=True)
 
 
 def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
-    """Return the record of a job, None when there is no such job."""
+    """Return the record of a job, None when there is no such job. Raises DamageError when it is not whole."""
     try:
-        return JobRecord.from_json(fs.read_text(job.record))
+        text = read_sealed(fs, job.record)
     except FileNotFoundError:
+        if last_committed(fs, job) is not None:
+            raise damage(job.record, GONE, hint=_LOST_RECORD) from None
+        return None
+    except DamageError as error:
+        # Earlier versions did not seal it.
+        older = _unsealed(fs, job.record)
+        if older is None:
+            raise damage(error.path, error.fault, hint=_LOST_RECORD) from error
+        text = older
+    return JobRecord.from_json(text)
+
+
+_LOST_RECORD = "Bring the file back from a copy, or start the job anew with --fresh."
+
+
+def _unsealed(fs: Filesystem, path: str) -> str | None:
+    """Return a record as earlier versions wrote it."""
+    try:
+        text = fs.read_text(path)
+        return text if json.loads(text)["format"] < FORMAT else None
+    except (ValueError, TypeError, KeyError):
         return None
 
 
 def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
-    fs.write_text_atomic(job.status, status.to_json())
+    write_sealed(fs, job.status, status.to_json())
 
 
 def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
-    """Return what a job last said of itself, None before it started; its process may be gone (`effective_status`)."""
+    """Return what a job last said of itself; its process may be gone (`effective_status`).
+
+    None before it started, and when what it said is damaged: nothing but messages depends on it.
+    """
     try:
-        return Status.from_json(fs.read_text(job.status))
-    except FileNotFoundError:
+        return Status.from_json(read_sealed(fs, job.status))
+    except (FileNotFoundError, DamageError):
         return None
 
 
@@ -205,6 +247,49 @@ def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
     return replace(status, state=LOST) if status is not None and status.state == RUNNING else status
 
 
+def request_stop(fs: Filesystem, job: JobPaths, *, drain: bool = False) -> None:
+    """Ask the process that runs a job to end it, with `drain` as at the end of its input."""
+    fs.write_text_atomic(job.stop, _DRAIN if drain else "")
+
+
+def requested_stop(fs: Filesystem, job: JobPaths) -> str | None:
+    """Return as what a job is to end, STOPPED or DRAINED; None when nobody has asked."""
+    try:
+        return DRAINED if fs.read_text(job.stop) == _DRAIN else STOPPED
+    except FileNotFoundError:
+        return None
+
+
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
-    """Return the newest version, None before the first commit."""
-    return max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)
+    """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
+    newest = max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)
+    if newest is not None and (fault := commit_fault(fs, f"{job.commits}/{newest}")):
+        raise damage(f"{job.commits}/{newest}", fault)
+    return newest
+
+
+def write_commit(fs: Filesystem, job: JobPaths, version: int, watermark: int = 0) -> None:
+    """Commit a version as Spark does: `watermark` is that of the next batch, in Spark's milliseconds."""
+    fs.write_text_atomic(f"{job.commits}/{version}", f'v1\n{{"nextBatchWatermarkMs":{watermark}}}')
+
+
+def committed_watermark(fs: Filesystem, job: JobPaths, version: int) -> int:
+    """Return the watermark that a commit gives to the next batch, in Spark's milliseconds."""
+    return int(json.loads(fs.read_text(f"{job.commits}/{version}").partition("\n")[2])["nextBatchWatermarkMs"])
+
+
+def commit_fault(fs: Filesystem, path: str) -> str | None:
+    """Return what is wrong with a commit of Spark's as far as can be told from itself: it is empty, or cut off."""
+    try:
+        version, _, body = fs.read_text(path).partition("\n")
+    except FileNotFoundError:
+        return GONE
+    except UnicodeDecodeError:
+        return CUT
+    if not version.strip("\0"):
+        return EMPTY
+    try:
+        json.loads(body)
+    except ValueError:
+        return CUT
+    return None

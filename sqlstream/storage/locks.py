@@ -21,7 +21,8 @@ from types import TracebackType
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
-from sqlstream.storage.filesystem import Filesystem, JobPaths, Warehouse, path_name, storage_errors
+from sqlstream.names import path_name
+from sqlstream.storage.filesystem import Filesystem, JobPaths, Warehouse, make_folder, storage_errors
 
 # How long a JVM may take to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0
@@ -63,7 +64,7 @@ class SessionLock:
         """Return a new session, and delete the files of those that are gone."""
         directory = _directory(warehouse)
         with storage_errors(directory):
-            os.makedirs(directory, exist_ok=True)
+            make_folder(directory)
             _delete_stale(directory)
             name = f"{uuid4().hex}.lock"
             # Locked before it has its name, so that nobody takes it for a stale one.

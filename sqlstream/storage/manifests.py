@@ -14,10 +14,11 @@ from uuid import uuid4
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UsageError
-from sqlstream.storage.filesystem import BucketedPaths, Filesystem
+from sqlstream.storage.filesystem import Filesystem
+from sqlstream.storage.records import read_sealed
 from sqlstream.storage.segments import Segment
 
-FORMAT = 2
+FORMAT = 3
 HISTORY_LENGTH = 64
 
 
@@ -130,14 +131,9 @@ def batch_of(name: str) -> int:
     return int(name.rsplit("-", 2)[-2])
 
 
-def newest_manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, up_to: int) -> Manifest | None:
-    """Return the manifest of a bucket's state after a batch: that of the last batch up to it, the last one written."""
-    directory = paths.manifests(bucket)
-    found = [f for f in fs.files(directory) if batch_of(f.name) <= up_to]
-    if not found:
-        return None
-    newest = max(found, key=lambda f: (batch_of(f.name), f.modified, f.name))
-    return Manifest.from_json(fs.read_text(f"{directory}/{newest.name}"))
+def read_manifest(fs: Filesystem, path: str) -> Manifest:
+    """Return the manifest in a file. Raises FileNotFoundError, and DamageError when it is not whole."""
+    return Manifest.from_json(read_sealed(fs, path))
 
 
 def horizon(history: Sequence[Moment], retention_ms: int, retention_batches: int) -> Moment | None:

@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import duckdb
 
-from sqlstream.errors import QueryError, Source, UnsupportedError
+from sqlstream.errors import DamageError, QueryError, Source, SqlStreamError, UnsupportedError
 from sqlstream.storage.duckdb_errors import translate
 from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.records import GONE
 from sqlstream.storage.relations import Relations
 from sqlstream.storage.segments import quote_text
 from sqlstream.storage.snapshot import VersionGone
@@ -40,12 +41,14 @@ def open_query(
     *,
     functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
     catalog_tables: Mapping[str, str] | None = None,
+    others: Mapping[str, str] | None = None,
     allowed_paths: Sequence[str] = (),
     temp_directory: str | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
-    `catalog_tables` are DuckDB relations by table name, `functions` register functions on the connection, `allowed_paths` are
+    `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
+    (nothing for those that it can), `functions` register functions on the connection, `allowed_paths` are
     files, directories or globs that may be read besides the warehouse. Raises QueryError; an error of DuckDB's while rows are
     fetched is for `translate`.
     """
@@ -56,10 +59,12 @@ def open_query(
     for register in functions:
         register(connection)
     for attempt in range(_ATTEMPTS):
-        relations = Relations(warehouse, catalog_tables or {})
+        relations = Relations(warehouse, catalog_tables or {}, others or {})
         try:
             return _open(connection, statement, relations)
-        except (FileNotFoundError, VersionGone, duckdb.IOException) as error:
+        except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
+            if isinstance(error, DamageError) and error.fault != GONE:
+                raise
             if attempt == _ATTEMPTS - 1:
                 raise _overtaken(error, source) from error
     raise AssertionError("unreachable")
@@ -67,7 +72,7 @@ def open_query(
 
 def list_relations(warehouse: Warehouse) -> list[str]:
     """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
-    return list(Relations(warehouse, {}).names())
+    return list(Relations(warehouse, {}, {}).names())
 
 
 def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Relations) -> duckdb.DuckDBPyRelation:
@@ -90,7 +95,7 @@ def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations
         raise
     except duckdb.Error as error:
         failed = error
-    raise translate(failed, statement.source, relations.names()) from failed
+    raise translate(failed, statement.source, relations.known(), relations.others) from failed
 
 
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
@@ -101,7 +106,10 @@ def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
         raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)
 
 
-def _overtaken(error: Exception, source: Source) -> QueryError:
+def _overtaken(error: Exception, source: Source) -> SqlStreamError:
+    if isinstance(error, DamageError):
+        # What is missing each time was not replaced.
+        return error
     if isinstance(error, duckdb.IOException):
         return translate(error, source)
     return QueryError("the state changed faster than it could be read", hint="Run the query again.")

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import duckdb
 
-from sqlstream.errors import QueryError, Source, Span, missing
-from sqlstream.storage.duckdb_errors import translate
+from sqlstream.errors import QueryError, Source, Span
+from sqlstream.storage.duckdb_errors import missing_table, translate
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import TABLE, OperatorRecord
 from sqlstream.storage.segments import quote_name
@@ -63,7 +63,10 @@ class Relations:
     Each job is looked at once: all views show the same version of it, unless AT names another.
     """
 
-    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str]):
+    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str], others: Mapping[str, str]):
+        # Names that are declared, with why no query can read them, if none can.
+        self.others = {name.lower(): why for name, why in others.items() if why}
+        self._named = list(others)
         self._warehouse = warehouse
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
 
@@ -75,6 +78,10 @@ class Relations:
         """Yield every name that a query can use, state first."""
         for relation in self._all():
             yield ".".join(_path(relation))
+
+    def known(self) -> list[str]:
+        """Return the names that a query can use, and those that are declared."""
+        return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
         records = [(job, job.record) for job in self._jobs.values() if job.record]
@@ -148,9 +155,7 @@ class Relations:
         """Create the view of a relation as it was, and return its name."""
         relation = self.find(travel.path)
         if relation is None:
-            name = ".".join(travel.path)
-            hint = missing("table", name, self.names())
-            raise QueryError(f'table "{name}" does not exist', travel.relation, hint=hint)
+            raise missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
         if not isinstance(relation, StateView | WarehouseTable):
             name = ".".join(_path(relation))
             raise QueryError(
@@ -177,11 +182,11 @@ class Relations:
                     travel.clause,
                     hint="Write AT (TIMESTAMP => ..).",
                 )
-            number = _constant(connection, travel, "?::BIGINT")
+            number = self._value(connection, travel, "?::BIGINT")
             found = {jobs[0].name: jobs[0].at_version(number)}
             asked = f"version {number}"
         else:
-            time = _constant(connection, travel, "epoch_ms(?::TIMESTAMPTZ)")
+            time = self._value(connection, travel, "epoch_ms(?::TIMESTAMPTZ)")
             found = {job.name: job.at_time(time) for job in jobs}
             asked = f"version of {_instant(time)} or before"
         for job in jobs:
@@ -190,6 +195,31 @@ class Relations:
             if found[job.name] is None and not began_later:
                 raise _no_version(travel, job, asked, job.oldest)
         return found
+
+    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
+        """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
+        origin = travel.clause.source
+        value = Source(origin.name, travel.value)
+        try:
+            asked = parse_statement(value, connection)
+            named = [(path, self.find(path)) for path in asked.relations]
+            if asked.travels or any(isinstance(r, StateView | WarehouseTable | DeclaredTable) for _, r in named):
+                hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
+                raise QueryError("AT takes a constant, or a query over sqlstream.*", travel.clause, hint=hint)
+            for _, relation in named:
+                # What is none of ours may be a CTE.
+                if relation is not None:
+                    self._create(connection, _path(relation), relation, lambda job: job.newest)
+            rows = connection.execute(travel.value).fetchall()
+            if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
+                raise QueryError("AT takes one value that is not NULL", travel.clause)
+            [(number,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
+        except duckdb.Error as error:
+            raise QueryError(translate(error, value).message, travel.clause) from error
+        except QueryError as error:
+            span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
+            raise QueryError(error.message, span, hint=error.hint) from error
+        return int(number)
 
 
 def _path(relation: Relation) -> tuple[str, ...]:
@@ -200,25 +230,6 @@ def _path(relation: Relation) -> tuple[str, ...]:
             return "sqlstream", name
         case WarehouseTable(name) | DeclaredTable(name):
             return (name,)
-
-
-def _constant(connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
-    """Return what an AT clause says as a number."""
-    origin = travel.clause.source
-    value = Source(origin.name, travel.value)
-    try:
-        if parse_statement(value, connection).relations:
-            raise QueryError("AT takes a constant", travel.clause)
-        rows = connection.execute(travel.value).fetchall()
-        if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
-            raise QueryError("AT takes one value that is not NULL", travel.clause)
-        [(number,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
-    except duckdb.Error as error:
-        raise QueryError(translate(error, value).message, travel.clause) from error
-    except QueryError as error:
-        span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
-        raise QueryError(error.message, span, hint=error.hint) from error
-    return int(number)
 
 
 def _no_version(travel: TimeTravel, job: JobHistory, asked: str, oldest: int | None) -> QueryError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from itertools import groupby
 
 from sqlstream.storage.filesystem import BucketedPaths, FileInfo, Filesystem, JobPaths
 from sqlstream.storage.joblog import JobLog
-from sqlstream.storage.manifests import batch_of
+from sqlstream.storage.manifests import batch_of, read_manifest
 
 # A reader lists, opens and reads within this time, or starts over.
 GRACE_MS = 60_000
@@ -77,5 +76,4 @@ def _batch(file: FileInfo) -> int:
 
 
 def _named(fs: Filesystem, path: str) -> Iterable[str]:
-    tables = json.loads(fs.read_text(path))["tables"]
-    return (segment[0] for segments in tables.values() for segment in segments)
+    return (segment.name for segments in read_manifest(fs, path).tables.values() for segment in segments)

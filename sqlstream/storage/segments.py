@@ -6,11 +6,13 @@ exactly are stored as text: whoever makes rows selects them with `encoded`, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,7 +22,9 @@ from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
-from sqlstream.storage.filesystem import Filesystem, path_name
+from sqlstream.names import path_name
+from sqlstream.storage.filesystem import Filesystem
+from sqlstream.storage.records import CHANGED, CUT, EMPTY, GONE, damage
 
 BATCH_COLUMN = "_batch"
 ROW_GROUP_ROWS = 122_880
@@ -39,7 +43,8 @@ class Segment:
 
     `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
     forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
-    and the file has no `_batch` column. From the version `until` on other segments hold its rows.
+    and the file has no `_batch` column. From the version `until` on other segments hold its rows. `crc` is the CRC-32 of the
+    file's bytes.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Segment:
     live_low: int | None = None
     compacted: bool = False
     until: int | None = None
+    crc: int = 0
 
     def to_list(self) -> list[Any]:
         times = [self.low, self.high, self.live, self.live_low]
@@ -65,12 +71,84 @@ class Segment:
             *times,
             int(self.compacted),
             self.until,
+            self.crc,
         ]
 
     @classmethod
     def from_list(cls, value: Sequence[Any]) -> Segment:
-        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted, until = value
-        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted), until)
+        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted, until, crc = value
+        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted), until, crc)
+
+
+class _Counted:
+    """A file that is written, with the checksum and the number of its bytes so far: neither it nor a reader goes back in it."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+        self.crc = self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.crc = zlib.crc32(data, self.crc)
+        self.size += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+
+# The paths of segments that this process wrote, or found to be as they were written: they do not change.
+_known: dict[str, None] = {}
+_MOST_KNOWN = 20_000
+_PIECE = 1 << 20
+
+
+def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], *, content: bool = True) -> None:
+    """Raise DamageError unless the files of some segments are as they were written; with `content`, to the last bit.
+
+    A process looks at each once. Neither DuckDB nor a page's checksum in Parquet would do: DuckDB does not look at checksums, and
+    the end of a file, which says where in it what is, has none.
+    """
+    for segment in segments:
+        path = f"{directory}/{segment.name}"
+        if path not in _known and (fault := segment_fault(fs, path, segment, content=content)):
+            raise damage(path, fault)
+        if content:
+            _know(path)
+
+
+def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool) -> str | None:
+    """Return what is wrong with the file of a segment: its size, or with `content` any of its bytes."""
+    try:
+        size = fs.size(path)
+        if size != segment.bytes:
+            return EMPTY if not size else CUT if size < segment.bytes else CHANGED
+        if not content:
+            return None
+        crc = 0
+        with fs.open_bytes(path) as file:
+            while piece := file.read(_PIECE):
+                crc = zlib.crc32(piece, crc)
+    except FileNotFoundError:
+        return GONE
+    return CHANGED if crc != segment.crc else None
+
+
+def forget_known() -> None:
+    """Forget which segments were looked at, as a new process would."""
+    _known.clear()
+
+
+def _know(path: str) -> None:
+    _known[path] = None
+    while len(_known) > _MOST_KNOWN:
+        del _known[next(iter(_known))]
 
 
 def write_segment(
@@ -94,7 +172,8 @@ def write_segment(
     name = f"{path_name(prefix)}-{batch}-{uuid4().hex[:16]}.parquet"
     statistics = [c for c in (time_column, BATCH_COLUMN) if c in rows.schema.names]
     count, low, high = 0, None, None
-    with fs.create(f"{directory}/{name}") as file:
+    with fs.create(f"{directory}/{name}") as opened:
+        file = _Counted(opened)
         with pq.ParquetWriter(
             file,
             rows.schema,
@@ -113,9 +192,10 @@ def write_segment(
                     chunk_low, chunk_high = _time_range(chunk.column(time_column), time_column)
                     low = chunk_low if low is None else min(low, chunk_low)
                     high = chunk_high if high is None else max(high, chunk_high)
-        size = file.tell()
+    _know(f"{directory}/{name}")
     span = batches or (batch, batch)
-    return Segment(name, count, size, *span, low, high, live=count, live_low=low, compacted=batches is not None)
+    merged = batches is not None
+    return Segment(name, count, file.size, *span, low, high, live=count, live_low=low, compacted=merged, crc=file.crc)
 
 
 def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[int, int]:
@@ -171,6 +251,24 @@ def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
     if type.id not in ("struct", "map", "list", "array"):
         return []
     return [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)]
+
+
+# What SQL of ours holds: texts and quoted names, in which nothing is a placeholder, and placeholders.
+_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
+
+
+def filled(sql: str, values: Mapping[str, str]) -> str:
+    """Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
+
+    >>> filled("SELECT '{rows}', \"{rows}\" FROM {rows}", {"rows": "t"})
+    'SELECT \'{rows}\', "{rows}" FROM t'
+    """
+
+    def value(piece: re.Match[str]) -> str:
+        name = piece["name"]
+        return values.get(name, piece[0]) if name is not None else piece[0]
+
+    return _PIECES.sub(value, sql)
 
 
 def encoded(columns: Iterable[Column], relation: str) -> str:
@@ -236,7 +334,10 @@ def time_literal(micros: int, type: str) -> str:
 def scan(
     fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment], *, batch: bool = False
 ) -> str:
-    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `_batch` if asked."""
+    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `_batch` if asked.
+
+    Whoever runs it checks the segments.
+    """
     names = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
     return _select(fs, directory, names, segments, batch)
 

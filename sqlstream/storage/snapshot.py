@@ -8,11 +8,13 @@ from functools import cached_property
 
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.jobs import JobRecord, last_committed, read_record
-from sqlstream.storage.manifests import Manifest, newest_manifest
+from sqlstream.storage.jobs import JobRecord, last_committed, read_record, read_status
+from sqlstream.storage.manifests import Manifest, read_manifest
+from sqlstream.storage.records import GONE, damage
 from sqlstream.storage.segments import Segment
 
-_ANY_BATCH = 2**63 - 1
+# A listing that others change meanwhile may miss a file: what is not there is looked for again.
+_LOOKS = 3
 
 
 class VersionGone(Exception):
@@ -27,13 +29,14 @@ class VersionGone(Exception):
 class Snapshot:
     """A committed version of a job, and the watermark (microseconds) up to which that version has forgotten.
 
-    `time` is the batch's own, in milliseconds. `newest` is the newest committed version: its manifests tell the older ones too.
+    `time` is the batch's own, in milliseconds. `newest` is the entry of the newest committed version: the manifests that it names
+    tell the older ones too.
     """
 
     version: int
     watermark: int | None
     time: int
-    newest: int
+    newest: LogEntry
 
 
 class JobHistory:
@@ -51,7 +54,12 @@ class JobHistory:
 
     @cached_property
     def _committed(self) -> int | None:
-        return last_committed(self._fs, self._paths)
+        """The newest version. Raises DamageError when the job ended with a newer one."""
+        status = read_status(self._fs, self._paths)
+        committed = last_committed(self._fs, self._paths)
+        if status and status.version is not None and status.version > (-1 if committed is None else committed):
+            raise damage(f"{self._paths.commits}/{status.version}", GONE)
+        return committed
 
     @cached_property
     def newest(self) -> Snapshot | None:
@@ -60,15 +68,28 @@ class JobHistory:
 
     @cached_property
     def newest_entry(self) -> LogEntry | None:
-        if self._committed is None:
-            return None
-        return self._log.entry(self._committed) or next(reversed(self._log.entries(self._committed)), None)
+        return self._entry(self._committed) if self._committed is not None else None
+
+    def _entry(self, version: int) -> LogEntry:
+        for _ in range(_LOOKS):
+            if entry := self._log.entry(version):
+                return entry
+        raise damage(self._log.path(version), GONE)
 
     @cached_property
     def entries(self) -> list[LogEntry]:
-        """The log of all versions that are kept, oldest first."""
+        """The log of all versions that are kept, oldest first. Raises DamageError when it has a gap."""
         # Spark remembers only the last hundred commits; what comes before a commit is committed, too.
-        return self._log.entries(self._committed) if self._committed is not None else []
+        if self._committed is None:
+            return []
+        gap = -1
+        for _ in range(_LOOKS):
+            entries = self._log.entries(self._committed)
+            found = first_gap(entries, self._committed)
+            if found is None:
+                return entries
+            gap = found
+        raise damage(self._log.path(gap), GONE)
 
     @property
     def oldest(self) -> int | None:
@@ -78,16 +99,27 @@ class JobHistory:
     def at_version(self, version: int) -> Snapshot | None:
         if self._committed is None or version > self._committed:
             return None
-        return self._snapshot(self._log.entry(version))
+        return self._snapshot(self._log.entry(version) or next((e for e in self.entries if e.version == version), None))
 
     def at_time(self, time: int) -> Snapshot | None:
         """Return the newest version that was committed at a time (milliseconds) or before."""
         return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
 
     def _snapshot(self, entry: LogEntry | None) -> Snapshot | None:
-        if entry is None or self._committed is None:
+        if entry is None or self.newest_entry is None:
             return None
-        return Snapshot(entry.version, entry.watermark, entry.committed_at, self._committed)
+        return Snapshot(entry.version, entry.watermark, entry.committed_at, self.newest_entry)
+
+
+def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
+    """Return the first version that is missing in a log that goes on to the newest one.
+
+    >>> first_gap([LogEntry(v, 0, None) for v in (3, 4, 6)], 6), first_gap([LogEntry(2, 0, None)], 2), first_gap([], 2)
+    (5, None, 2)
+    """
+    versions = [e.version for e in entries]
+    expected = range(versions[0] if versions else newest, newest + 1)
+    return next((v for v in expected if v not in set(versions)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +138,33 @@ class VisibleSegments:
         return bool(self.whole or self.forgetting or self.mixed)
 
 
-def visible_segments(fs: Filesystem, paths: BucketedPaths, snapshot: Snapshot) -> Mapping[str, VisibleSegments]:
+def visible_segments(
+    fs: Filesystem, paths: BucketedPaths, manifests: Mapping[int, str], snapshot: Snapshot
+) -> Mapping[str, VisibleSegments]:
     """Return what each table of an operator, or of what a job wrote into a table, holds at a version.
 
-    Raises VersionGone, and FileNotFoundError when a manifest was replaced meanwhile: look again then.
+    `manifests` are the names of the buckets' manifests as the newest version has them. Rows know their batch, so these tell every
+    older version. Raises VersionGone, and DamageError; when a manifest is missing it may have been replaced meanwhile.
     """
     found: dict[str, dict[str, list[Segment]]] = {}
-    for bucket in fs.list(f"{paths.root}/manifests"):
-        manifest = _manifest(fs, paths, int(bucket), snapshot)
-        for table, segments in manifest.tables.items() if manifest else ():
+    for bucket, name in manifests.items():
+        manifest = named_manifest(fs, paths, bucket, name)
+        if manifest.oldest > snapshot.version:
+            raise VersionGone(manifest.oldest)
+        for table, segments in manifest.tables.items():
             groups = found.setdefault(table, {"whole": [], "forgetting": [], "mixed": []})
             for kind, segment in _visible(segments, snapshot):
                 groups[kind].append(replace(segment, name=f"{bucket}/{segment.name}"))
     return {table: VisibleSegments(**groups) for table, groups in found.items()}
 
 
-def _manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, snapshot: Snapshot) -> Manifest | None:
-    # Rows know their batch, so even a manifest that is newer than the query tells it: those up to there may be gone by
-    # now. A bucket that has only newer ones because it was empty before is empty by the same rule.
-    manifest = newest_manifest(fs, paths, bucket, snapshot.newest) or newest_manifest(fs, paths, bucket, _ANY_BATCH)
-    if manifest is not None and manifest.oldest > snapshot.version:
-        raise VersionGone(manifest.oldest)
-    return manifest
+def named_manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, name: str) -> Manifest:
+    """Return the manifest that a log names. Raises DamageError when it is missing or not whole."""
+    path = f"{paths.manifests(bucket)}/{name}"
+    try:
+        return read_manifest(fs, path)
+    except FileNotFoundError:
+        raise damage(path, GONE) from None
 
 
 def _visible(segments: Sequence[Segment], snapshot: Snapshot) -> Iterator[tuple[str, Segment]]:

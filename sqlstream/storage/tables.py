@@ -17,12 +17,15 @@ from sqlstream.storage.manifests import (
     manifest_name,
     thinned,
 )
+from sqlstream.storage.records import write_sealed
 from sqlstream.storage.segments import (
     BATCH_COLUMN,
     ROW_GROUP_ROWS,
     Segment,
     check_encoded,
+    check_segments,
     encoded,
+    filled,
     microseconds,
     quote_name,
     read_parquet,
@@ -36,6 +39,8 @@ from sqlstream.storage.segments import (
 PENDING_BYTES = 32 << 20
 # The counter of the rows that the Z-sets of an operator amount to.
 WEIGHTS = "weights"
+# The placeholder in the SQL that merges rows.
+_MERGED = "rows"
 # Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
 EXPIRED, RETURNED = "expired_keys", "returned_keys"
 
@@ -77,6 +82,8 @@ class Bucket:
         retention_batches: int,
     ):
         self.manifest = manifest
+        # The file of the manifest that `commit` wrote.
+        self.manifest_name = ""
         self.counters: dict[str, int] = dict(manifest.counters) if manifest else {}
         self.wake_at = manifest.wake_at if manifest else None
         self.ring_at = manifest.ring_at if manifest else None
@@ -159,7 +166,11 @@ class Bucket:
 
     def read(self, segment: Segment, columns: list[str] | None = None) -> pa.Table:
         """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns."""
+        self._check([segment])
         return self._fs.read_parquet(f"{self._data}/{segment.name}", columns)
+
+    def _check(self, segments: Iterable[Segment]) -> None:
+        check_segments(self._fs, self._data, segments)
 
     def _flush(self) -> None:
         for table, pending in self._pending.items():
@@ -189,6 +200,7 @@ class Bucket:
                 conditions.append(_compare(declaration, "<=", up_to))
         if not found:
             return None
+        self._check(found)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"(SELECT * FROM ({scan(self._fs, self._data, declaration.columns, found)}){where})"
 
@@ -215,6 +227,7 @@ class Bucket:
     def _count_newer(
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, segments: list[Segment], watermark: int
     ) -> dict[str, tuple[int, int | None]]:
+        self._check(segments)
         source = read_parquet(self._fs, self._data, segments, ", filename = '_file'")
         counted = con.sql(
             f"SELECT _file, count(*), min({quote_name(declaration.time_column or '')}) FROM {source} "
@@ -258,7 +271,8 @@ class Bucket:
             oldest=max(oldest, bound.batch) if bound else oldest,
         )
         text = manifest.to_json()
-        self._fs.write_text_atomic(f"{self._manifests}/{manifest_name(batch)}", text)
+        self.manifest_name = manifest_name(batch)
+        write_sealed(self._fs, f"{self._manifests}/{self.manifest_name}", text)
         self.manifest = manifest
         return text
 
@@ -267,6 +281,7 @@ class Bucket:
     ) -> None:
         segments = self._segments[declaration.name]
         while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
+            self._check(group)
             names = {s.name for s in group}
             if declaration.replaces:
                 merged = self._summed(con, declaration, group, batch)
@@ -305,7 +320,7 @@ class Bucket:
         """Return a segment of the batch with what the rows of some segments amount to."""
         assert declaration.merge is not None
         rows = f"({scan(self._fs, self._data, declaration.columns, group)})"
-        sql = encoded(declaration.columns, f"({declaration.merge.replace('{rows}', rows)})")
+        sql = encoded(declaration.columns, f"({filled(declaration.merge, {_MERGED: rows})})")
         return write_segment(
             self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
         )
@@ -327,7 +342,7 @@ class Bucket:
         rows = scan(self._fs, self._data, declaration.columns, old, batch=True)
         names = ", ".join(quote_name(c.name) for c in declaration.columns)
         old_rows = f"(SELECT {names} FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen})"
-        merged = f"({encoded(declaration.columns, '(' + declaration.merge.replace('{rows}', old_rows) + ')')})"
+        merged = f"({encoded(declaration.columns, f'({filled(declaration.merge, {_MERGED: old_rows})})')})"
         select = f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM {merged}"
         if span[1] <= bound.batch:
             return select

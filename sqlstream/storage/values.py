@@ -44,6 +44,8 @@ class ValuesDiscovery:
 
 def values_sql(table: Table, columns: Sequence[Column]) -> str:
     """Return a SELECT of the rows of VALUES."""
-    names = ", ".join(quote_name(c.name) for c in table.columns)
-    items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns) or "1"
+    names = ", ".join(quote_name(c.name) for c in table.columns if c.metadata is None)
+    # Of metadata there is the number of the row.
+    values = {c.name: quote_name(c.name) if c.metadata is None else "row_number() OVER () - 1" for c in columns}
+    items = ", ".join(f"CAST({values[c.name]} AS {c.type}) AS {quote_name(c.name)}" for c in columns) or "1"
     return f"SELECT {items} FROM (VALUES {table.options['rows']}) AS _values({names})"

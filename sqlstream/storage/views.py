@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import Column
@@ -10,7 +10,7 @@ from sqlstream.logical import clock
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import BATCH_COLUMN, quote_name, scan, time_literal
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, filled, quote_name, scan, time_literal
 from sqlstream.storage.snapshot import Snapshot, VisibleSegments, visible_segments
 from sqlstream.storage.zsets import current, upserted, upserts, zset
 
@@ -18,6 +18,8 @@ from sqlstream.storage.zsets import current, upserted, upserts, zset
 WATERMARK = "{_watermark}"
 # Earlier than any event time.
 NEVER = -(2**62)
+# A query looks at the checksums of so much of a table, in a twentieth of a second; a job always does, and `sqlstream check`.
+CHECKED_BYTES = 64 << 20
 END_OF_TIME = 2**63 - 1
 
 
@@ -33,15 +35,15 @@ def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot
     paths = warehouse.job(job).operator(operator.name)
     if snapshot is not None and snapshot.watermark is not None:
         snapshot = replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
-    visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
-    watermark = snapshot.watermark if snapshot else None
-    sql = sql.replace(WATERMARK, str(NEVER if watermark is None else min(watermark, -NEVER)))
+    visible: Mapping[str, VisibleSegments] = {}
     if snapshot is not None:
-        sql = clock.fixed(sql, snapshot.time, watermark)
+        named = snapshot.newest.state_manifests(operator.name)
+        visible = visible_segments(warehouse.fs, paths, named, snapshot)
+    watermark = snapshot.watermark if snapshot else None
+    values = {WATERMARK.strip("{}"): str(NEVER if watermark is None else min(watermark, -NEVER))}
     for table in operator.tables:
-        rows = _rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)
-        sql = sql.replace(f"{{{table.name}}}", f"({rows})")
-    return sql
+        values[table.name] = f"({_rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)})"
+    return filled(sql if snapshot is None else clock.fixed(sql, snapshot.time, watermark), values)
 
 
 def behind(watermark: int, delay: int) -> int:
@@ -59,8 +61,11 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
         columns = tuple(Column(name, type) for name, type in sink.columns)
         declaration = zset(table, columns) if sink.changing else TableDeclaration(table, columns)
         if sink.upserts:
-            declaration = upserts(table, columns, sink.key)
-        visible = visible_segments(warehouse.fs, paths, snapshot) if snapshot else {}
+            declaration = upserts(table, columns, sink.key, _order(sink))
+        visible: Mapping[str, VisibleSegments] = {}
+        if snapshot is not None:
+            named = snapshot.newest.table_manifests(table)
+            visible = visible_segments(warehouse.fs, paths, named, snapshot)
         parts: list[VisibleSegments | None] = [*visible.values()] or [None]
         for part in parts:
             rows = _rows(warehouse.fs, paths, declaration, part, snapshot)
@@ -71,13 +76,17 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
 def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
     """Return the SELECT of what changes add up to; of several rows of a key there is the greatest."""
     if sink.upserts:
-        return upserted(columns, sink.key, f"({rows})")
+        return upserted(columns, sink.key, f"({rows})", _order(sink))
     found = current(columns, f"({rows})")
     if not sink.key:
         return found
     by = ", ".join(map(quote_name, sink.key))
     order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
     return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+
+
+def _order(sink: SinkRecord) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type in sink.order)
 
 
 def _rows(
@@ -91,6 +100,7 @@ def _rows(
     if not visible or snapshot is None:
         return _no_rows(table.columns)
     data = f"{paths.root}/data"
+    _check(fs, data, [*visible.whole, *visible.forgetting, *visible.mixed])
     names = ", ".join(quote_name(c.name) for c in table.columns)
     newer = ""
     if table.time_column is not None and snapshot.watermark is not None:
@@ -105,6 +115,11 @@ def _rows(
         rows = scan(fs, data, table.columns, visible.mixed, batch=True)
         selects.append(f"SELECT {names} FROM ({rows}) WHERE {' AND '.join(filter(None, [known, newer]))}")
     return " UNION ALL ".join(selects)
+
+
+def _check(fs: Filesystem, directory: str, segments: Sequence[Segment]) -> None:
+    """Raise DamageError when a file has not its size, or its content: up to a limit, since no query should read all of much."""
+    check_segments(fs, directory, segments, content=sum(s.bytes for s in segments) <= CHECKED_BYTES)
 
 
 def _no_rows(columns: Sequence[Column]) -> str:

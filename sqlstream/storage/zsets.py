@@ -21,14 +21,13 @@ def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:
     return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, "{rows}"), replaces=True)
 
 
-def upserts(name: str, columns: Sequence[Column], key: Sequence[str]) -> TableDeclaration:
+def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Sequence[Column] = ()) -> TableDeclaration:
     """Return the declaration of a table in which the last change of each key counts, whatever came before.
 
-    A batch takes away at most one row of a key, and adds at most one.
+    Without an `order` of its rows, a batch takes away at most one row of a key, and adds at most one.
     """
-    return TableDeclaration(
-        name, (*columns, VERSION_COLUMN, WEIGHT_COLUMN), merge=_latest(columns, key, "{rows}"), replaces=True
-    )
+    stored = (*columns, *order, VERSION_COLUMN, WEIGHT_COLUMN)
+    return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, "{rows}", order), replaces=True)
 
 
 def names(columns: Iterable[Column]) -> str:
@@ -65,12 +64,21 @@ def current(columns: Sequence[Column], rows: str) -> str:
     return f"WITH __sum AS ({summed(columns, rows)}) {repeated(columns, '__sum')}"
 
 
-def upserted(columns: Sequence[Column], key: Sequence[str], rows: str) -> str:
+def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:
     """Return the SELECT of the rows that the last changes of the keys have left; `rows` goes behind FROM."""
-    return f"SELECT {names(columns)} FROM ({_latest(columns, key, rows)}) WHERE {WEIGHT} > 0"
+    return f"SELECT {names(columns)} FROM ({_latest(columns, key, rows, order)}) WHERE {WEIGHT} > 0"
 
 
-def _latest(columns: Sequence[Column], key: Sequence[str], rows: str) -> str:
-    by = ", ".join(map(quote_name, key))
-    last = f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC, {WEIGHT} DESC) = 1"
+def last_rows(key: Sequence[str], order: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of the last row of each key of a batch; `rows` goes behind FROM."""
+    return f"SELECT * FROM {rows} QUALIFY {_last(key, [c.name for c in order])}"
+
+
+def _latest(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column]) -> str:
+    last = _last(key, [VERSION, *(c.name for c in order), WEIGHT])
     return f"SELECT {names(columns)}, {VERSION}, {WEIGHT} FROM {rows} QUALIFY {last}"
+
+
+def _last(key: Sequence[str], order: Sequence[str]) -> str:
+    by = ", ".join(f"{name} DESC" for name in order)
+    return f"row_number() OVER (PARTITION BY {', '.join(map(quote_name, key))} ORDER BY {by}) = 1"

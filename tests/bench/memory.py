@@ -16,10 +16,10 @@ class ChildFailed(Exception):
     """A measured process ended with an error; its log says why."""
 
 
-def run_measured(command: Sequence[str], log: Path) -> tuple[str, int]:
-    """Run a command; return its standard output and the peak memory of its process tree in bytes."""
+def run_measured(command: Sequence[str], log: Path, folder: Path | None = None) -> tuple[str, int]:
+    """Run a command, in this folder or another; return its standard output and the peak memory of its process tree in bytes."""
     with open(log, "ab") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
         peak = _Peak(process.pid)
         peak.start()
         try:

@@ -16,6 +16,7 @@ from sqlstream.connectors.file_sink import FileSink, discard
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.queries import relation
 from sqlstream.storage.filesystem import LocalFilesystem
+from sqlstream.storage.records import write_sealed
 from sqlstream.testing import Stream
 
 COLUMNS = (
@@ -109,7 +110,7 @@ def test_a_batch_that_was_half_published_is_finished(tmp_path: Path) -> None:
     fs, sink, records = LocalFilesystem(), FileSink.of(TABLE, str(tmp_path), "job"), str(tmp_path / "records")
     first = [*staged(sink, 4, 1, 2), *staged(sink, 4, 3)]
     # The process dies after the first of two renames; another attempt of the batch had left a file.
-    fs.write_text_atomic(f"{records}/0000000004.json", str(first).replace("'", '"'))
+    write_sealed(fs, f"{records}/0000000004.json", str(first).replace("'", '"'))
     sink._rename(first[:1])
     staged(sink, 4, 1, 2, 3)
     assert published(tmp_path) == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from sqlstream.runtime.batches import from_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import read_record
+from sqlstream.storage.records import opened, sealed
 from sqlstream.testing import Stream
 
 SCRIPT = """
@@ -110,7 +112,7 @@ def test_a_repeated_batch_reads_the_same_rows_though_they_were_merged(stream: St
     assert taken(stream, feed) == list(range(5))
     write(stream, *range(5, 40))
     [path] = (tmp_path / "next").iterdir()
-    splits = [w.split for w in from_lines(path.read_text()) if isinstance(w.split, BatchRange)]
+    splits = [w.split for w in from_lines(opened(str(path), path.read_text())) if isinstance(w.split, BatchRange)]
     assert rows(stream, splits) == list(range(5))
 
 
@@ -133,15 +135,15 @@ def test_a_writer_that_is_started_anew_is_noticed(stream: Stream, tmp_path: Path
     feed = open_feed(stream, tmp_path, **{"source.monitor-interval": "0 s"})
     assert taken(stream, feed) == [1]
     [path] = (tmp_path / "next").iterdir()
-    splits = [w.split for w in from_lines(path.read_text()) if isinstance(w.split, BatchRange)]
+    splits = [w.split for w in from_lines(opened(str(path), path.read_text())) if isinstance(w.split, BatchRange)]
     record = Warehouse(stream.warehouse).job("mid").record
-    text = Path(record).read_text()
-    Path(record).write_text(text.replace('"created_at": ', '"created_at": 1'))
+    text = opened(record, Path(record).read_text())
+    Path(record).write_text(sealed(text.replace('"created_at": ', '"created_at": 1')))
     with pytest.raises(UsageError, match='job "mid", which writes table "mid", was started anew'):
         feed.compose()
     with pytest.raises(DataError, match="was started anew while its rows"):
         rows(stream, splits)
-    Path(record).unlink()
+    shutil.rmtree(Path(record).parent)
     with pytest.raises(DataError, match="was dropped while its rows"):
         rows(stream, splits)
 

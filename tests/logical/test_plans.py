@@ -40,8 +40,8 @@ def plan(query: str) -> Node:
         ("SELECT k FROM a", None),
         ("SELECT ts + INTERVAL '1' SECOND AS ts FROM a", None),
         ("SELECT k, ts FROM a UNION ALL SELECT k, t FROM b", "ts"),
-        # It is not the same column in both.
-        ("SELECT ts, ts AS u FROM a UNION ALL SELECT t + INTERVAL '1' SECOND, t FROM b", None),
+        # The first column is one in one of them only.
+        ("SELECT ts, ts AS u FROM a UNION ALL SELECT t + INTERVAL '1' SECOND, t FROM b", "u"),
         (f"SELECT * FROM {WINDOWS}", "window_time"),
         (f"SELECT k, window_time AS w FROM {WINDOWS}", "w"),
         (f"SELECT window_end, COUNT(*) FROM {WINDOWS} GROUP BY window_start, window_end", None),

@@ -51,6 +51,11 @@ LABELS = st.sampled_from(
     ]
 )
 
+SETS = st.sampled_from(
+    ["GROUPING SETS ((k, s), (k))", "ROLLUP (k, s)", "GROUPING SETS ((k), (), (s), ())", "k, ROLLUP (s)"]
+)
+FEWER = st.sampled_from(["", "", " GROUP BY ()", " HAVING COUNT(*) > 0", " HAVING COUNT(*) = 0 OR MAX(x) > 1"])
+
 # What is made of a row's own values.
 MADE = st.sampled_from(
     [
@@ -111,10 +116,9 @@ def deeper(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("SELECT k, x, NULL::VARCHAR AS s FROM ({})".format, queries),
         st.builds("SELECT k, {} AS x, {} AS s FROM ({}) GROUP BY k".format, MEASURES, LABELS, queries),
         st.builds("SELECT k, {} AS x, s FROM ({}) GROUP BY k, s HAVING COUNT(*) > 1".format, MEASURES, queries),
-        st.builds("SELECT k, {} AS x, s FROM ({}) GROUP BY GROUPING SETS ((k, s), (k))".format, MEASURES, queries),
-        st.builds(
-            "SELECT 0::BIGINT AS k, {} AS x, {} AS s FROM ({}) HAVING COUNT(*) > 0".format, MEASURES, LABELS, queries
-        ),
+        st.builds("SELECT k, {} AS x, s FROM ({}) GROUP BY {}".format, MEASURES, queries, SETS),
+        # Of all rows there is one row, always.
+        st.builds("SELECT 0::BIGINT AS k, {} AS x, {} AS s FROM ({}){}".format, MEASURES, LABELS, queries, FEWER),
         st.builds("SELECT DISTINCT * FROM ({})".format, queries),
         st.builds("SELECT DISTINCT k, 1::BIGINT AS x, s FROM ({})".format, queries),
         st.builds(lambda sides, name: f"({sides[0]}) {name} ({sides[1]})", pair, st.sampled_from(sets)),

@@ -17,6 +17,7 @@ from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import LocalFilesystem
+from sqlstream.storage.records import read_sealed
 
 SLOTS = (3, 0)
 
@@ -131,6 +132,26 @@ def test_an_empty_bounded_table_ends_at_once(project: Path) -> None:
     assert (names(only), only.ticks, only.last) == ({}, {0: END_OF_INPUT}, True)
 
 
+@pytest.mark.parametrize("finish", [True, False])
+def test_a_drained_feed_reads_no_more_and_ends_for_good(project: Path, finish: bool) -> None:
+    both = scans("SELECT k FROM a UNION ALL SELECT k FROM c")
+    put(project / "a", "1")
+    put(project / "c", "1")
+    feed = open_feed(project, both, finish=finish)
+    assert names(run(feed)) == {0: ["1"], 1: ["1"]}
+    put(project / "c", "2")
+    feed.drain()
+    # A process that dies before the last batch leaves the wish behind.
+    later = open_feed(project, both, finish=finish)
+    last = run(later)
+    assert last is not None
+    assert (names(last), last.last) == ({}, True)
+    assert last.ticks[1] == END_OF_INPUT
+    assert run(later) is None
+    again = open_feed(project, both, finish=finish)
+    assert (again.drained, again.ended, run(again)) == (True, True, None)
+
+
 def test_a_monitored_table_has_no_end(project: Path) -> None:
     put(project / "a", "1")
     feed = open_feed(project, scans("SELECT k FROM a UNION ALL SELECT k FROM c"))
@@ -166,8 +187,7 @@ def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:
     run(feed)
     restarted = open_feed(project, stages, finish=False)
     restarted.remind(0, {0: 111, 1: 222})
-    text = (project / "feed" / "next" / "0000000001.json").read_text()
-    work = from_lines(text)
+    work = from_lines(read_sealed(LocalFilesystem(), str(project / "feed" / "next" / "0000000001.json")))
     assert {(w.scan, w.tick) for w in work if w.tick is not None} == {(0, 111), (1, 222)}
     assert [os.path.basename(w.split.path) for w in work if w.split] == ["3"]
     assert {w.sequence for w in work} == {1}

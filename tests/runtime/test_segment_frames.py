@@ -39,7 +39,7 @@ def test_segments_and_inline_rows_give_the_same(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_many_rows_travel_as_a_segment() -> None:
-    frame = frames.Frame(0, 0, 0, b'["partials-0-1.parquet", 5, 900, 0, 0, 10, 20, 5, 10, 0, null]')
+    frame = frames.Frame(0, 0, 0, b'["partials-0-1.parquet", 5, 900, 0, 0, 10, 20, 5, 10, 0, null, 77]')
     segment = frame.rows()
     assert segment.name == "partials-0-1.parquet"
     assert (segment.rows, segment.low, segment.high) == (5, 10, 20)

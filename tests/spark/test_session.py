@@ -176,3 +176,30 @@ def test_a_missing_folder_is_found_before_the_job_starts(session: Session) -> No
     session.sql("CREATE TABLE nothing (k INT) WITH ('connector' = 'filesystem', 'path' = 'nowhere', 'format' = 'json')")
     with pytest.raises(SqlStreamError, match=r'no file or directory matches ".*nowhere"'):
         session.sql("SELECT * FROM nothing")
+
+
+def test_an_aggregate_of_no_rows_has_its_row(session: Session) -> None:
+    for name in ("full", "void"):
+        os.makedirs(f"{session.project.root}/{name}", exist_ok=True)
+    with duckdb.connect() as con:
+        con.execute(f"COPY (SELECT 1::BIGINT AS k) TO '{session.project.root}/full/a.parquet' (FORMAT parquet)")
+    source = "(k BIGINT) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = '{}'{})"
+    followed = ", 'source.monitor-interval' = '100 ms'"
+    session.sql(f"CREATE TABLE full_ {source.format('full', '')}; CREATE TABLE void_ {source.format('void', '')}")
+    session.sql(f"CREATE TABLE following {source.format('void', followed)}")
+    session.sql("CREATE TABLE no_rows (n BIGINT); INSERT INTO no_rows SELECT COUNT(*) FROM void_").wait()
+    assert rows(session, "FROM no_rows") == [(0,)]
+    # A join is a level above: the row passes it.
+    joined = "SELECT f.k, c.n FROM full_ f LEFT JOIN (SELECT COUNT(*) AS n FROM void_) c ON TRUE"
+    session.sql(f"CREATE TABLE beside (k BIGINT, n BIGINT); INSERT INTO beside {joined}").wait()
+    assert rows(session, "FROM beside") == [(1, 0)]
+    sets = "SELECT k, COUNT(*) FROM void_ GROUP BY ROLLUP (k)"
+    session.sql(f"CREATE TABLE rolled (k BIGINT, n BIGINT); INSERT INTO rolled {sets}").wait()
+    assert rows(session, "FROM rolled") == [(None, 0)]
+    # There is a first batch without any input.
+    job = session.sql("CREATE TABLE so_far (n BIGINT); INSERT INTO so_far SELECT COUNT(*) FROM following")
+    while not job._run.totals.version >= 0:
+        assert job.wait(0.1) is False
+    job.stop()
+    job.wait()
+    assert rows(session, "FROM so_far") == [(0,)]

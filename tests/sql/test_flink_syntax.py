@@ -75,8 +75,8 @@ STATEMENTS = [
     ("ATTACH 'x.db'", "ATTACH"),
     ("PRAGMA threads", "PRAGMA"),
     # in queries
-    ("SELECT * FROM t /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
-    ("INSERT INTO t /*+ OPTIONS('k'='v') */ SELECT 1", "/*+ OPTIONS('k'='v') */"),
+    ("SELECT * FROM t AS x /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
+    ("INSERT INTO t SELECT 1 /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
     ("SELECT /*+BROADCAST(a)*/ a FROM t", "BROADCAST"),
     ("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY a ORDER BY b DEFINE A AS TRUE) AS m", "MATCH_RECOGNIZE"),
     ("SELECT * FROM o JOIN r FOR SYSTEM_TIME FROM a TO b ON o.a = r.a", "FOR SYSTEM_TIME FROM a TO b"),
@@ -118,14 +118,14 @@ unsupported: ALTER TABLE
 hint: Write DROP TABLE, then CREATE TABLE.""",
         ),
         (
-            "SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x",
+            "SELECT * FROM t AS x /*+ OPTIONS('k'='v') */",
             """\
 unsupported: the hint OPTIONS here
-  --> q:1:17
+  --> q:1:22
    |
- 1 | SELECT * FROM t /*+ OPTIONS('k'='v') */ AS x
-   |                 ^^^^^^^^^^^^^^^^^^^^^^^
-hint: Put the options into the WITH clause of CREATE TABLE.""",
+ 1 | SELECT * FROM t AS x /*+ OPTIONS('k'='v') */
+   |                      ^^^^^^^^^^^^^^^^^^^^^^^
+hint: Write it behind the name of a table, before its alias: FROM orders /*+ OPTIONS('key' = 'value') */ AS o.""",
         ),
         (
             "CREATE TABLE t (ts TIMESTAMP(9))",

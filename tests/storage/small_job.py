@@ -11,7 +11,15 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.jobs import JobRecord, OperatorRecord, SinkRecord, Status, write_record, write_status
+from sqlstream.storage.jobs import (
+    JobRecord,
+    OperatorRecord,
+    SinkRecord,
+    Status,
+    write_commit,
+    write_record,
+    write_status,
+)
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.tables import Bucket
 
@@ -71,6 +79,7 @@ class SmallJob:
         version = self.version + 1
         mark = None if watermark is None else watermark * SECOND
         self.next_state = dict(self.state)
+        buckets = {}
         for number in self.state:
             bucket = Bucket.open(
                 self.warehouse.fs,
@@ -83,6 +92,7 @@ class SmallJob:
             mine = [r for r in rows if ord(r[0][0]) % 2 == number]
             bucket.append("partials", _partials(mine), version)
             self.next_state[number] = bucket.commit(self.con, version, EPOCH + version * 1000, mark)
+            buckets[str(number)] = {"manifest": bucket.manifest_name}
         sink = Bucket.open(self.warehouse.fs, self.results_directory, 0, [RESULTS], self.results, *self.retention)
         sink.append(
             "rows",
@@ -118,16 +128,17 @@ class SmallJob:
                     "late_rows": 1,
                     "missed_windows": 4,
                     "wake_at": 20 * SECOND,
-                    "buckets": {},
+                    "buckets": buckets,
                 }
             },
+            {self.record.sinks[0].table.lower(): sink.manifest_name},
         )
         JobLog(self.warehouse.fs, self.paths.log).append(entry)
 
     def commit(self) -> None:
         self.version += 1
         self.state, self.results = self.next_state, self.next_results
-        self.warehouse.fs.write_text_atomic(f"{self.paths.commits}/{self.version}", "v1\n{}")
+        write_commit(self.warehouse.fs, self.paths, self.version)
 
     def batch(self, rows: list[Row], results: list[tuple[str, int]] = [], watermark: int | None = None) -> None:  # noqa: B006
         self.attempt(rows, results, watermark)

@@ -94,5 +94,5 @@ def test_versions_are_the_numbers_in_the_checkpoint(warehouse: Warehouse) -> Non
     assert last_committed(warehouse.fs, job) is None
     os.makedirs(job.commits)
     for name in ("9", "10", ".11.crc", ".12.0123.tmp", "_metadata"):
-        Path(job.commits, name).touch()
+        Path(job.commits, name).write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert last_committed(warehouse.fs, job) == 10

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_job import EPOCH, SmallJob
 
-from sqlstream.errors import QueryError
+from sqlstream.errors import DamageError, QueryError
 from sqlstream.storage.filesystem import LocalFilesystem, Warehouse
 from sqlstream.storage.joblog import JobLog
-from sqlstream.storage.jobs import Status, write_status
+from sqlstream.storage.jobs import Status, write_commit, write_status
 from sqlstream.storage.locks import JobLock, SessionLock
 from sqlstream.storage.query import list_relations, open_query, translate
 from sqlstream.storage.retention import sweep
@@ -85,6 +85,17 @@ def test_older_versions_of_state_and_tables(job: SmallJob) -> None:
     ]
     assert ask(job, "FROM counts AT (VERSION => 1)") == []
     assert ask(job, "FROM counts AT (VERSION => 1 + 1) ORDER BY ALL") == [("a", 2), ("b", 2)]
+
+
+def test_a_version_can_be_looked_up_in_the_tables_about_jobs(job: SmallJob) -> None:
+    snapshots = "FROM sqlstream.snapshots WHERE job = 'hourly'"
+    third = f"AT (VERSION => (SELECT max(version) - 1 {snapshots}))"
+    assert ask(job, f"{DEPARTURES} {third} ORDER BY ALL") == ask(job, f"{DEPARTURES} AT (VERSION => 1) ORDER BY ALL")
+    with_cte = f"AT (VERSION => (WITH v AS (SELECT min(version) AS first {snapshots}) SELECT first FROM v))"
+    assert ask(job, f"{DEPARTURES} {with_cte} ORDER BY ALL") == ask(job, f"{DEPARTURES} AT (VERSION => 0) ORDER BY ALL")
+    # Beside the table itself, which shows what the AT clause has seen.
+    then = f"FROM state.hourly.departures AT (TIMESTAMP => (SELECT min(committed_at) {snapshots})) d, sqlstream.snapshots s"
+    assert ask(job, f"SELECT count(DISTINCT d.k), count(DISTINCT s.version) {then}") == [(2, 3)]
 
 
 def test_a_version_outlives_sparks_memory_of_its_commit(job: SmallJob) -> None:
@@ -217,13 +228,13 @@ def test_compaction_and_sweeping_leave_older_versions_as_they_were(tmp_path: Pat
     assert {version: contents(job, version) for version in then} == then
 
 
-def test_a_version_is_read_from_a_newer_manifest_when_its_own_is_gone(job: SmallJob) -> None:
-    expected = sorted(ask(job, DEPARTURES))
-    job.attempt([("a", 1, 50), ("b", 1, 50)], [("z", 7)], watermark=20)
-    for directory in job.warehouse.fs.list(f"{job.paths.state}/departures/manifests"):
-        for file in Path(f"{job.paths.state}/departures/manifests/{directory}").glob("000000000[012]-*"):
-            file.unlink()
-    assert sorted(ask(job, DEPARTURES)) == expected
+def test_a_manifest_that_is_gone_is_not_taken_for_no_rows(job: SmallJob) -> None:
+    for path in Path(f"{job.paths.state}/departures/manifests/1").glob("0000000002-*"):
+        path.unlink()
+    with pytest.raises(
+        DamageError, match=r'manifests/1/0000000002-\w+\.json" is missing\nIt says which files hold the state'
+    ):
+        ask(job, DEPARTURES)
 
 
 def test_jobs_share_a_table_each_at_its_own_version(tmp_path: Path) -> None:
@@ -354,7 +365,7 @@ def test_only_named_jobs_are_looked_at(job: SmallJob) -> None:
     SmallJob(Path(job.warehouse.root), "broken", "other")
     Path(f"{job.warehouse.job('broken').log}/x.json").parent.mkdir()
     Path(f"{job.warehouse.job('broken').log}/x.json").write_text("not a log")
-    job.warehouse.fs.write_text_atomic(f"{job.warehouse.job('broken').commits}/0", "")
+    write_commit(job.warehouse.fs, job.warehouse.job("broken"), 0)
     assert ask(job, DEPARTURES)
-    with pytest.raises(ValueError, match="x"):
+    with pytest.raises(DamageError, match=r"jobs/broken/log/0000000000\.json\" is missing"):
         ask(job, "FROM state.broken.departures")

@@ -210,11 +210,30 @@ sqlstream.snapshots, sqlstream.watermarks""",
     (
         "FROM counts AT (VERSION => (SELECT max(n) FROM counts))",
         """\
-        error: AT takes a constant
+        error: AT takes a constant, or a query over sqlstream.*
           --> query:1:13
            |
          1 | FROM counts AT (VERSION => (SELECT max(n) FROM counts))
-           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
+           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        hint: A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots.""",
+    ),
+    (
+        "FROM counts AT (VERSION => (SELECT version FROM sqlstream.snapshots))",
+        """\
+        error: more than one row returned by a subquery used as an expression - scalar subqueries can only return a single row
+          --> query:1:13
+           |
+         1 | FROM counts AT (VERSION => (SELECT version FROM sqlstream.snapshots))
+           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
+    ),
+    (
+        "FROM counts AT (VERSION => (SELECT max(version) FROM sqlstream.snapshots WHERE job = 'none'))",
+        """\
+        error: AT takes one value that is not NULL
+          --> query:1:13
+           |
+         1 | FROM counts AT (VERSION => (SELECT max(version) FROM sqlstream.snapshots WHERE job = 'none'))
+           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^""",
     ),
     (
         "FROM counts AT (VERSION => 'x')",
@@ -309,8 +328,8 @@ FETCH_CASES = [
         error: could not convert string 'a' to INTEGER when casting from source column k
           --> query:1:167
            |
-         1 | SELECT n::INT, {"1, " * 50}k::INT, {"2, " * 50} n::INT FROM counts
-           | {" " * 166}^^^^^""",
+         1 | ... {"1, " * 11}k::INT, {"2, " * 22}2...
+           | {" " * 38}^^^^^""",
     ),
     ("SELECT error('no ' || k) FROM counts", "error: no a"),
 ]

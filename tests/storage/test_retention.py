@@ -12,7 +12,7 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.storage.filesystem import BucketedPaths, FileInfo, JobPaths, LocalFilesystem
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.manifests import Manifest, TableDeclaration, manifest_name, newest_manifest
+from sqlstream.storage.manifests import Manifest, TableDeclaration, batch_of, read_manifest
 from sqlstream.storage.retention import GRACE_MS, LEFTOVER_MS, needed, sweep, sweep_directory
 from sqlstream.storage.tables import Bucket
 
@@ -93,10 +93,11 @@ def test_sweep_leaves_what_the_needed_manifests_name(tmp_path: Path) -> None:
     needed_files = {s.name for text in made[37:] for s in Manifest.from_json(text).tables["t"]}
     assert needed_files <= names(paths.data(0))
     assert len(names(paths.data(0))) <= len(needed_files) + 4
+    directory = paths.manifests(0)
+    found = {batch_of(name): read_manifest(FS, f"{directory}/{name}") for name in FS.list(directory)}
     for version in (37, 38, 39):
-        manifest = newest_manifest(FS, paths, 0, version)
-        assert manifest == Manifest.from_json(made[version])
-    assert newest_manifest(FS, paths, 0, 36) is None
+        assert found[version] == Manifest.from_json(made[version])
+    assert sorted(found) == [37, 38, 39]
     assert sweep_directory(FS, paths, 38, now) == 0
 
 
@@ -149,15 +150,3 @@ def test_sweep_of_a_job_covers_all_operators_and_the_log(tmp_path: Path) -> None
 
 def test_sweep_of_a_job_without_state_does_nothing(tmp_path: Path) -> None:
     assert sweep(FS, JobPaths(str(tmp_path / "job")), 0, 0, 0) == 0
-
-
-def test_of_two_attempts_the_last_written_is_read(tmp_path: Path) -> None:
-    paths = BucketedPaths(str(tmp_path))
-    directory = Path(paths.manifests(3))
-    for time, attempt in ((300, 0), (500, 1), (400, 2)):
-        path = directory / manifest_name(7)
-        FS.write_text_atomic(str(path), Manifest(7, 0, None, {}, {"attempt": attempt}).to_json())
-        os.utime(path, ns=(time * 10**9,) * 2)
-    found = newest_manifest(FS, paths, 3, 9)
-    assert found
-    assert found.counters == {"attempt": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import duckdb
@@ -145,7 +146,16 @@ def test_segment_tells_its_rows_and_times(tmp_path: Path) -> None:
     assert segment
     path = tmp_path / segment.name
     assert segment == Segment(
-        segment.name, 2, path.stat().st_size, 3, 3, 2_000_000, 5_000_000, live=2, live_low=2_000_000
+        segment.name,
+        2,
+        path.stat().st_size,
+        3,
+        3,
+        2_000_000,
+        5_000_000,
+        live=2,
+        live_low=2_000_000,
+        crc=zlib.crc32(path.read_bytes()),
     )
     assert segment.name.startswith("open%20windows-3-")
     assert Segment.from_list(segment.to_list()) == segment

@@ -1,0 +1,41 @@
+"""How two plans of one job differ, for people."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+
+# Of a long difference the first so many lines are shown, and of a long line what differs.
+_DIFFERENCES = 6
+_LINE = 120
+
+
+def difference(before: str, after: str) -> str:
+    """Return the lines in which two plans differ: the first few, long ones cut to where they differ."""
+    old, new = before.splitlines(), after.splitlines()
+    lines = []
+    for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            continue
+        pairs = itertools.zip_longest(old[a:b], new[c:d], fillvalue="")
+        for ours, theirs in pairs:
+            start = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), 0)
+            lines += [f"-{_excerpt(ours, start)}"] if ours else []
+            lines += [f"+{_excerpt(theirs, start)}"] if theirs else []
+    more = len(lines) - _DIFFERENCES
+    return "\n".join(
+        ["--- the job's", "+++ yours", *lines[:_DIFFERENCES], *([f"({more} more lines differ)"] if more > 0 else [])]
+    )
+
+
+def _excerpt(line: str, start: int) -> str:
+    """Return a line, or of a long one the part from shortly before a place on.
+
+    >>> _excerpt("x" * 150 + " AS y", 151)
+    '...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx AS y'
+    """
+    if len(line) <= _LINE:
+        return line
+    first = max(0, start - _LINE // 3)
+    part = line[first : first + _LINE]
+    return f"{'...' if first else ''}{part}{'...' if first + _LINE < len(line) else ''}"

@@ -1,0 +1,107 @@
+"""Jobs that some process runs, or that none does: to stop them, to let their input end, and to delete them."""
+
+from __future__ import annotations
+
+import time
+
+from sqlstream.connectors.file_sink import discard as discard_files
+from sqlstream.errors import JobError, UsageError, missing
+from sqlstream.storage.filesystem import JobPaths, Warehouse
+from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, effective_status, read_record, request_stop
+from sqlstream.storage.locks import JobLock, SessionLock
+
+STOP_SECONDS = 60.0
+# All that waits leaves at the end of the input: one large batch after another.
+DRAIN_SECONDS = 600.0
+POLL_SECONDS = 0.05
+
+
+def running(warehouse: Warehouse) -> list[str]:
+    """Return the names of the jobs that some process runs."""
+    found = []
+    for name in warehouse.jobs():
+        status = effective_status(warehouse.fs, warehouse.job(name))
+        if status is not None and status.state == RUNNING:
+            found.append(name)
+    return found
+
+
+def stop(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
+    """Ask the process that runs a job to end it, and wait until it has, for so many seconds."""
+    ask(warehouse, name, drain=drain)
+    await_end(warehouse, name, drain=drain, timeout=timeout)
+
+
+def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
+    """Ask the process that runs a job to end it after its batch, with `drain` when every window has been emitted."""
+    paths = existing(warehouse, name)
+    status = effective_status(warehouse.fs, paths)
+    if status is None or status.state != RUNNING:
+        hint = None
+        if drain and status is not None and status.state not in (DRAINED, FINISHED):
+            hint = "Run it, and drain it then: its windows are closed by the process that runs it."
+        raise UsageError(f'job "{name}" is not running', detail=f"It is {status.state}." if status else None, hint=hint)
+    request_stop(warehouse.fs, paths, drain=drain)
+
+
+def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
+    """Wait until a job that was asked to end has; raise JobError when it takes longer, or failed before it was drained."""
+    fs, paths = warehouse.fs, warehouse.job(name)
+    timeout = timeout if timeout is not None else DRAIN_SECONDS if drain else STOP_SECONDS
+    deadline = time.monotonic() + timeout
+    while (status := effective_status(fs, paths)) is not None and status.state == RUNNING:
+        if time.monotonic() > deadline:
+            hint = "Its batch may be a long one; look again."
+            raise JobError(f'job "{name}" did not stop within {timeout:.0f} s', hint=hint)
+        time.sleep(POLL_SECONDS)
+    if drain and status is not None and status.state not in (DRAINED, FINISHED):
+        hint = "Run it again, and drain it then: it goes on from its last committed batch."
+        message = f'job "{name}" ended before all its windows were closed: it is {status.state}'
+        raise JobError(message, detail=status.error, hint=hint)
+
+
+def drop(warehouse: Warehouse, session: SessionLock, name: str) -> None:
+    """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote."""
+    existing(warehouse, name)
+    lock = JobLock.acquire(warehouse.fs, warehouse.job(name), session)
+    try:
+        discard(warehouse, name)
+    finally:
+        lock.release()
+
+
+def existing(warehouse: Warehouse, name: str) -> JobPaths:
+    """Return where a job is; raise UsageError when there is none of this name."""
+    if not name:
+        # Its folder would be the one of all jobs.
+        detail = None
+        if warehouse.fs.exists(f"{warehouse.root}/jobs/job.json"):
+            detail = (
+                f'What lies in "{warehouse.root}/jobs" beside the folders of jobs was left by a job that had no name.'
+                " Nothing reads it; delete it by hand."
+            )
+        raise UsageError("a job has a name", detail=detail, hint=missing("job", name, warehouse.jobs()))
+    paths = warehouse.job(name)
+    if read_record(warehouse.fs, paths) is None:
+        raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, warehouse.jobs()))
+    return paths
+
+
+def discard(warehouse: Warehouse, name: str, *, lock: bool = False) -> None:
+    """Delete what a job left, its results first: what is half deleted can be deleted again. Its lock stays unless asked."""
+    assert name, "the folder of no name is that of all jobs"
+    fs, paths = warehouse.fs, warehouse.job(name)
+    for sink in fs.entries(f"{paths.root}/output"):
+        discard_files(fs, f"{paths.root}/output/{sink}")
+    for table in warehouse.tables():
+        if name.lower() in warehouse.writers(table):
+            fs.delete_tree(warehouse.table(table).job(name).root)
+            if not warehouse.writers(table):
+                fs.delete_tree(warehouse.table(table).root)
+    if lock:
+        fs.delete_tree(paths.root)
+        return
+    files = {f.name for f in fs.infos(paths.root)}
+    for entry in fs.entries(paths.root):
+        if not entry.startswith("lock"):
+            (fs.delete if entry in files else fs.delete_tree)(f"{paths.root}/{entry}")

@@ -1,0 +1,90 @@
+"""A job as its session sees it: how it is doing, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.runtime.commits import Totals
+from sqlstream.storage.jobs import FINISHED
+from sqlstream.storage.locks import JobLock
+
+
+class Job:
+    """A job that was started, or skipped because it had finished before."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Any = None,
+        lock: JobLock | None = None,
+        on_end: Callable[[], None] | None = None,
+        *,
+        ended: str = FINISHED,
+    ):
+        self.name = name
+        self._run = run
+        self._lock = lock
+        self._on_end = on_end
+        # How a job that was skipped had ended.
+        self._ended = ended
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, {self.status})"
+
+    @property
+    def status(self) -> str:
+        """RUNNING, FINISHED, DRAINED, STOPPED or FAILED."""
+        return self._ended if self._run is None else str(self._run.state)
+
+    @property
+    def progress(self) -> Totals:
+        """What the job has done up to its last batch: rows in and out, watermark (microseconds), state per operator."""
+        return Totals() if self._run is None else self._run.totals
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the job has read all there is, and waits for more."""
+        return self._run is not None and bool(self._run.is_waiting)
+
+    @property
+    def error(self) -> SqlStreamError | None:
+        return None if self._run is None else self._run.error
+
+    @property
+    def cause(self) -> BaseException | None:
+        """What Spark or Python raised, for debugging."""
+        return None if self._run is None else self._run.cause
+
+    def warnings(self) -> list[str]:
+        """Return what the job has to say since the last call: files that were rewritten after they had been read."""
+        return [] if self._run is None else list(self._run.take_warnings())
+
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the job to stop after the batch that is running; `wait` tells when it has.
+
+        With `drain` it reads no more, and closes all windows as at the end of its input: it cannot go on later.
+        """
+        if self._run is not None:
+            self._run.request_stop(drain=drain)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end (or so many seconds) and return whether it came; raise the error that ended it, if one did."""
+        if self._run is None:
+            return True
+        self._run.join(timeout)
+        if self._run.is_alive():
+            return False
+        self.release()
+        if self._run.error is not None:
+            raise self._run.error
+        return True
+
+    def release(self) -> None:
+        """Give back what the job holds; it has ended."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+            if self._on_end:
+                self._on_end()

@@ -1,0 +1,122 @@
+"""The order in which rows come, where it says which row of a key is the last one: a table with a PRIMARY KEY shows that.
+
+What an order is made of travels with the rows, in columns behind their own, up to the table, which stores it: so neither the
+batches nor the tasks that rows come through matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sqlstream.catalog import VALUES, Column
+from sqlstream.logical import nodes
+from sqlstream.logical.join_nodes import LookupJoin, TemporalJoin
+from sqlstream.logical.nodes import Expression, Filter, Item, Node, Project, Scan, Sink, Windows, quote
+from sqlstream.logical.properties import batch_times, called, changer, keys, schema
+from sqlstream.storage.changelogs import PLACE, ROW
+
+# What tells which of two rows of a batch came later, by connector.
+PLACES: Mapping[str | None, tuple[Column, ...]] = {
+    "filesystem": PLACE,
+    VALUES: (ROW,),
+    "datagen": (ROW,),
+    "nexmark": (ROW,),
+}
+# The time by which rows leave an operator.
+_AT = "__at"
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A plan with further columns: of two of its rows with equal keys, the one that is greater in them came later."""
+
+    node: Node
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unordered:
+    """What people call the part of a plan that leaves the order of its rows unknown."""
+
+    why: str
+
+
+def needs_order(sink: Sink) -> bool:
+    """Tell whether rows are only added to a table whose PRIMARY KEY they may share."""
+    if not sink.table.primary_key or changer(sink) is not None:
+        return False
+    return not any(_among_key(sink, names) for names in keys(sink.input))
+
+
+def keeps_last(sink: Sink) -> bool:
+    """Tell whether a sink's table shows the last row of a key: rows of a warehouse table can take each other's place."""
+    return sink.table.connector is None and needs_order(sink)
+
+
+def in_order(sink: Sink) -> Ordered | Unordered:
+    """Return the plan below a sink with the order of its rows, or what leaves it unknown."""
+    found = _with_order(sink.input)
+    if isinstance(found, Unordered) or found.columns[0].name != _AT:
+        return found
+    # Rows of one time have no order among each other.
+    if any(_among_key(sink, names - {_AT}) for names in keys(found.node)):
+        return found
+    return Unordered("rows of one time have no order")
+
+
+def _among_key(sink: Sink, names: frozenset[str]) -> bool:
+    """Tell whether columns of a query are stored in the PRIMARY KEY."""
+    pairs = zip(schema(sink.input), sink.columns, strict=True)
+    stored = {own.name: target.name for own, target in pairs}
+    return {stored.get(name) for name in names} <= set(sink.table.primary_key)
+
+
+def _with_order(node: Node) -> Ordered | Unordered:
+    match node:
+        case Scan() if node.table.connector in PLACES:
+            place = PLACES[node.table.connector]
+            return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
+        case Scan():
+            return Unordered(f"the rows of a batch of {called(node)} have no order")
+        case Filter():
+            return _above(node, node.input)
+        case Windows() if node.kind == "TUMBLE":
+            return _above(node, node.input)
+        case LookupJoin() if node.table.primary_key and set(node.table.primary_key) <= {c for _, c in node.keys}:
+            return _above(node, node.input)
+        case Project() if not any("unnest(" in i.expression.sql.lower() for i in node.items):
+            found = _with_order(node.input)
+            if isinstance(found, Unordered):
+                return found
+            passed = (Item(c.name, Expression(quote(c.name), c.type)) for c in found.columns)
+            return Ordered(Project(found.node, (*node.items, *passed)), found.columns)
+        case nodes.WindowAggregate() if not node.corrects:
+            window = node.window
+            return _by_time(node, window.end or window.time or window.start)
+        case nodes.Over() | nodes.Sort() if not (isinstance(node, nodes.Over) and node.waits):
+            return _by_time(node, None if node.time in batch_times(node.input) else node.time)
+        case TemporalJoin():
+            return _by_time(node, node.times[0])
+        case nodes.Union():
+            return Unordered("UNION ALL brings the rows of its inputs in no order")
+        case _ if isinstance(node, nodes.Stateful):
+            return Unordered(f"rows leave {called(node)} in no order")
+        case _:
+            return Unordered("several rows that are made of one have no order")
+
+
+def _above(node: Filter | Windows | LookupJoin, below: Node) -> Ordered | Unordered:
+    found = _with_order(below)
+    return found if isinstance(found, Unordered) else Ordered(replace(node, input=found.node), found.columns)
+
+
+def _by_time(node: nodes.Stateful, time: str | None) -> Ordered | Unordered:
+    """Return the rows of an operator that emits them in the order of a time."""
+    own = {f.name: f.type for f in schema(node)}
+    if time is None or time not in own:
+        return Unordered(f"rows leave {called(node)} in no order")
+    # It goes first: a key that has the time is known by it further up.
+    items = [Item(_AT, Expression(quote(time), own[time]))]
+    items += [Item(name, Expression(quote(name), type)) for name, type in own.items()]
+    return Ordered(Project(node, tuple(items)), (Column(_AT, own[time]),))

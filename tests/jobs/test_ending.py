@@ -1,0 +1,97 @@
+"""How jobs end and are deleted, as far as that needs no Spark."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sqlstream
+from sqlstream.errors import UsageError
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import DRAINED, read_status, write_status
+
+TWO = """
+CREATE TABLE t (a INT); CREATE TABLE u (a INT);
+INSERT INTO t VALUES (1);
+INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)
+"""
+
+
+def session(project: Path, notices: list[str] | None = None) -> sqlstream.Session:
+    return sqlstream.Session(str(project), notice=([] if notices is None else notices).append)
+
+
+def test_a_job_without_a_name_spoils_nothing(tmp_path: Path) -> None:
+    with session(tmp_path) as made:
+        made.sql(TWO)
+    # What an older version left of INSERT INTO ``: it lies among the folders of jobs and tables.
+    jobs, tables = tmp_path / "warehouse" / "jobs", tmp_path / "warehouse" / "tables"
+    shutil.copytree(jobs / "t_values", jobs, dirs_exist_ok=True)
+    shutil.copytree(tables / "t" / "t_values", tables, dirs_exist_ok=True)
+    with session(tmp_path) as looking:
+        for table in ("jobs", "operators", "snapshots", "watermarks"):
+            found = looking.query(f"SELECT DISTINCT job FROM sqlstream.{table}").fetchall()
+            assert {name for (name,) in found} <= {"t_values", "u"}
+        assert looking.query("SELECT t.a, u.a FROM t, u").fetchall() == [(1, 2)]
+        assert looking.query("SHOW ALL TABLES").fetchall()
+        with pytest.raises(UsageError) as error:
+            looking.drop("")
+        assert error.value.message == "a job has a name"
+        assert error.value.detail is not None
+        assert "was left by a job that had no name" in error.value.detail
+        assert looking.query("SELECT count(*) FROM sqlstream.jobs").fetchall() == [(2,)]
+        # And to delete one job deletes one job.
+        looking.drop("u")
+        assert looking.query("SELECT job FROM sqlstream.jobs").fetchall() == [("t_values",)]
+        assert looking.query("FROM t").fetchall() == [(1,)]
+
+
+def test_a_job_that_never_committed_takes_the_corrected_query(tmp_path: Path) -> None:
+    wrong = "CREATE TABLE u (a INT); INSERT INTO u SELECT CAST(a AS INT) FROM (VALUES ('{}')) AS v(a)"
+    with session(tmp_path) as failing:
+        with pytest.raises(sqlstream.SqlStreamError, match="one"):
+            failing.sql(wrong.format("one")).wait()
+        assert failing.query("SELECT job, status FROM sqlstream.jobs").fetchall() == [("u", "FAILED")]
+    with session(tmp_path) as corrected:
+        corrected.sql(wrong.format("1")).wait()
+        assert corrected.query("FROM u").fetchall() == [(1,)]
+        # Now it has committed a batch: what it wrote is not thrown away.
+        with pytest.raises(UsageError, match='job "u" exists with another query'):
+            corrected.sql(wrong.format("2"))
+
+
+def test_rows_that_were_never_written_are_no_reason_to_refuse_others(tmp_path: Path) -> None:
+    with session(tmp_path) as failing, pytest.raises(sqlstream.SqlStreamError, match="99999999999"):
+        failing.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (99999999999)")
+    with session(tmp_path) as corrected:
+        corrected.sql("CREATE TABLE t (a BIGINT); INSERT INTO t VALUES (99999999999)")
+        assert corrected.query("FROM t").fetchall() == [(99999999999,)]
+
+
+def test_a_drained_job_is_skipped_and_says_why(tmp_path: Path) -> None:
+    notices: list[str] = []
+    with session(tmp_path, notices) as once:
+        once.sql(TWO)
+        warehouse = Warehouse(str(tmp_path / "warehouse"))
+        status = read_status(warehouse.fs, warehouse.job("u"))
+        assert status is not None
+        write_status(warehouse.fs, warehouse.job("u"), replace(status, state=DRAINED))
+        job = once.sql("INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)")
+        assert job.status == DRAINED
+        assert notices == [
+            'job "u" is drained and was skipped. All its windows were closed, so it cannot go on; to run it anew, use --fresh.'
+        ]
+        with pytest.raises(UsageError, match='job "u" is not running') as error:
+            once.stop("u", drain=True)
+        assert error.value.hint is None
+
+
+def test_only_a_job_that_runs_can_be_drained(tmp_path: Path) -> None:
+    with session(tmp_path) as once:
+        once.sql(TWO)
+        with pytest.raises(UsageError) as error:
+            once.stop("u", drain=True)
+        assert (error.value.message, error.value.detail) == ('job "u" is not running', "It is FINISHED.")
