@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FLINK_VENV := .venv-flink
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -23,6 +23,9 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 
 bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too; BESIDE=DIR: against another checkout (ARGS="--rows 1000000" for a short one)
 	@$(BIN)/python -m tests.bench$(if $(BESIDE),.beside $(BESIDE)) $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)
+
+soak: $(VENV)/.base ## Run 5,000 small batches, and say what a job's folder holds and what a batch takes on the way (ARGS="--batches 300,1000")
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made
 	rm -rf $(VENV) $(FLINK_VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -20,7 +20,7 @@ EXAMPLES = """\b
 Examples:
   sqlstream run -e "SELECT origin, dest FROM flights LIMIT 5"
   sqlstream run examples/flights/departures.sql
-  sqlstream query "SELECT * FROM state.departures.by_hour ORDER BY departed DESC LIMIT 5"
+  sqlstream query "SELECT * FROM state.departures.by_hour LIMIT 5"
 """
 
 # What a shell says of a command that wrote into a pipe which nobody reads any more.
@@ -82,7 +82,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@cli.command(cls=_Run, short_help="Run SQL: every INSERT is a job, a bare SELECT prints its changes.")
+@cli.command(cls=_Run, short_help="Run SQL: an INSERT is a job, a SELECT prints changes.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to run after the files.")
 @_settings
@@ -117,7 +117,7 @@ def run(
             raise BrokenPipeError
 
 
-@cli.command(short_help="Query state and results with SQL, while jobs run or not.")
+@cli.command(short_help="Query state, results and sqlstream.*, also of jobs that run.")
 @click.argument("sql", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
 @click.option(
@@ -141,12 +141,15 @@ def query(
     show(sql, form or _format_of(output), output, project, warehouse)
 
 
-@cli.command(short_help="Show what a query becomes, without running it.")
+@cli.command(short_help="Show the plan of a query: operators, state, guarantees.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
 @_settings
+@click.option("--verbose", is_flag=True, help="Show Spark's stages, internal names and the SQL of every step.")
 @click.option(
-    "--stage", type=click.Choice(["ast", "logical", "optimized", "physical"]), default="physical", show_default=True
+    "--stage",
+    type=click.Choice(["ast", "logical", "optimized", "physical"]),
+    help="Show the query on its way to the plan.",
 )
 @_folders
 def explain(
@@ -154,18 +157,19 @@ def explain(
     statements: tuple[str, ...],
     settings: tuple[str, ...],
     tables: tuple[str, ...],
-    stage: str,
+    verbose: bool,
+    stage: str | None,
     project: str | None,
     warehouse: str | None,
 ) -> None:
-    """Show what a query becomes, without running it."""
+    """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler import PlannedJob
     from sqlstream.explaining import explained
 
     with _session(project, warehouse, settings, tables) as session:
         for job in _compile(session, files, statements):
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, stage))
+                click.echo(explained(job, stage or ("physical" if verbose else "plan")))
 
 
 @cli.command(short_help="List the jobs of the warehouse.")
@@ -178,7 +182,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
     show(JOBS, "table", None, project, warehouse)
 
 
-@cli.command(short_help="Stop running jobs after their batch, or with --drain for good.")
+@cli.command(short_help="Stop jobs after their batch, or with --drain for good.")
 @click.argument("names", nargs=-1, metavar="[JOB ...]")
 @click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")
 @click.option(
@@ -205,7 +209,7 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | N
         click.echo("no job is running", err=True)
 
 
-@cli.command(short_help="Delete a job, its state, and the rows that it wrote.")
+@cli.command(short_help="Delete a job: its state and the rows that it wrote.")
 @click.argument("job")
 @_folders
 def drop(job: str, project: str | None, warehouse: str | None) -> None:

@@ -68,7 +68,7 @@ from sqlstream.sql.nodes import (
     head,
 )
 from sqlstream.sql.statements import parse_script
-from sqlstream.table_options import TableOptions, changed, without_pace
+from sqlstream.table_options import TableOptions, changed, lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class PlannedJob:
 
     @property
     def plan_text(self) -> str:
-        """The plan in words, but for how fast it reads: jobs of one name and equal text are the same job."""
-        return "\n".join(map(logical_text, without_pace(self.optimized)))
+        """The plan in words, but for how fast it reads, and where: jobs of one name and equal text are the same job."""
+        return "\n".join(map(logical_text, lasting(self.optimized)))
 
     @property
     def fingerprint(self) -> str:

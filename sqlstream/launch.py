@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 
@@ -37,10 +38,10 @@ def worker_job(
     project: str = "",
 ) -> Job:
     """Return the job as workers know it, under its own name or another one."""
-    options = planned.options
+    options, plan = planned.options, planned.physical
     return Job(
         name=name or planned.name,
-        plan=planned.physical,
+        plan=replace(plan, stages=tuple(replace(stage, node=None) for stage in plan.stages)),
         warehouse=warehouse,
         labels=tuple(labels),
         functions=planned.functions,

@@ -317,10 +317,10 @@ class Session:
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
-        ending.drop(self.warehouse, self._session_lock(), name)
+        ending.drop(self.warehouse, self._session_lock(), name, self.project.root)
 
     def _discard(self, name: str, *, lock: bool = False) -> None:
-        ending.discard(self.warehouse, name, lock=lock)
+        ending.discard(self.warehouse, name, self.project.root, lock=lock)
 
     # -- the end
 

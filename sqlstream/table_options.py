@@ -9,6 +9,7 @@ from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.errors import BindError, Span, UsageError, missing
 from sqlstream.logical.nodes import Node, Scan, children, with_children
 from sqlstream.sql.nodes import CreateTable, OptionValue
+from sqlstream.storage.listing import is_absolute
 
 # How fast a source is read, and whether it is watched: what was read before stays what it is. By connector, None for all.
 _PACE = {"source.max-files-per-batch", "source.max-bytes-per-batch", IDLE_TIMEOUT}
@@ -63,8 +64,10 @@ class TableOptions:
                 raise UsageError(f'options are given for table "{name}", which does not exist', hint=hint)
 
 
-def without_pace(sinks: Iterable[Node]) -> list[Node]:
-    """Return plans without what their tables' options say about how fast they are read, and whether they are watched.
+def lasting(sinks: Iterable[Node]) -> list[Node]:
+    """Return plans without what may change while a job lives: how fast tables are read, whether they are watched.
+
+    Where files are outside of the project may change, too: they may move. A path in the project says which files are meant.
 
     A table that is read twice, with different options of these, stays two.
     """
@@ -72,6 +75,8 @@ def without_pace(sinks: Iterable[Node]) -> list[Node]:
 
     def alike(table: Table) -> Table:
         left_out = _PACE | ({"source.monitor-interval"} if table.connector in _WATCHED else set())
+        if table.connector == "filesystem" and is_absolute(table.options["path"]):
+            left_out |= {"path"}
         plain = replace(table, options={k: v for k, v in table.options.items() if k not in left_out})
         known = next((tables for other, tables in variants if other == plain), None)
         if known is None:

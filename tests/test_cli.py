@@ -94,6 +94,25 @@ def test_explain_needs_no_java(project: Path, stage: str) -> None:
     assert "-- job result (bounded)" in done.stdout
 
 
+def test_explain_is_for_people_and_verbose_for_those_who_look_inside(project: Path) -> None:
+    query = "SELECT k, COUNT(*) FROM TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY k, window_start"
+    plain = run(project, "explain", "-e", query).stdout
+    assert "2. aggregate in tumbling windows of 1 h by ts\n" in plain
+    assert "__" not in plain
+    assert "Spark" not in plain
+    verbose = run(project, "explain", "-e", query, "--verbose").stdout
+    assert "Spark stage 1" in verbose
+    assert "part partials: SELECT" in verbose
+
+
+def test_help_says_each_command_in_whole(project: Path) -> None:
+    shown = run(project, "--help").stdout
+    commands = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(commands) >= 6
+    assert all(line.endswith(".") and not line.endswith("...") for line in commands), commands
+    assert max(map(len, shown.splitlines())) <= 80, shown
+
+
 def test_no_java_is_one_sentence(project: Path) -> None:
     (project / "events").mkdir()
     done = run(project, "run", "-e", "SELECT k FROM events", path="/nonexistent")

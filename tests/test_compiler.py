@@ -206,8 +206,10 @@ def test_a_job_goes_on_when_its_tables_are_read_at_another_pace() -> None:
     assert hinted.fingerprint == outside.fingerprint == plain.fingerprint
     assert not hinted.bounded
     assert not outside.bounded
-    # Another folder is another job.
+    # Another folder is another job, but what lies outside of the project may move.
     assert plan_of("SELECT a FROM f", f={"path": "other"}).fingerprint != plain.fingerprint
+    moved = [plan_of("SELECT a FROM f", f={"path": path}).fingerprint for path in ("/a/in", "/b/in", "s3://b/in")]
+    assert len(set(moved)) == 1
 
 
 def test_each_use_of_a_table_has_its_own_options() -> None:

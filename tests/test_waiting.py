@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 from rich.live import Live
 
-from sqlstream import running
+from sqlstream import display, waiting
+from sqlstream.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
 from sqlstream.jobs.job import Job
-from sqlstream.running import Progress
+from sqlstream.progress import Progress, SourceProgress, progress_of
 from sqlstream.runtime.commits import Totals
+from sqlstream.session import Session
 from sqlstream.testing import Stream
 from sqlstream.waiting import SILENCE, Hint, Silence, awaited, dropped, held
 
@@ -45,13 +51,17 @@ def start() -> Iterator[Callable[[str], Stream]]:
         stream.close()
 
 
-def put(stream: Stream, table: str, *times: str | None) -> Totals:
+def put(stream: Stream, table: str, *times: str | None) -> Progress:
     stream.batch(table, [(1, time and f"2026-01-01 {time}") for time in times])
-    return totals(stream)
+    return progress(stream)
 
 
 def totals(stream: Stream) -> Totals:
     return stream.runs["counts"].commits.totals
+
+
+def progress(stream: Stream) -> Progress:
+    return progress_of(totals(stream))
 
 
 def windows(stream: Stream) -> int:
@@ -64,26 +74,26 @@ Start = Callable[[str], Stream]
 
 def test_rows_without_an_event_time(start: Start) -> None:
     stream = start(ONE)
-    found = dropped(put(stream, "a", None, None), Totals())
+    found = dropped(put(stream, "a", None, None), Progress())
     assert found == Hint(
         "null a",
-        'all 2 rows of source "a" were dropped, because their event time is NULL.'
-        " Check the column that WATERMARK FOR names: its name in the data, its format, its cast.",
+        'all 2 rows of source "a" had no event time and were dropped.'
+        " Check the column that WATERMARK FOR names: is it called so in the data, and does its format fit?",
     )
-    assert dropped(put(stream, "a", "10:00:01", None), Totals()) is None
+    assert dropped(put(stream, "a", "10:00:01", None), Progress()) is None
 
 
 def test_rows_that_are_all_late(start: Start) -> None:
     stream = start(ONE)
     put(stream, "a", "10:00:50")
     stream.tick("a", "2026-01-01 10:01:00")
-    before = totals(stream)
-    assert dropped(before, Totals()) is None
+    before = progress(stream)
+    assert dropped(before, Progress()) is None
     found = dropped(put(stream, "a", "10:00:51", "10:00:59"), before)
     assert found == Hint(
         "late",
-        "all 2 rows that came were dropped as late: the watermark is at 2026-01-01 10:01:00, and their windows had closed."
-        " Let WATERMARK FOR subtract more than rows may be late by.",
+        "all 2 rows that came were too late and dropped: their windows had closed, as the watermark is at 2026-01-01 10:01:00."
+        " Let WATERMARK FOR subtract as much as rows may be late by.",
     )
     # One that is not late waits in its window.
     assert dropped(put(stream, "a", "10:00:58", "10:01:01"), before) is None
@@ -93,19 +103,18 @@ def test_a_source_that_holds_the_watermark(start: Start) -> None:
     stream = start(TWO.format(more=""))
     put(stream, "b", "10:00:50", "10:03:54")
     advice = "If its rows may stay away for long, set 'scan.watermark.idle-timeout' on its table."
-    waits = "2 windows wait, the next one closes at 2026-01-01 10:01:00."
-    found = held(totals(stream), windows(stream))
+    waits = "2 windows are open; the next one closes when the watermark reaches 2026-01-01 10:01:00, but"
+    found = held(progress(stream), windows(stream))
     assert found is not None
     assert found.text == (
-        f'source "a" has had no row with an event time, and without one there is no watermark. {waits} {advice}'
+        f'{waits} source "a" holds it back, of which no row with an event time has come yet. {advice}'
     )
     found = held(put(stream, "a", "10:00:34"), windows(stream))
     assert found == Hint(
         "held a",
-        'source "a" holds the watermark at 2026-01-01 10:00:30, 3 min 24 s behind the newest row of "b".'
-        f" {waits} {advice}",
+        f'{waits} source "a" holds it back at 2026-01-01 10:00:30, 3 min 24 s behind the newest row of "b". {advice}',
     )
-    assert held(totals(stream), 0) is None, "nothing waits"
+    assert held(progress(stream), 0) is None, "nothing waits"
 
 
 def test_a_source_that_may_be_idle_says_when(start: Start) -> None:
@@ -113,9 +122,9 @@ def test_a_source_that_may_be_idle_says_when(start: Start) -> None:
     put(stream, "b", "10:00:50", "10:03:54")
     found = held(put(stream, "a", "10:00:34"), windows(stream))
     assert found is not None
-    assert found.text.endswith("When it has had no row for 1 min 30 s it no longer does.")
+    assert found.text.endswith("It does so until it has had no row for 1 min 30 s.")
     stream.advance(90_000)
-    assert held(totals(stream), windows(stream)) is None
+    assert held(progress(stream), windows(stream)) is None
 
 
 def test_a_source_is_not_to_blame_while_the_others_are_not_further_than_the_window(start: Start) -> None:
@@ -128,13 +137,13 @@ def test_a_source_is_not_to_blame_while_the_others_are_not_further_than_the_wind
 
 def test_windows_that_wait_for_rows(start: Start) -> None:
     stream = start(ONE)
-    found = awaited(totals(stream), 0)
+    found = awaited(progress(stream), 0)
     assert found == Hint("nothing", 'no row has come from "a" yet.')
     found = awaited(put(stream, "a", "10:00:34"), windows(stream))
     assert found == Hint(
         "awaited",
-        "1 window waits, the next one closes at 2026-01-01 10:01:00, when a row has come that is as late as"
-        " 2026-01-01 10:01:04; the newest so far is of 2026-01-01 10:00:34.",
+        "1 window is open; it closes when a row with event time 2026-01-01 10:01:04 or later arrives"
+        " (newest: 2026-01-01 10:00:34).",
     )
     assert awaited(put(stream, "a", "10:02:34"), 0) is None
 
@@ -158,14 +167,15 @@ def test_rows_in_the_order_of_time_wait_for_a_source(start: Start) -> None:
     found = held(put(stream, "a", "10:00:34"), no_windows(stream))
     assert found == Hint(
         "held a",
-        'source "a" holds the watermark at 2026-01-01 10:00:30, 3 min 24 s behind the newest row of "b".'
-        f" Rows wait until the watermark has passed them, the next one leaves at 2026-01-01 10:00:34. {advice}",
+        "rows wait for their turn in the order of time; the next one leaves when the watermark is after"
+        " 2026-01-01 10:00:34, but"
+        f' source "a" holds it back at 2026-01-01 10:00:30, 3 min 24 s behind the newest row of "b". {advice}',
     )
     found = awaited(put(stream, "a", "10:04:34"), no_windows(stream))
     assert found == Hint(
         "awaited",
-        "rows wait until the watermark has passed them, the next one leaves at 2026-01-01 10:03:54, when a row has come"
-        " that is as late as 2026-01-01 10:03:58; the newest so far is of 2026-01-01 10:03:54.",
+        "rows wait for their turn in the order of time; the next one leaves when a row with event time after"
+        " 2026-01-01 10:03:58 arrives (newest: 2026-01-01 10:03:54).",
     )
 
 
@@ -175,8 +185,11 @@ def test_rows_that_wait_for_later_ones(start: Start) -> None:
     put(stream, "a", "10:00:34")
     stream.tick("a", "2026-01-01 10:00:55")
     stream.tick("b", "2026-01-01 10:00:55")
-    found = awaited(totals(stream), no_windows(stream))
-    assert found == Hint("awaited", "rows wait for those after them: LEAD and FOLLOWING need as many of the same key.")
+    found = awaited(progress(stream), no_windows(stream))
+    assert found == Hint(
+        "awaited",
+        "each row waits for later rows of its key, which LEAD or FOLLOWING looks at, and none has come yet.",
+    )
 
 
 def test_silence_is_told_once_until_it_is_another(start: Start) -> None:
@@ -190,22 +203,22 @@ def test_silence_is_told_once_until_it_is_another(start: Start) -> None:
 
     silence = Silence(count)
     assert silence.news(put(stream, "b", "10:00:50", "10:03:54"), 0.0, waits=True) is None
-    assert silence.news(totals(stream), SILENCE - 0.1, waits=True) is None
+    assert silence.news(progress(stream), SILENCE - 0.1, waits=True) is None
     assert looks == 0
-    first = silence.news(totals(stream), SILENCE, waits=True)
+    first = silence.news(progress(stream), SILENCE, waits=True)
     assert first is not None
     assert first.subject == "held a"
-    assert silence.news(totals(stream), SILENCE + 1, waits=True) is None
-    assert silence.look(totals(stream), SILENCE + 1, waits=True) == first
+    assert silence.news(progress(stream), SILENCE + 1, waits=True) is None
+    assert silence.look(progress(stream), SILENCE + 1, waits=True) == first
     put(stream, "a", "10:00:34")
-    assert silence.look(totals(stream), SILENCE + 2, waits=True) == first, "not each batch asks how many windows wait"
-    later = silence.look(totals(stream), 2 * SILENCE, waits=True)
+    assert silence.look(progress(stream), SILENCE + 2, waits=True) == first, "not each batch asks how many windows wait"
+    later = silence.look(progress(stream), 2 * SILENCE, waits=True)
     assert later is not None
-    assert later.text.startswith('source "a" holds the watermark at 2026-01-01 10:00:30')
+    assert 'but source "a" holds it back at 2026-01-01 10:00:30' in later.text
     assert looks == 2
     # Output ends it.
     put(stream, "a", "10:01:34")
-    assert silence.look(totals(stream), 2 * SILENCE + 1, waits=True) is None
+    assert silence.look(progress(stream), 2 * SILENCE + 1, waits=True) is None
 
 
 def test_one_long_batch_is_no_silence(start: Start) -> None:
@@ -213,8 +226,8 @@ def test_one_long_batch_is_no_silence(start: Start) -> None:
     before = put(stream, "b", "10:00:50", "10:03:54")
     silence = Silence(lambda: 2)
     assert silence.look(before, 0.0, waits=False) is None
-    assert silence.look(replace(before, version=before.version + 1), 3 * SILENCE, waits=False) is None
-    assert silence.look(replace(before, version=before.version + 2), 3 * SILENCE, waits=False) is not None
+    assert silence.look(replace(before, batch=before.batch + 1), 3 * SILENCE, waits=False) is None
+    assert silence.look(replace(before, batch=before.batch + 2), 3 * SILENCE, waits=False) is not None
 
 
 def test_a_job_that_ends_without_output_says_what_was_dropped(start: Start) -> None:
@@ -222,28 +235,155 @@ def test_a_job_that_ends_without_output_says_what_was_dropped(start: Start) -> N
     put(stream, "a", None, None)
     stream.finish()
     console = Console(record=True, width=500)
-    run = SimpleNamespace(state="FINISHED", totals=totals(stream), is_waiting=False)
-    Progress(console, None).ended(Job("counts", run))
+    Display(console, None).ended(Job("counts", running(stream, state="FINISHED", is_waiting=False)))
     told, hint = console.export_text().splitlines()
     assert told.startswith("counts: finished after batch")
     assert told.endswith("2 rows in, 0 rows out, 2 rows without a time dropped")
-    assert hint.startswith('hint: counts: all 2 rows of source "a" were dropped, because their event time is NULL.')
+    assert hint.startswith('counts: No result: all 2 rows of source "a" had no event time and were dropped.')
+
+
+def running(stream: Stream, **attributes: object) -> SimpleNamespace:
+    """Return what a Job looks at while it runs."""
+    return SimpleNamespace(**{"state": "RUNNING", "totals": totals(stream), "is_waiting": True, **attributes})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    return now
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_the_line_is_shown_while_a_job_runs(start: Start, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
-    now = [100.0]
-    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+def test_why_a_job_is_silent_is_shown_while_it_runs(start: Start, clock: list[float], terminal: bool) -> None:
     stream = start(TWO.format(more=""))
     console = Console(record=True, width=500, force_terminal=terminal)
     live = Live(console=console, auto_refresh=False) if terminal else None
-    progress = Progress(console, live)
-    run = SimpleNamespace(state="RUNNING", totals=put(stream, "b", "10:00:50", "10:03:54"), is_waiting=True)
-    job = Job("counts", run)
-    progress.wait_for(job, lambda: windows(stream))
+    shown = Display(console, live)
+    put(stream, "b", "10:00:50", "10:03:54")
+    job = Job("counts", running(stream))
+    shown.wait_for(job, lambda: windows(stream))
     with live or nullcontext():
-        progress.update([job])
-        now[0] += SILENCE
-        progress.update([job])
-    [hint] = [line for line in console.export_text().splitlines() if line.startswith("hint")]
-    assert hint.startswith('hint: counts: source "a" has had no row with an event time')
+        shown.update([job])
+        clock[0] += SILENCE
+        shown.update([job])
+    [hint] = [line for line in console.export_text().splitlines() if "No result" in line]
+    assert hint.startswith("counts: No result yet: 2 windows are open; the next one closes when the watermark reaches")
+
+
+def test_after_a_result_it_is_a_new_one_that_does_not_come(start: Start) -> None:
+    stream = start(ONE)
+    silence = Silence(lambda: windows(stream))
+    after = put(stream, "a", "10:00:34", "10:02:34")
+    assert after.rows_out == 1
+    assert silence.look(after, 0.0, waits=True) is None
+    found = silence.look(after, SILENCE, waits=True)
+    assert found is not None
+    assert found.text.startswith("No new result: 1 window is open; it closes when a row with event time")
+
+
+def test_times_of_today_have_no_date(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = start(ONE)
+    monkeypatch.setattr(waiting, "today", lambda: date(2026, 1, 1))
+    found = awaited(put(stream, "a", "10:00:34.5"), windows(stream))
+    assert found is not None
+    assert found.text == (
+        "1 window is open; it closes when a row with event time 10:01:04 or later arrives (newest: 10:00:34.5)."
+    )
+
+
+def lines_of(console: Console, shown: Display, jobs: list[Job]) -> list[str]:
+    """Return the table on a terminal."""
+    shown.update(jobs)
+    assert shown.live is not None
+    with console.capture() as captured:
+        console.print(shown.live.get_renderable())
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_the_table_fits_80_columns_whatever_the_numbers(start: Start, clock: list[float]) -> None:
+    stream = start(ONE)
+    put(stream, "a", "10:00:34")
+    console = Console(width=80, force_terminal=True, color_system=None)
+    shown = Display(console, Live(console=console, auto_refresh=False), lambda job: 987_654_321)
+    huge = replace(totals(stream), rows_in=98_765_432_109, rows_out=12_345_678_901)
+    names = ["a_job_with_quite_a_long_name_of_its_own", "second"]
+    jobs = [Job(name, running(stream, totals=huge)) for name in names]
+    assert all(len(line) <= 80 for line in lines_of(console, shown, jobs))
+    wait_for(lambda: "988 M" in lines_of(console, shown, jobs)[2])
+    head, first, second = lines_of(console, shown, jobs)
+    assert head.split() == ["job", "rows", "in", "rows/s", "rows", "out", "watermark", "lag", "state"]
+    assert first.startswith("a_job_")
+    assert second.split() == [*["second", "98.8", "G", "0", "12.3", "G", "2026-01-01", "10:00", "4", "s", "988", "M"]]
+    assert max(map(len, (head, first, second))) <= 80
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = monotonic() + 30
+    while not done():
+        assert monotonic() < deadline
+
+
+def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
+    rate = Rate()
+    # A batch of 1000 rows every 4 seconds: whenever one looks, it is some 250 a second.
+    for tenth in range(400):
+        rate.add(1000 * (tenth // 40), tenth / 10)
+    assert 200 <= rate.per_second(39.9) <= 300
+    for tenth in range(400, 600):
+        rate.add(9000, tenth / 10)
+    assert rate.per_second(59.9) == 0
+
+
+def test_lost_rows_are_shown_when_there_are_any(start: Start, clock: list[float]) -> None:
+    stream = start(ONE)
+    put(stream, "a", "10:00:34", None)
+    console = Console(width=80, force_terminal=True, color_system=None)
+    shown = Display(console, Live(console=console, auto_refresh=False))
+    assert lines_of(console, shown, [Job("counts", running(stream))])[2:] == ["counts: 1 row without a time dropped"]
+    broken = totals(stream)
+    broken.sources["a"]["malformed_rows"] = 1234
+    broken.sources["a"]["null_rows"] = 0
+    shown_then = lines_of(console, shown, [Job("counts", running(stream, totals=broken))])
+    assert shown_then[2:] == ["counts: 1,234 malformed rows skipped"]
+
+
+def test_lines_without_a_terminal_come_now_and_then(start: Start, clock: list[float]) -> None:
+    stream = start(ONE)
+    console = Console(record=True, width=80, force_terminal=False)
+    shown = Display(console, None)
+    for second in range(12):
+        put(stream, "a", f"10:00:{second:02}")
+        shown.update([Job("counts", running(stream))])
+        clock[0] += 1
+    lines = console.export_text().splitlines()
+    assert len(lines) == 1 + int(11 / LINE_SECONDS)
+    assert lines[1] == ("counts: batch 11, 6 rows in (1/s), 0 out, watermark 2026-01-01 10:00:01, lag 4 s")
+
+
+def test_the_lag_is_behind_the_clock_where_rows_are_of_today() -> None:
+    source = replace(progress_of(Totals()), watermark=datetime(2026, 1, 1, 10, 0, 30))
+
+    def at(newest: datetime, clock: datetime) -> str:
+        found = replace(source, sources={"a": source_of(newest)})
+        return display.lag_text(found, clock.replace(tzinfo=UTC))
+
+    newest = datetime(2026, 1, 1, 10, 0, 34)
+    assert at(newest, datetime(2026, 1, 1, 10, 1, 40)) == "1 min 10 s"
+    assert at(newest, datetime(2031, 5, 1, 10, 1, 40)) == "4 s"
+
+
+def source_of(newest: datetime) -> SourceProgress:
+    return SourceProgress(1, 0, 0, newest, None, True, None, None)
+
+
+def test_state_is_counted_as_its_view_shows_it(start: Start, tmp_path: Path) -> None:
+    stream = start(ONE)
+    for second in range(5):
+        put(stream, "a", f"10:00:{second:02}")
+    assert sum(o.state_rows for o in progress(stream).operators.values()) == 5, "each batch has stored a row"
+    with Session(str(tmp_path), stream.warehouse) as session:
+        counts = StateCounts(partial(count_state, session))
+        assert counts.of("counts", 0.0) is None
+        wait_for(lambda: counts.of("counts", 0.0) == 1)
+        assert count_state(session, "nothing") is None

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import VALUES, Table
 from sqlstream.connectors.splits import Offsets, Split
 from sqlstream.storage.files import Seen
 from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.roots import Root
 from sqlstream.units import parse_duration
 
 
@@ -69,10 +70,12 @@ class Context:
     clock: Callable[[], float] = time.monotonic
 
 
-def new_position(table: Table, data: bytes | None = None) -> Position:
+def new_position(table: Table, project: str, data: bytes | None = None) -> Position:
     """Return the position of a table that was not read yet, or the one that `to_bytes` wrote."""
-    kind = Seen if table.connector in ("filesystem", "values") else Offsets
-    return kind() if data is None else kind.from_bytes(data)
+    if table.connector not in ("filesystem", VALUES):
+        return Offsets() if data is None else Offsets.from_bytes(data)
+    root = Root.of(table.options["path"], project) if table.connector == "filesystem" else None
+    return Seen(root) if data is None else Seen.from_bytes(data, root)
 
 
 def monitor_interval(table: Table) -> float | None:

@@ -12,8 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import asdict, dataclass
 from uuid import uuid4
 
 import duckdb
@@ -22,8 +21,9 @@ from sqlstream.catalog import Column, Table
 from sqlstream.errors import UnsupportedError
 from sqlstream.storage.filesystem import Filesystem, storage_errors
 from sqlstream.storage.formats import csv_write_options
-from sqlstream.storage.listing import is_remote
+from sqlstream.storage.listing import is_remote, local_path
 from sqlstream.storage.records import read_sealed, write_sealed
+from sqlstream.storage.roots import remembered
 from sqlstream.storage.segments import quote_name, quote_text
 
 # Not even a reader who looks into hidden folders takes a file of this kind.
@@ -45,6 +45,41 @@ def check_path(table: Table) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a job remembers of a folder that it writes into, in the folder of its records, `home`.
+
+    `tag`, in the names of its files, tells the job from every other one. `folder` is relative to the project, if it lies in it.
+    """
+
+    folder: str
+    tag: str
+    home: str
+    project: str
+
+    @classmethod
+    def read(cls, fs: Filesystem, records: str) -> Target | None:
+        """Return what is remembered, None before the first start."""
+        try:
+            return cls(**json.loads(read_sealed(fs, f"{records}/{_TARGET}")))
+        except FileNotFoundError:
+            return None
+
+    def write(self, fs: Filesystem) -> None:
+        write_sealed(fs, f"{self.home}/{_TARGET}", json.dumps(asdict(self)), durable=True)
+
+    def path(self, project: str) -> str:
+        """Return the folder, for a project that is there now."""
+        return os.path.normpath(os.path.join(project, self.folder))
+
+    def is_of_another(self, fs: Filesystem, records: str, project: str) -> bool:
+        """Whether these records are a copy, and the original writes the same folder: then its files are not this job's."""
+        if self.home == records or self.path(self.project) != self.path(project):
+            return False
+        original = Target.read(fs, self.home)
+        return original is not None and original.tag == self.tag
+
+
+@dataclass(frozen=True, slots=True)
 class FileSink:
     """The folder of a table, as one job writes into it; `tag` is the job's, in the names of its files."""
 
@@ -53,12 +88,27 @@ class FileSink:
     tag: str
 
     @classmethod
-    def of(cls, table: Table, project: str, job: str) -> FileSink:
-        """Return the sink of a job; `job` tells it from every other job, of other warehouses too."""
-        path = table.options["path"]
-        path = path[7:] if path.lower().startswith("file://") else os.path.expanduser(path)
-        tag = blake2b(job.encode(), digest_size=4).hexdigest()
-        return cls(table, os.path.abspath(os.path.join(project, path)), tag)
+    def open(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
+        """Return the sink of a job that starts or goes on, and remember it in the job's folder of records."""
+        folder = local_path(table.options["path"], project)
+        known = Target.read(fs, records)
+        if known is not None and known.is_of_another(fs, records, project):
+            # What it was about to publish, the original publishes.
+            fs.delete_tree(records)
+            known = None
+        tag = known.tag if known else uuid4().hex[:8]
+        if known is not None and known.path(project) != folder:
+            # The table has another path now; what was begun in the old folder is finished there.
+            cls(table, known.path(project), tag).recover(fs, records)
+        Target(remembered(folder, project), tag, records, project).write(fs)
+        return cls(table, folder, tag)
+
+    @classmethod
+    def of(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
+        """Return the sink that a running job has opened."""
+        known = Target.read(fs, records)
+        assert known is not None
+        return cls(table, local_path(table.options["path"], project), known.tag)
 
     @property
     def staging(self) -> str:
@@ -102,8 +152,6 @@ class FileSink:
 
     def recover(self, fs: Filesystem, records: str) -> None:
         """Finish what a process that died was publishing, and remove what nobody will publish."""
-        target = json.dumps({"folder": self.folder, "tag": self.tag})
-        write_sealed(fs, f"{records}/{_TARGET}", target, durable=True)
         for name in fs.list(records):
             if name != _TARGET:
                 self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
@@ -124,14 +172,15 @@ class FileSink:
                     os.replace(f"{self.staging}/{file}", target)
 
 
-def discard(fs: Filesystem, records: str) -> None:
+def discard(fs: Filesystem, records: str, project: str) -> None:
     """Delete the files that a job published, as the records say where."""
-    if not fs.exists(f"{records}/{_TARGET}"):
+    target = Target.read(fs, records)
+    if target is None or target.is_of_another(fs, records, project):
         return
-    target = json.loads(read_sealed(fs, f"{records}/{_TARGET}"))
-    shutil.rmtree(f"{target['folder']}/.sqlstream-{target['tag']}", ignore_errors=True)
-    for file in _files(target["folder"]):
-        if os.path.basename(file).startswith(f"part-{target['tag']}-"):
+    folder = target.path(project)
+    shutil.rmtree(f"{folder}/.sqlstream-{target.tag}", ignore_errors=True)
+    for file in _files(folder):
+        if os.path.basename(file).startswith(f"part-{target.tag}-"):
             fs.delete(file)
 
 

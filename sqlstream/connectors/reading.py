@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar, assert_never
 
 import duckdb
@@ -20,8 +21,23 @@ from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.formats import read as read_files
 from sqlstream.storage.read_errors import translate
+from sqlstream.storage.roots import Root
 
 S = TypeVar("S")
+
+
+def locate(splits: Sequence[Split], table: Table, *, project: str, warehouse: str) -> list[Split]:
+    """Return splits with the paths of their files: descriptors name files as they are called below what may have moved."""
+    found: list[Split] = []
+    for split in splits:
+        match split:
+            case FileSplit() if split.root:
+                found.append(split.located(Root.of(table.options["path"], project)))
+            case LinesFile():
+                found.append(replace(split, path=f"{Warehouse(warehouse).root}/{split.path}"))
+            case _:
+                found.append(split)
+    return found
 
 
 def read(

@@ -38,6 +38,7 @@ class SocketDiscovery:
     def __init__(self, table: Table, position: Offsets, context: Context):
         self.changed: list[str] = []
         self._table, self._position, self._directory = table, position, context.directory
+        self._warehouse = context.warehouse.root
         self._next = int(position.get("", 0))
         self._received: list[bytes] = []
         self._lock = threading.Lock()
@@ -52,7 +53,10 @@ class SocketDiscovery:
         numbers = sorted(
             int(name.removesuffix(".txt")) for name in os.listdir(self._directory) if name.endswith(".txt")
         )
-        return [LinesFile(n, p, os.path.getsize(p)) for n in numbers if n >= self._next for p in [self._path(n)]]
+        return [self._split(n, os.path.getsize(self._path(n))) for n in numbers if n >= self._next]
+
+    def _split(self, number: int, size: int) -> LinesFile:
+        return LinesFile(number, os.path.relpath(self._path(number), self._warehouse), size)
 
     def _path(self, number: int) -> str:
         return f"{self._directory}/{number:010d}.txt"
@@ -85,7 +89,7 @@ class SocketDiscovery:
             with open(f"{self._path(number)}.tmp", "wb") as file:
                 file.write(data)
             os.replace(f"{self._path(number)}.tmp", self._path(number))
-            self._pending.append(LinesFile(number, self._path(number), len(data)))
+            self._pending.append(self._split(number, len(data)))
         return len(self._pending)
 
     @property

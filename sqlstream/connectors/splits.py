@@ -73,7 +73,7 @@ class PartitionRange:
 
 @dataclass(frozen=True, slots=True)
 class LinesFile:
-    """A file of lines that the driver received, the nth of its source."""
+    """A file of lines that the driver received, the nth of its source. Its path begins at the warehouse."""
 
     kind: ClassVar[str] = "lines"
     number: int

@@ -60,12 +60,12 @@ def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: 
         raise JobError(message, detail=status.error, hint=hint)
 
 
-def drop(warehouse: Warehouse, session: SessionLock, name: str) -> None:
-    """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote."""
+def drop(warehouse: Warehouse, session: SessionLock, name: str, project: str) -> None:
+    """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote, also into the project's folders."""
     existing(warehouse, name)
     lock = JobLock.acquire(warehouse.fs, warehouse.job(name), session)
     try:
-        discard(warehouse, name)
+        discard(warehouse, name, project)
     finally:
         lock.release()
 
@@ -87,12 +87,12 @@ def existing(warehouse: Warehouse, name: str) -> JobPaths:
     return paths
 
 
-def discard(warehouse: Warehouse, name: str, *, lock: bool = False) -> None:
+def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False) -> None:
     """Delete what a job left, its results first: what is half deleted can be deleted again. Its lock stays unless asked."""
     assert name, "the folder of no name is that of all jobs"
     fs, paths = warehouse.fs, warehouse.job(name)
     for sink in fs.entries(f"{paths.root}/output"):
-        discard_files(fs, f"{paths.root}/output/{sink}")
+        discard_files(fs, f"{paths.root}/output/{sink}", project)
     for table in warehouse.tables():
         if name.lower() in warehouse.writers(table):
             fs.delete_tree(warehouse.table(table).job(name).root)

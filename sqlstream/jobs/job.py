@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlstream.errors import SqlStreamError
-from sqlstream.runtime.commits import Totals
+from sqlstream.progress import Progress, progress_of
 from sqlstream.storage.jobs import FINISHED
 from sqlstream.storage.locks import JobLock
 
@@ -39,9 +39,9 @@ class Job:
         return self._ended if self._run is None else str(self._run.state)
 
     @property
-    def progress(self) -> Totals:
-        """What the job has done up to its last batch: rows in and out, watermark (microseconds), state per operator."""
-        return Totals() if self._run is None else self._run.totals
+    def progress(self) -> Progress:
+        """What the job has done up to its last batch: rows, watermark, sources and operators."""
+        return Progress() if self._run is None else progress_of(self._run.totals)
 
     @property
     def is_waiting(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Literal
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import Span
 from sqlstream.logical.clock import asks_watermark
+from sqlstream.logical.nodes import Stateful
 from sqlstream.operators.step import Operator, Port
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
@@ -111,6 +112,8 @@ class StatefulStage:
     rings: bool = False
     more_views: tuple[StateView, ...] = ()
     delay: int = 0
+    # What it computes; workers have no use for it.
+    node: Stateful | None = field(default=None, compare=False, repr=False)
     opening: tuple[Fragment, ...] = ()
 
 

@@ -379,6 +379,7 @@ class _Planner:
             delay=properties.behind(node),
             opening=_opening(operator, place, ports),
             rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
+            node=node,
         )
         self.stages.append((node, stage, []))
 

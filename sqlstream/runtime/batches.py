@@ -1,14 +1,15 @@
-"""Batch descriptors: which splits of which scans one micro-batch reads. The driver writes them, Spark's source reads them.
+"""Batch descriptors: which splits of which scans one micro-batch reads. The driver writes them down, and gives them to Spark.
 
-One file per batch, one line per split or tick. A tick says that a scan's watermark is at least so far, without a row: at the
+One text per batch, one line per split or tick. A tick says that a scan's watermark is at least so far, without a row: at the
 end of input, and after a restart, when a scan may have nothing new to say. A repeated batch reads the same descriptor.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlstream.connectors.splits import Split, decode, encode
 
@@ -32,7 +33,7 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One line of a descriptor, for the task with the given slot label."""
+    """One line of a descriptor, for the task with the given slot."""
 
     slot: int
     scan: int
@@ -48,34 +49,33 @@ class Work:
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
     load = dict.fromkeys(slots, 0)
-    lines = []
+    lines: list[dict[str, Any]] = []
     head = {"sequence": descriptor.sequence, "time": descriptor.time, "last": descriptor.last}
     for scan, splits in descriptor.splits.items():
         for split in sorted(splits, key=lambda s: -s.bytes):
             slot = min(load, key=lambda s: load[s])
             load[slot] += max(split.bytes, 1)
-            lines.append({"slot": slot, "scan": scan, "body": json.dumps({**head, "split": encode(split)})})
+            lines.append({"slot": slot, "scan": scan, **head, "split": encode(split)})
     for scan, tick in descriptor.ticks.items():
-        lines.append({"slot": slots[scan % len(slots)], "scan": scan, "body": json.dumps({**head, "tick": tick})})
+        lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
     calls = {name: True for name in ("rings", "opens") if getattr(descriptor, name)}
     if calls:
-        lines.append({"slot": slots[0], "scan": 0, "body": json.dumps({**head, **calls})})
-    return "".join(json.dumps(line) + "\n" for line in lines)
-
-
-def from_rows(rows: Iterable[tuple[int, int, str]]) -> list[Work]:
-    """Parse (slot, scan, body) rows."""
-    found = []
-    for slot, scan, body in rows:
-        value = json.loads(body)
-        split = decode(value["split"]) if "split" in value else None
-        numbers = value["sequence"], value["time"]
-        calls = value.get("rings", False), value.get("opens", False)
-        found.append(Work(slot, scan, *numbers, split, value.get("tick"), value["last"], *calls))
-    return found
+        lines.append({"slot": slots[0], "scan": 0, **head, **calls})
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def from_lines(text: str) -> list[Work]:
-    """Parse a descriptor file."""
-    rows = [json.loads(line) for line in text.splitlines() if line]
-    return from_rows((r["slot"], r["scan"], r["body"]) for r in rows)
+    """Parse a descriptor, or some of its lines."""
+    return [_work(**json.loads(line)) for line in text.splitlines() if line]
+
+
+def _work(split: list[Any] | None = None, tick: int | None = None, **rest: Any) -> Work:
+    return Work(split=None if split is None else decode(split), tick=tick, **rest)
+
+
+def by_slot(text: str, slots: Sequence[int]) -> list[str]:
+    """Return a descriptor's lines for each slot, which may be none."""
+    lines: dict[int, list[str]] = {slot: [] for slot in slots}
+    for line in text.splitlines():
+        lines[json.loads(line)["slot"]].append(line)
+    return ["\n".join(found) for found in lines.values()]

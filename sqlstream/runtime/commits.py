@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.file_sink import FileSink
 from sqlstream.connectors.python import write_batch
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.execute import newest
@@ -120,7 +121,8 @@ class Commits:
             self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
         for sink, plan in enumerate(job.plan.sinks):
             if plan.kind == "filesystem":
-                job.file_sink(sink).recover(self.warehouse.fs, job.output(sink))
+                opened = FileSink.open(self.warehouse.fs, plan.table, job.project, job.output(sink))
+                opened.recover(self.warehouse.fs, job.output(sink))
 
     def _restore(self) -> Totals:
         fs = self.warehouse.fs

@@ -1,4 +1,4 @@
-"""What the next batch reads: the driver's side of the only source that Spark sees.
+"""What the next batch reads: the driver's side of the only source that Spark has.
 
 A descriptor is written before its batch runs and never changes its splits, so a repeated batch reads the same rows. What
 was read is known from the descriptors themselves; old ones are folded into one file.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,16 +20,14 @@ from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.batches import Descriptor, Work, from_lines, to_lines
+from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.storage.files import FileDiscovery
+from sqlstream.storage.files import FileDiscovery, Seen
 from sqlstream.storage.filesystem import Filesystem, Warehouse
-from sqlstream.storage.records import read_sealed, sealed, write_sealed
+from sqlstream.storage.records import GONE, damage, read_sealed, write_sealed
 
-# Descriptors that stay as files; Spark may ask for the last ones again.
+# Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
-# Spark takes files in the order of their modification times: one second per descriptor, from a day in 2001 on.
-_FIRST_MTIME = 1_000_000_000
 _FOLD = "seen-"
 
 
@@ -91,7 +88,7 @@ class Feed:
         self._fs, self._directory, self._slots, self._finish = fs, directory, slots, finish
         # Whether the first batch has something to say without a row.
         self._opens = opens
-        # Where Spark looks for descriptors.
+        # Where descriptors are.
         self.directory = f"{directory}/next"
         self._reminders: dict[int, int] = {}
         # The last descriptor with splits of each scan, and how far ticks have moved it.
@@ -105,7 +102,7 @@ class Feed:
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
         self._rung = -1
-        positions = self._restore([stage.table for stage in scans])
+        positions = self._restore([stage.table for stage in scans], project)
         self.scans = []
         for i, stage in enumerate(scans):
             context = Context(
@@ -118,7 +115,7 @@ class Feed:
                 paced=paced,
             )
             self.scans.append(ScanFeed(stage, positions[i], context))
-        self._stages = scans
+        self._stages, self._positions = scans, positions
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
         self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
@@ -139,17 +136,17 @@ class Feed:
             write_sealed(self._fs, path, json.dumps(value), durable=True)
         return json.loads(read_sealed(self._fs, path))
 
-    def _restore(self, tables: Sequence[Table]) -> list[Position]:
+    def _restore(self, tables: Sequence[Table], project: str) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
-        self._folded = [new_position(table) for table in tables]
+        seen: list[bytes | None] = [None] * len(tables)
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
         if folds:
             value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
             self.sequence = value["sequence"]
-            self._folded = [
-                new_position(table, base64.b64decode(text)) for table, text in zip(tables, value["seen"], strict=True)
-            ]
-        positions = [new_position(table, p.to_bytes()) for table, p in zip(tables, self._folded, strict=True)]
+            seen = [base64.b64decode(text) for text in value["seen"]]
+        self._folded, positions = (
+            [new_position(table, project, data) for table, data in zip(tables, seen, strict=True)] for _ in range(2)
+        )
         for sequence in sorted(self._descriptors()):
             work = from_lines(read_sealed(self._fs, self._path(sequence)))
             self.ended = self.ended or any(w.last for w in work)
@@ -218,28 +215,39 @@ class Feed:
     def notices(self) -> list[str]:
         """Return what whoever starts the job should know about its sources."""
         found = [(s.table.name, SOURCES[s.table.connector or WAREHOUSE]) for s in self._stages]
-        return [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
+        said = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
+        for stage, position in zip(self._stages, self._positions, strict=True):
+            if isinstance(position, Seen) and position.root is not None and position.moved_from is not None:
+                said.append(
+                    f'the files of table "{stage.table.name}" were in "{position.moved_from}" and are in '
+                    f'"{position.root.path}" now; those whose names were read there are not read again'
+                )
+        return said
 
     def close(self) -> None:
         """Let go of what sources hold open."""
         for scan in self.scans:
             scan.discovery.close()
 
-    def write(self, descriptor: Descriptor) -> None:
-        """Hand a batch to Spark."""
-        self._put(descriptor.sequence, to_lines(descriptor, self._slots))
+    def write(self, descriptor: Descriptor) -> list[str]:
+        """Write a batch down, and return what the task of each slot is to do."""
+        text = to_lines(descriptor, self._slots)
+        write_sealed(self._fs, self._path(descriptor.sequence), text)
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
         self._rung = descriptor.time if descriptor.rings else self._rung
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
+        return by_slot(text, self._slots)
 
-    def _put(self, sequence: int, text: str) -> None:
-        with self._fs.create(self._path(sequence)) as file:
-            file.write(sealed(text).encode())
-            if self._fs.local:
-                file.flush()
-                mtime = _FIRST_MTIME + sequence
-                os.utime(file.fileno(), (mtime, mtime))
+    def written(self, done: int, begun: int) -> list[list[str]]:
+        """Return, in order, what was written after the descriptor `done`, as `write` did; Spark asks for those up to `begun`."""
+        found = []
+        for sequence in range(done + 1, max(begun, self.sequence) + 1):
+            try:
+                found.append(by_slot(read_sealed(self._fs, self._path(sequence)), self._slots))
+            except FileNotFoundError:
+                raise damage(self._path(sequence), GONE) from None
+        return found
 
     def remind(self, done: int, watermarks: Mapping[int, int]) -> None:
         """Say again how far the scans' watermarks were after the descriptor `done`.
@@ -253,7 +261,7 @@ class Feed:
             text = read_sealed(self._fs, path)
             first = from_lines(text)[0]
             again = Descriptor(first.sequence, first.time, {}, self._reminders, first.last)
-            self._put(done + 1, text + to_lines(again, self._slots))
+            write_sealed(self._fs, path, text + to_lines(again, self._slots))
             self._reminders = {}
 
     def fold(self, done: int) -> None:

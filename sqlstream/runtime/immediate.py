@@ -19,6 +19,9 @@ from sqlstream.storage.jobs import FAILED, FINISHED, RUNNING, Status, write_comm
 from sqlstream.storage.retention import sweep_directory
 from sqlstream.storage.values import SPLIT
 
+# As many as Spark keeps.
+KEPT_COMMITS = 10
+
 
 def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:
     """Return the splits of all scans of VALUES."""
@@ -62,6 +65,7 @@ class ImmediateRun:
         commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
         # From here on the rows are there for readers.
         write_commit(fs, paths, batch)
+        fs.delete(f"{paths.commits}/{batch - KEPT_COMMITS}")
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == "table":
                 sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, now)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.outside import open_lookup
-from sqlstream.connectors.reading import explain_unreadable, read
+from sqlstream.connectors.reading import explain_unreadable, locate, read
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
@@ -81,7 +81,8 @@ def run_scan(
         yield from ((tick, frame) for frame in ring(job, time))
     if any(w.opens for w in work):
         yield from ((tick, frame) for frame in opening(job, time, batch))
-    splits = [w.split for w in work if w.split is not None]
+    given = [w.split for w in work if w.split is not None]
+    splits = locate(given, stage.table, project=job.project, warehouse=job.warehouse)
     stats, malformed = ScanStats(), 0
     with connection(job, register) as con:
         execute.set_clock(con, time, before)

@@ -58,8 +58,8 @@ class Job:
         return BucketedPaths(self.output(sink))
 
     def file_sink(self, sink: int) -> FileSink:
-        """Return the folder that the job writes into."""
-        return FileSink.of(self.plan.sinks[sink].table, self.project, f"{self.warehouse}\n{self.name.lower()}")
+        """Return the folder that the job writes into, which its driver has opened."""
+        return FileSink.of(Warehouse(self.warehouse).fs, self.plan.sinks[sink].table, self.project, self.output(sink))
 
     def output(self, sink: int) -> str:
         """Return the job's own folder for results on their way out of the warehouse."""

@@ -7,17 +7,46 @@ from dataclasses import dataclass
 
 from sqlstream.runtime.times import from_spark_millis
 from sqlstream.storage.filesystem import Filesystem, JobPaths
+from sqlstream.storage.jobs import last_committed
+from sqlstream.storage.records import CUT, GONE, damage
+
+# What stands for the offset of a source that has none yet.
+_NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The clocks of a batch: the watermark before it in microseconds, its processing time in milliseconds."""
+    """What Spark fixed for a batch: the watermark before it in microseconds, its processing time in milliseconds.
+
+    `sequence` is the last descriptor that was read when the batch is done, its own or, if it has none, an earlier one's.
+    """
 
     watermark: int | None
     time: int
+    sequence: int
 
 
 def logged_offsets(fs: Filesystem, job: JobPaths, batch: int) -> Offsets:
     """Return what Spark fixed for a batch that has started."""
-    found = json.loads(fs.read_text(f"{job.checkpoint}/offsets/{batch}").splitlines()[1])
-    return Offsets(from_spark_millis(found["batchWatermarkMs"]), found["batchTimestampMs"])
+    path = f"{job.checkpoint}/offsets/{batch}"
+    try:
+        # The version of the format, the clocks, then a line for each time that the query names the source.
+        _, clocks, sequence, *_ = fs.read_text(path).splitlines()
+        found = json.loads(clocks)
+        read = -1 if sequence == _NONE else int(sequence)
+    except FileNotFoundError:
+        raise damage(path, GONE) from None
+    except ValueError as error:
+        raise damage(path, CUT) from error
+    return Offsets(from_spark_millis(found["batchWatermarkMs"]), found["batchTimestampMs"], read)
+
+
+def read_and_begun(fs: Filesystem, job: JobPaths) -> tuple[int, int]:
+    """Return the last descriptor that a committed batch has read, and the last that is fixed as a batch's; -1 if none is.
+
+    They differ when a batch was not committed: Spark repeats it.
+    """
+    committed = last_committed(fs, job)
+    logged = max((int(name) for name in fs.list(f"{job.checkpoint}/offsets") if name.isdigit()), default=None)
+    read = -1 if committed is None else logged_offsets(fs, job, committed).sequence
+    return read, read if logged is None else logged_offsets(fs, job, logged).sequence

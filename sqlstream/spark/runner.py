@@ -24,9 +24,10 @@ from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import death_of_jvm
-from sqlstream.spark.labels import spread_labels
-from sqlstream.spark.offsets import logged_offsets
+from sqlstream.spark.moved import settle
+from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
+from sqlstream.spark.source import DescriptorSource
 from sqlstream.storage.jobs import DRAINED, STOPPED, Status, requested_stop, write_status
 from sqlstream.storage.retention import sweep, sweep_directory
 
@@ -119,7 +120,7 @@ class JobRun(threading.Thread):
             self.fs,
             f"{self.paths.root}/splits",
             self.job.plan.scans,
-            spread_labels(self.settings.partitions, self.settings.partitions),
+            range(self.settings.partitions),
             project=self.settings.project,
             finish=self.settings.finish,
             warehouse=self.job.warehouse,
@@ -133,17 +134,19 @@ class JobRun(threading.Thread):
             if (mark := self.totals.sources[scan.name]["watermark"]) is not None
         }
         self.feed.remind(self.totals.sequence, marks)
-        if self.fs.local:
-            os.makedirs(self.feed.directory, exist_ok=True)
-        frame = build(self.spark, self.job, self.feed.directory, self.settings.partitions)
-        self._query = (
-            frame.writeStream.foreachBatch(self._commit).option("checkpointLocation", self.paths.checkpoint).start()
-        )
+        settle(self.spark, self.fs, self.paths)
+        done, begun = read_and_begun(self.fs, self.paths)
+        self._source = DescriptorSource(self.spark, self.settings.partitions, done)
+        for tasks in self.feed.written(done, begun):
+            self._source.offer(tasks)
+        writer = build(self.job, self._source.frame()).writeStream.foreachBatch(self._commit)
+        self._query = writer.option("checkpointLocation", self.paths.checkpoint).start()
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
+        offsets = logged_offsets(self.fs, self.paths, batch)
+        self._source.fix(offsets.sequence)
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
-        offsets = logged_offsets(self.fs, self.paths, batch)
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.commit(batch, outputs, offsets.watermark, offsets.time, _now())
 
@@ -182,7 +185,7 @@ class JobRun(threading.Thread):
             self._warned.add(path)
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
         if descriptor is not None:
-            self.feed.write(descriptor)
+            self._source.offer(self.feed.write(descriptor))
             self._fed_at = now
 
     def _idle_ticks(self) -> dict[int, int]:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from sqlstream.errors import SqlStreamError
 from sqlstream.operators.step import Clock
 from sqlstream.runtime import stages
-from sqlstream.runtime.batches import from_rows
+from sqlstream.runtime.batches import from_lines
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
@@ -51,13 +51,14 @@ class ScanTask:
         self.schema = (FRAME_SCHEMA if job.plan.stages else OUTPUT_SCHEMA) + _TIMED
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [(r["slot"], r["scan"], r["body"]) for b in batches for r in b.to_pylist()]
-        if not rows:
+        texts = [text for b in batches for text in b.column(0).to_pylist()]
+        work = [w for text in texts for w in from_lines(text) if w.scan == self.scan]
+        if not work:
             return
         plan, batch = self.job.plan, batch_id()
         before = self._watermark_before(batch) if plan.scans_ask_watermark else None
         try:
-            for watermark, output in stages.run_scan(self.job, self.scan, from_rows(rows), batch, before):
+            for watermark, output in stages.run_scan(self.job, self.scan, work, batch, before):
                 if plan.stages:
                     frame = output if isinstance(output, Frame) else output.framed(self.job.labels[0], 0)
                     found = _frame_batch(frame)

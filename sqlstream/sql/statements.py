@@ -219,7 +219,7 @@ class _StatementParser(ShowParser):
     def _parse_explain_statement(self) -> Explain:
         start = self._curr
         self._need("EXPLAIN")
-        stage = "PHYSICAL"
+        stage = "PLAN"
         if self._match_texts(_STAGES):
             stage = self._prev.text.upper()
         elif self._match_text_seq("PLAN"):

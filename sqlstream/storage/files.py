@@ -6,17 +6,17 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
 from sqlstream.errors import DataError, UsageError
 from sqlstream.storage.listing import FoundFile, Place, is_remote, open_uri
+from sqlstream.storage.roots import Root
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 DEFAULT_MAX_BYTES = 128 << 20
@@ -31,6 +31,7 @@ class Split:
     """A file to read, or a half-open range of its rows, which begins and ends with row groups of Parquet.
 
     `size` and `mtime_ns` are the file's, `bytes` is the share of this split. After `last`, nothing of the file is left.
+    With a `root`, as it is remembered, `path` is the file's name below it (see `roots`), and has to be `located`.
     """
 
     path: str
@@ -39,17 +40,24 @@ class Split:
     bytes: int
     rows: tuple[int, int] | None = None
     last: bool = True
+    root: str = ""
 
     def to_list(self) -> list[Any]:
         """Return the split as JSON can hold it."""
         first, end = self.rows or (None, None)
-        return [self.path, self.size, self.mtime_ns, self.bytes, first, end, self.last]
+        return [self.path, self.size, self.mtime_ns, self.bytes, first, end, self.last, self.root]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> Split:
         """Return the split that `to_list` described."""
-        path, size, mtime_ns, share, first, end, last = values
-        return cls(path, size, mtime_ns, share, None if first is None else (first, end), last)
+        path, size, mtime_ns, share, first, end, last, root = values
+        return cls(path, size, mtime_ns, share, None if first is None else (first, end), last, root)
+
+    def located(self, root: Root) -> Split:
+        """Return the split with the file's path, where it is now."""
+        if not self.root:
+            return self
+        return replace(self, path=root.file(root.renamed(self.path, self.root)), root="")
 
 
 class _Taken(NamedTuple):
@@ -60,15 +68,19 @@ class _Taken(NamedTuple):
 
 # The next row of a file of which nothing is left.
 _DONE = -1
+_ROOT = b"root"
 
 
 class Seen:
     """Remembers which files were taken, and how far, from the batches that were handed out.
 
-    Adding a batch a second time changes nothing.
+    Adding a batch a second time changes nothing. With a `root`, files are remembered by their names below it; `moved_from` is
+    another one that some were remembered by, if they must have moved since.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: Root | None = None) -> None:
+        self.root = root
+        self.moved_from: str | None = None
         self._files: dict[str, _Taken] = {}
         self._partial: set[str] = set()
 
@@ -83,13 +95,21 @@ class Seen:
     def add(self, splits: Iterable[Split]) -> None:
         """Remember that these splits were handed out."""
         for split in splits:
-            before = self._files.get(split.path)
+            name = self._renamed(split.path, split.root)
+            before = self._files.get(name)
             if before is not None and before.next_row == _DONE:
                 continue
             done = split.rows is None or split.last
             row = _DONE if done or split.rows is None else max(split.rows[1], before.next_row if before else 0)
-            self._files[split.path] = _Taken(split.mtime_ns, split.size, row)
-            (self._partial.discard if done else self._partial.add)(split.path)
+            self._files[name] = _Taken(split.mtime_ns, split.size, row)
+            (self._partial.discard if done else self._partial.add)(name)
+
+    def _renamed(self, name: str, root: str) -> str:
+        if self.root is None or not root or root == self.root.text:
+            return name
+        if self.root.is_elsewhere(root):
+            self.moved_from = root
+        return self.root.renamed(name, root)
 
     def to_bytes(self) -> bytes:
         """Return everything remembered, in about 10 bytes per file."""
@@ -101,19 +121,22 @@ class Seen:
         arrays = [pa.array(c, t) for c, t in zip(columns, types, strict=True)]
         sink = pa.BufferOutputStream()
         table = pa.table(arrays, names=["path", *_Taken._fields])
+        table = table.replace_schema_metadata({_ROOT: self.root.text if self.root else ""})
         encodings = {"path": "DELTA_BYTE_ARRAY", **dict.fromkeys(_Taken._fields, "DELTA_BINARY_PACKED")}
         pq.write_table(table, sink, compression="zstd", use_dictionary=False, column_encoding=encodings)
         return bytes(sink.getvalue())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Seen:
+    def from_bytes(cls, data: bytes, root: Root | None = None) -> Seen:
         """Return what `to_bytes` wrote."""
         table = pq.read_table(pa.BufferReader(data))
         paths, *columns = (column.to_pylist() for column in table.columns)
-        seen = cls()
+        seen = cls(root)
+        before = table.schema.metadata[_ROOT].decode()
+        if root is not None and before != root.text:
+            paths = [seen._renamed(path, before) for path in paths]
         seen._files = {p: _Taken(*values) for p, *values in zip(paths, *columns, strict=True)}
-        partial = table.filter(pc.not_equal(table["next_row"], _DONE))
-        seen._partial = set(partial["path"].to_pylist())
+        seen._partial = {p for p, taken in seen._files.items() if taken.next_row != _DONE}
         return seen
 
     def get(self, path: str) -> _Taken | None:
@@ -163,7 +186,8 @@ class FileDiscovery:
         self.interval: float | None = None
         self._parallelism, self._max_files, self._max_bytes = parallelism, max_files, max_bytes
         self._whole = whole
-        self.seen = seen if seen is not None else Seen()
+        self._root = Root.of(path, project)
+        self.seen = seen if seen is not None else Seen(self._root)
         self.changed: list[str] = []
         self._waiting: deque[FoundFile] = deque()
         self._groups: tuple[FoundFile, list[tuple[int, int]] | None] | None = None
@@ -201,11 +225,12 @@ class FileDiscovery:
         """
         waiting, partial = [], set(self.seen.partial)
         for found in self._listing():
-            taken = self.seen.get(found.path)
+            name = self._root.name(found.path)
+            taken = self.seen.get(name)
             if taken is None:
                 waiting.append(found)
                 continue
-            partial.discard(found.path)
+            partial.discard(name)
             if (taken.mtime_ns, taken.size) != (found.mtime_ns, found.size):
                 if taken.next_row != _DONE:
                     raise DataError(
@@ -216,7 +241,7 @@ class FileDiscovery:
             elif taken.next_row != _DONE:
                 waiting.append(found)
         if partial:
-            raise vanished(min(partial), self._table)
+            raise vanished(self._root.file(min(partial)), self._table)
         self._waiting = deque(sorted(waiting))
         return len(waiting)
 
@@ -278,7 +303,7 @@ class FileDiscovery:
         yield from (f for f in found if f.size or not skip_empty)
 
     def _portion(self, found: FoundFile) -> _Portion:
-        taken = self.seen.get(found.path)
+        taken = self.seen.get(self._root.name(found.path))
         if taken is None and found.size <= self._max_bytes:
             return _Portion(found, found.size, None, last=True)
         groups = self._row_groups(found)
@@ -293,22 +318,20 @@ class FileDiscovery:
 
     def _cut(self, portion: _Portion, piece: int) -> list[Split]:
         found, groups = portion.found, portion.groups
-        if groups is None and portion.bytes > piece and (whole := self._row_groups(found)):
-            groups = (0, whole)
+        if groups is None and portion.bytes > piece and (all_groups := self._row_groups(found)):
+            groups = (0, all_groups)
         first, left = groups or (0, [])
         pieces = max(1, min(-(-portion.bytes // piece), len(left)))
+        whole = Split(self._root.name(found.path), found.size, found.mtime_ns, portion.bytes, root=self._root.text)
         if groups is None or (pieces == 1 and first == 0 and portion.last):
-            return [Split(found.path, found.size, found.mtime_ns, portion.bytes)]
+            return [whole]
         splits: list[Split] = []
         row = first
         for part in _even_parts(left, pieces):
             end = row + sum(rows for rows, _ in part)
-            share = sum(share for _, share in part)
-            splits.append(Split(found.path, found.size, found.mtime_ns, share, (row, end), last=False))
+            splits.append(replace(whole, bytes=sum(share for _, share in part), rows=(row, end), last=False))
             row = end
-        tail = splits.pop()
-        splits.append(Split(tail.path, tail.size, tail.mtime_ns, tail.bytes, tail.rows, portion.last))
-        return splits
+        return [*splits[:-1], replace(splits[-1], last=portion.last)]
 
     def _row_groups(self, found: FoundFile) -> list[tuple[int, int]] | None:
         """Return (rows, bytes) per row group of a Parquet file, or None for a file that has to be read in one piece."""
@@ -387,4 +410,4 @@ def download(split: Split, directory: str) -> Split:
         temporary = f"{target}.{os.getpid()}.tmp"
         arrow_fs.copy_files(path, temporary, filesystem, arrow_fs.LocalFileSystem())
         os.replace(temporary, target)
-    return Split(target, split.size, split.mtime_ns, split.bytes, split.rows, split.last)
+    return replace(split, path=target)

@@ -102,6 +102,8 @@ class Filesystem(ABC):
 
 
 _TEMPORARY = ".tmp-"
+# Where a local warehouse has the locks of the processes that use it.
+SESSIONS = "sessions"
 
 
 def _temporary(path: str) -> str:
@@ -353,6 +355,11 @@ class JobPaths:
         return unquote(self.root.rpartition("/")[2])
 
     @property
+    def warehouse(self) -> str:
+        """The root of the job's warehouse."""
+        return self.root.rsplit("/", 2)[0]
+
+    @property
     def record(self) -> str:
         return f"{self.root}/job.json"
 
@@ -431,4 +438,4 @@ class Warehouse:
 
     @property
     def sessions(self) -> str:
-        return f"{self.root}/sessions"
+        return f"{self.root}/{SESSIONS}"

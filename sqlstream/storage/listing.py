@@ -29,6 +29,17 @@ def is_remote(path: str) -> bool:
     return re.match(r"[a-z][a-z0-9+.-]+://", path, re.IGNORECASE) is not None
 
 
+def is_absolute(path: str) -> bool:
+    """Whether a table's path is the same whatever the project is."""
+    return is_remote(path) or os.path.isabs(os.path.expanduser(path))
+
+
+def local_path(path: str, project: str) -> str:
+    """Return a path that is no URI, or one of `file://`, as an absolute one."""
+    path = path[7:] if path.lower().startswith("file://") else path
+    return os.path.abspath(os.path.join(project, os.path.expanduser(path)))
+
+
 def open_uri(uri: str) -> tuple[arrow_fs.FileSystem, str]:
     """Return the file system of a URI and the path in it."""
     filesystem, path = arrow_fs.FileSystem.from_uri(uri)
@@ -49,18 +60,16 @@ class Place:
         self._filesystem: arrow_fs.FileSystem | None = None
         self._list: Listing = _list_local
         self._before = self._after = ""
-        if path.lower().startswith("file://"):
-            path = path[7:]
-        if is_remote(path):
+        if is_remote(path) and not path.lower().startswith("file://"):
             path, question, query = path.partition("?") if "=" in path else (path, "", "")
-            self._filesystem, inner = open_uri(_without_glob(path) + question + query)
+            self._filesystem, inner = open_uri(without_glob(path) + question + query)
             # A file's URI is made of its path and of what stands around the path here: hdfs://host:port and ?options.
             self._before = path[: path.index(inner)] if inner in path else path.split("://")[0] + "://"
             self._after = question + query
             self._list = self._list_remote
             self._path = path[len(self._before) :].rstrip("/")
         else:
-            self._path = os.path.abspath(os.path.join(project, os.path.expanduser(path)))
+            self._path = local_path(path, project)
         self.text = self._before + self._path + self._after
 
     def files(self) -> list[FoundFile] | None:
@@ -70,7 +79,7 @@ class Place:
             return [kind]
         if kind:
             return list(_walk(self._list, self._path, ()))
-        base = _without_glob(self._path)
+        base = without_glob(self._path)
         if base == self._path or not self._kind(base):
             return None
         parts = tuple(self._path[len(base) :].strip("/").split("/"))
@@ -153,10 +162,10 @@ def _walk_if_there(
         return  # removed while the directory above was being listed
 
 
-def _without_glob(path: str) -> str:
+def without_glob(path: str) -> str:
     """Return the directory below which a glob looks, or the path itself.
 
-    >>> _without_glob("/data/2024-*/x.json")
+    >>> without_glob("/data/2024-*/x.json")
     '/data'
     """
     parts = path.split("/")

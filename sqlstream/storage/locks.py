@@ -15,14 +15,14 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
 from sqlstream.names import path_name
-from sqlstream.storage.filesystem import Filesystem, JobPaths, Warehouse, make_folder, storage_errors
+from sqlstream.storage.filesystem import SESSIONS, Filesystem, JobPaths, Warehouse, make_folder, storage_errors
 
 # How long a JVM may take to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0
@@ -62,7 +62,7 @@ class SessionLock:
     @classmethod
     def open(cls, warehouse: Warehouse) -> SessionLock:
         """Return a new session, and delete the files of those that are gone."""
-        directory = _directory(warehouse)
+        directory = _directory(warehouse.fs, warehouse.root)
         with storage_errors(directory):
             make_folder(directory)
             _delete_stale(directory)
@@ -118,7 +118,8 @@ class JobLock:
             with _guard(job, session):
                 holder = read_holder(fs, job)
                 if holder is None or not (holder.holds or _is_elsewhere(fs, holder)):
-                    own = Holder(os.getpid(), socket.gethostname(), session.path)
+                    # By its name alone: in a copy of the warehouse the lock must not be that of the original's session.
+                    own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
                     fs.write_text_atomic(job.lock, json.dumps(asdict(own)))
                     return cls(fs, job, session)
             if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
@@ -138,9 +139,10 @@ class JobLock:
 def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
     """Return who a job's lock names; it may be gone."""
     try:
-        return Holder(**json.loads(fs.read_text(job.lock)))
+        holder = Holder(**json.loads(fs.read_text(job.lock)))
     except FileNotFoundError:
         return None
+    return replace(holder, session=f"{_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
 
 
 def process_is_alive(pid: int) -> bool:
@@ -175,10 +177,10 @@ def _is_elsewhere(fs: Filesystem, holder: Holder) -> bool:
     return not fs.local and not holder.is_here
 
 
-def _directory(warehouse: Warehouse) -> str:
-    if warehouse.fs.local:
-        return warehouse.sessions
-    digest = hashlib.sha256(warehouse.root.encode()).hexdigest()[:16]
+def _directory(fs: Filesystem, warehouse: str) -> str:
+    if fs.local:
+        return f"{warehouse}/{SESSIONS}"
+    digest = hashlib.sha256(warehouse.encode()).hexdigest()[:16]
     return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/{digest}"
 
 

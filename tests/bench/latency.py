@@ -93,7 +93,7 @@ def _sqlstream(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int
     def begun(number: int) -> float:
         """When the batch was decided, as its descriptor says."""
         line = (root / "splits" / "next" / f"{number:010d}.json").read_text().splitlines()[0]
-        return float(json.loads(json.loads(line)["body"])["time"]) / 1000
+        return float(json.loads(line)["time"]) / 1000
 
     with Session(str(project), str(warehouse), options) as session:
         job = session.sql(script)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +102,8 @@ def published(folder: Path) -> list[int]:
 
 
 def test_a_batch_that_is_repeated_is_published_once(tmp_path: Path) -> None:
-    fs, sink, records = LocalFilesystem(), FileSink.of(TABLE, str(tmp_path), "job"), str(tmp_path / "records")
+    fs, records = LocalFilesystem(), str(tmp_path / "records")
+    sink = FileSink.open(fs, TABLE, str(tmp_path), records)
     sink.publish(fs, records, 0, [*staged(sink, 0, 1, 2), *staged(sink, 0, 3)])
     sink.publish(fs, records, 0, [*staged(sink, 0, 1), *staged(sink, 0, 2, 3)])
     assert published(tmp_path) == [1, 2, 3]
@@ -107,14 +111,15 @@ def test_a_batch_that_is_repeated_is_published_once(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_was_half_published_is_finished(tmp_path: Path) -> None:
-    fs, sink, records = LocalFilesystem(), FileSink.of(TABLE, str(tmp_path), "job"), str(tmp_path / "records")
+    fs, records = LocalFilesystem(), str(tmp_path / "records")
+    sink = FileSink.open(fs, TABLE, str(tmp_path), records)
     first = [*staged(sink, 4, 1, 2), *staged(sink, 4, 3)]
     # The process dies after the first of two renames; another attempt of the batch had left a file.
     write_sealed(fs, f"{records}/0000000004.json", str(first).replace("'", '"'))
     sink._rename(first[:1])
     staged(sink, 4, 1, 2, 3)
     assert published(tmp_path) == [1, 2]
-    again = FileSink.of(TABLE, str(tmp_path), "job")
+    again = FileSink.open(fs, TABLE, str(tmp_path), records)
     again.recover(fs, records)
     assert published(tmp_path) == [1, 2, 3]
     again.publish(fs, records, 4, staged(again, 4, 1, 2, 3))
@@ -122,7 +127,7 @@ def test_a_batch_that_was_half_published_is_finished(tmp_path: Path) -> None:
 
 
 def test_what_was_staged_and_not_published_goes(tmp_path: Path) -> None:
-    sink = FileSink.of(TABLE, str(tmp_path), "job")
+    sink = FileSink.open(LocalFilesystem(), TABLE, str(tmp_path), str(tmp_path / "records"))
     staged(sink, 0, 1)
     assert published(tmp_path) == []
     sink.recover(LocalFilesystem(), str(tmp_path / "records"))
@@ -132,11 +137,67 @@ def test_what_was_staged_and_not_published_goes(tmp_path: Path) -> None:
 def test_only_the_files_of_the_job_are_discarded(tmp_path: Path) -> None:
     fs = LocalFilesystem()
     for job in ("one", "two"):
-        sink, records = FileSink.of(TABLE, str(tmp_path), job), str(tmp_path / job)
-        sink.recover(fs, records)
+        records = str(tmp_path / job)
+        sink = FileSink.open(fs, TABLE, str(tmp_path), records)
         sink.publish(fs, records, 0, staged(sink, 0, 1 if job == "one" else 2))
-    discard(fs, str(tmp_path / "one"))
+    discard(fs, str(tmp_path / "one"), str(tmp_path))
     assert published(tmp_path) == [2]
+
+
+def written(project: Path, table: Table = TABLE, *, dies: bool = False) -> FileSink:
+    """A sink of a project that has published a row, and a second one half, or not at all if its process `dies`."""
+    fs, records = LocalFilesystem(), str(project / "records")
+    sink = FileSink.open(fs, table, str(project), records)
+    sink.publish(fs, records, 0, staged(sink, 0, 1))
+    if dies:
+        fs.write_text_atomic(f"{records}/0000000001.json", json.dumps(staged(sink, 1, 2)))
+    return sink
+
+
+def goes_on(project: Path, table: Table = TABLE) -> FileSink:
+    fs, records = LocalFilesystem(), str(project / "records")
+    sink = FileSink.open(fs, table, str(project), records)
+    sink.recover(fs, records)
+    return sink
+
+
+def test_a_copied_project_has_its_files_with_it(tmp_path: Path) -> None:
+    written(tmp_path / "a", dies=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    # Before its first start, too.
+    shutil.copytree(tmp_path / "a", tmp_path / "dropped")
+    discard(LocalFilesystem(), str(tmp_path / "dropped" / "records"), str(tmp_path / "dropped"))
+    assert published(tmp_path / "dropped") == []
+    goes_on(tmp_path / "b")
+    assert (published(tmp_path / "b"), published(tmp_path / "a")) == ([1, 2], [1])
+    discard(LocalFilesystem(), str(tmp_path / "b" / "records"), str(tmp_path / "b"))
+    assert (published(tmp_path / "b"), published(tmp_path / "a")) == ([], [1])
+    goes_on(tmp_path / "a")
+    assert published(tmp_path / "a") == [1, 2]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_copy_that_writes_the_same_folder_leaves_the_files_of_the_original_alone(tmp_path: Path, moved: bool) -> None:
+    outside = replace(TABLE, options={**TABLE.options, "path": str(tmp_path / "files")})
+    first = written(tmp_path / "a", outside, dies=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    if moved:
+        shutil.rmtree(tmp_path / "a")
+    second = goes_on(tmp_path / "b", outside)
+    assert (second.tag == first.tag) == moved
+    assert published(tmp_path) == ([1, 2] if moved else [1]), "what was half published belongs to the original"
+    second.publish(LocalFilesystem(), str(tmp_path / "b" / "records"), 2, staged(second, 2, 3))
+    if not moved:
+        goes_on(tmp_path / "a", outside)
+    assert published(tmp_path) == [1, 2, 3]
+    discard(LocalFilesystem(), str(tmp_path / "b" / "records"), str(tmp_path / "b"))
+    assert published(tmp_path) == ([] if moved else [1, 2])
+
+
+def test_what_was_begun_in_the_old_folder_is_finished_there(tmp_path: Path) -> None:
+    written(tmp_path, dies=True)
+    goes_on(tmp_path, replace(TABLE, options={**TABLE.options, "path": "others"}))
+    assert published(tmp_path) == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from sqlstream.compiler import Compiler
-from sqlstream.connectors.reading import read
+from sqlstream.connectors.reading import locate, read
 from sqlstream.connectors.splits import LinesFile
 from sqlstream.errors import Source, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
@@ -55,29 +55,30 @@ def open_feed(folder: Path, sender: Sender, columns: str = "line STRING", more: 
     return feed
 
 
-def lines(feed: Feed) -> list[tuple[object, ...]]:
+def lines(feed: Feed, folder: Path) -> list[tuple[object, ...]]:
     """The rows of the next batch that has some."""
     while (descriptor := feed.compose()) is None or not descriptor.splits:
         assert not feed.ended
     feed.write(descriptor)
-    return rows(feed, [s for s in descriptor.splits[0] if isinstance(s, LinesFile)])
+    return rows(feed, [s for s in descriptor.splits[0] if isinstance(s, LinesFile)], folder)
 
 
-def rows(feed: Feed, splits: list[LinesFile]) -> list[tuple[object, ...]]:
+def rows(feed: Feed, splits: list[LinesFile], folder: Path) -> list[tuple[object, ...]]:
     table = feed._stages[0].table
+    located = locate(splits, table, project="", warehouse=str(folder))
     with duckdb.connect() as con:
-        return con.execute(f"FROM {read(con, splits, table, warehouse='', time=0).relation}").fetchall()
+        return con.execute(f"FROM {read(con, located, table, warehouse='', time=0).relation}").fetchall()
 
 
 def test_lines_are_rows_and_the_other_side_ends_the_job(tmp_path: Path, sender: Sender) -> None:
     feed = open_feed(tmp_path, sender)
     assert not feed.bounded
     sender.send("one\ntwo\r\nthr")
-    found = lines(feed)
+    found = lines(feed, tmp_path)
     sender.send("ee\n\nlast")
     sender.hang_up()
     while len(found) < 5:
-        found += lines(feed)
+        found += lines(feed, tmp_path)
     assert [line for (line,) in found] == ["one", "two", "three", "", "last"]
     while not feed.ended:
         if (descriptor := feed.compose()) is not None:
@@ -89,20 +90,19 @@ def test_lines_are_rows_and_the_other_side_ends_the_job(tmp_path: Path, sender: 
 def test_what_was_received_is_there_after_a_crash(tmp_path: Path, sender: Sender) -> None:
     feed = open_feed(tmp_path, sender)
     sender.send("one\n")
-    assert lines(feed) == [("one",)]
+    assert lines(feed, tmp_path) == [("one",)]
     sender.send("two\n")
     while not feed.scans[0].waiting(0.0):
         feed.scans[0].discovery.poll()
     feed.close()
     again = open_feed(tmp_path, sender)
     sender.send("three\n")
-    found = lines(again)
+    found = lines(again, tmp_path)
     while len(found) < 2:
-        found += lines(again)
+        found += lines(again, tmp_path)
     assert found == [("two",), ("three",)]
     # The first batch, once more.
-    files = sorted((tmp_path / "feed" / "received" / "s").iterdir())
-    assert rows(again, [LinesFile(0, str(files[0]), 4)]) == [("one",)]
+    assert rows(again, [LinesFile(0, "feed/received/s/0000000000.txt", 4)], tmp_path) == [("one",)]
     again.close()
 
 
@@ -110,7 +110,7 @@ def test_what_was_received_is_there_after_a_crash(tmp_path: Path, sender: Sender
 def test_formats(tmp_path: Path, sender: Sender, format: str, text: str) -> None:
     feed = open_feed(tmp_path, sender, "k INT, v STRING", f", 'format' = '{format}'")
     sender.send(text)
-    assert lines(feed) == [(1, "x"), (2, None)]
+    assert lines(feed, tmp_path) == [(1, "x"), (2, None)]
     feed.close()
 
 

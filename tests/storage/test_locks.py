@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,3 +209,21 @@ def test_one_at_a_time_although_the_guard_is_deleted(warehouse: Warehouse) -> No
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work, f"session {i}") for i in range(4)]:
             done.result()
+
+
+def test_the_lock_of_a_copied_warehouse_is_not_that_of_the_original(tmp_path: Path) -> None:
+    original = Warehouse(str(tmp_path / "original"))
+    with SessionLock.open(original) as session:
+        JobLock.acquire(original.fs, original.job("j"), session)
+        write_status(original.fs, original.job("j"), Status(RUNNING, os.getpid(), "here", 0, 0))
+        copied = Warehouse(str(shutil.copytree(tmp_path / "original", tmp_path / "copy")))
+        status = effective_status(copied.fs, copied.job("j"))
+        assert status is not None
+        assert status.state == LOST
+        with SessionLock.open(copied) as other:
+            JobLock.acquire(copied.fs, copied.job("j"), other, patience=0.0).release()
+        # Mounted in a second place, it is the same.
+        (tmp_path / "mounted").symlink_to(tmp_path / "original")
+        mounted = Warehouse(str(tmp_path / "mounted"))
+        with SessionLock.open(mounted) as other, pytest.raises(UsageError, match="is being run"):
+            JobLock.acquire(mounted.fs, mounted.job("j"), other, patience=0.0)

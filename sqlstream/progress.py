@@ -1,0 +1,141 @@
+"""What a job has done so far, for people and programs: `Job.progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.times import END_OF_INPUT, FIRST, LAST
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """What a job has read of one source.
+
+    Event times have no zone, as those of TIMESTAMP columns; those of TIMESTAMP_LTZ columns are in UTC.
+    """
+
+    rows: int
+    #: Rows that could not be read and were skipped, where the table says so.
+    malformed_rows: int
+    #: Rows that were dropped because their event time is NULL.
+    null_rows: int
+    newest_event_time: datetime | None
+    #: How far this source alone is: `datetime.max` when it has ended, None before its first row and where it has no watermark.
+    watermark: datetime | None
+    #: Whether the job's watermark waits for this source.
+    holds_watermark: bool
+    #: After so long without a row it does not hold the watermark; None where it does for ever, or has none.
+    idle_timeout: timedelta | None
+    #: Since when it is idle (with a zone: UTC).
+    idle_since: datetime | None
+    has_watermark: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProgress:
+    """What one operator keeps."""
+
+    #: Rows as they are stored: of a window's key several, until they are merged. The view of the state shows them as one.
+    state_rows: int
+    state_bytes: int
+    #: Rows that came too late for their window, and were dropped.
+    late_rows: int
+    #: The watermark at which the next window closes, or the next row leaves; `datetime.max`: at the end of the input.
+    next_close: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a job has done since it first started, as of its last batch. It does not change: ask the job again."""
+
+    #: The number of the last batch, which is a version of the state; None before the first.
+    batch: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    #: None before there is one, `datetime.max` after the end of the input.
+    watermark: datetime | None = None
+    sources: Mapping[str, SourceProgress] = field(default_factory=dict)
+    operators: Mapping[str, OperatorProgress] = field(default_factory=dict)
+
+    @property
+    def newest_event_time(self) -> datetime | None:
+        """The event time of the newest row of all sources."""
+        return max((t for s in self.sources.values() if (t := s.newest_event_time) is not None), default=None)
+
+    @property
+    def lag(self) -> timedelta | None:
+        """How far the watermark is behind the newest row; None where there is none of both."""
+        newest = self.newest_event_time
+        return None if newest is None or self.watermark is None else max(newest - self.watermark, timedelta())
+
+    @property
+    def malformed_rows(self) -> int:
+        return sum(source.malformed_rows for source in self.sources.values())
+
+    @property
+    def null_rows(self) -> int:
+        return sum(source.null_rows for source in self.sources.values())
+
+    @property
+    def late_rows(self) -> int:
+        return sum(operator.late_rows for operator in self.operators.values())
+
+    @property
+    def next_close(self) -> datetime | None:
+        """The watermark at which the next window of all closes, or the next row leaves."""
+        return min((t for o in self.operators.values() if (t := o.next_close) is not None), default=None)
+
+
+def progress_of(totals: Totals) -> Progress:
+    """Return a job's numbers in public types."""
+    return Progress(
+        batch=totals.version if totals.version >= 0 else None,
+        rows_in=totals.rows_in,
+        rows_out=totals.rows_out,
+        watermark=event_time(totals.watermark),
+        sources={name: _source(values) for name, values in totals.sources.items()},
+        operators={name: _operator(values) for name, values in totals.operators().items()},
+    )
+
+
+def _source(values: Mapping[str, Any]) -> SourceProgress:
+    timeout, since = values["idle_timeout"], values["idle_since"]
+    return SourceProgress(
+        rows=values["rows"],
+        malformed_rows=values["malformed_rows"],
+        null_rows=values["null_rows"],
+        newest_event_time=event_time(values["max_event_time"]),
+        watermark=event_time(values["watermark"]),
+        holds_watermark=values["holds_minimum"],
+        idle_timeout=timedelta(milliseconds=timeout) if timeout else None,
+        idle_since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
+        has_watermark=timeout is not None,
+    )
+
+
+def _operator(values: Mapping[str, Any]) -> OperatorProgress:
+    return OperatorProgress(
+        state_rows=values.get("state_rows", 0),
+        state_bytes=values.get("state_bytes", 0),
+        late_rows=values.get("late_rows", 0),
+        next_close=event_time(values.get("wake_at")),
+    )
+
+
+def event_time(micros: int | None) -> datetime | None:
+    """Return an event time as a datetime.
+
+    >>> event_time(1_000_000), event_time(None), event_time(2**63 - 1) == datetime.max
+    (datetime.datetime(1970, 1, 1, 0, 0, 1), None, True)
+    """
+    if micros is None:
+        return None
+    if micros >= END_OF_INPUT:
+        return datetime.max
+    return _EPOCH + timedelta(microseconds=min(max(micros, FIRST), LAST))

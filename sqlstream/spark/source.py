@@ -1,0 +1,66 @@
+"""The only source of a job's query: descriptors, one to a micro-batch. Its offsets are their sequence numbers.
+
+Spark's MemoryStream keeps nothing on disk, so a batch costs no listing and no log of its own. What it was given is given to it
+again after a restart: the descriptors that the feed has written and no committed batch has read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+# The one column: what a task reads, as lines of a descriptor.
+LINES = "value"
+
+
+class DescriptorSource:
+    """Shows Spark one descriptor at a time; `after` is the last one that a committed batch has read, -1 before the first.
+
+    A batch takes all that the stream has when Spark begins it. So the next descriptor is shown only once the one before is fixed
+    as a batch's, which is written down: then a repeated batch reads the same one.
+    """
+
+    def __init__(self, spark: SparkSession, partitions: int, after: int):
+        self._spark = spark
+        assert spark._jvm is not None
+        self._jvm: Any = spark._jvm
+        runtime = self._jvm.org.apache.spark.sql.execution.streaming.runtime
+        some = self._jvm.scala.Some(partitions)
+        encoder = self._jvm.org.apache.spark.sql.Encoders.STRING()
+        self._stream = runtime.MemoryStream(0, spark._jsparkSession, some, encoder)
+        # An offset says how many were added, less one: those that are done count, though the stream never saw them.
+        offset = runtime.LongOffset(after)
+        getattr(self._stream, "currentOffset_$eq")(offset)
+        getattr(self._stream, "lastOffsetCommitted_$eq")(offset)
+        self._lock = threading.Lock()
+        self._shown = self._fixed = after
+        self._waiting: deque[Sequence[str]] = deque()
+
+    def frame(self) -> DataFrame:
+        """Return the stream: a partition for each task, with a row that holds the task's lines."""
+        return DataFrame(self._stream.toDF(), self._spark)
+
+    def offer(self, tasks: Sequence[str]) -> None:
+        """Add the descriptor that follows the last one: for each partition the lines of its task."""
+        with self._lock:
+            self._waiting.append(tasks)
+            self._show()
+
+    def fix(self, sequence: int) -> None:
+        """Say that a batch which reads up to this descriptor has begun."""
+        with self._lock:
+            self._fixed = sequence
+            self._show()
+
+    def _show(self) -> None:
+        if self._waiting and self._fixed >= self._shown:
+            rows = self._jvm.java.util.ArrayList()
+            for lines in self._waiting.popleft():
+                rows.add(lines)
+            # Row i of a descriptor is in partition i: there are as many rows as partitions.
+            self._stream.addData(self._jvm.PythonUtils.toSeq(rows))
+            self._shown += 1
