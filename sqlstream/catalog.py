@@ -54,7 +54,8 @@ class Table:
     columns: tuple[Column, ...]
     watermark: Watermark | None = None
     primary_key: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    # Some are secret: see `secrets`.
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     temporary: bool = False
     span: Span | None = None
     partitioned_by: tuple[str, ...] = ()

@@ -50,6 +50,7 @@ from sqlstream.logical.sharing import shared
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
+from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
     CreateTable,
@@ -93,7 +94,8 @@ class PlannedJob:
 
     @property
     def sql(self) -> str:
-        return self.statement.span.text
+        """The statement as it was written, without secrets."""
+        return self.statement.span.written
 
     @property
     def is_query(self) -> bool:
@@ -268,6 +270,8 @@ class Compiler:
         """Return a declared table, with the options that it was given from outside."""
         name = statement.name.text
         given = self.table_options.of(name)
+        for options in ({key: value.value for key, value in statement.options.items()}, given):
+            remember(options)
         try:
             declared = with_columns(self.table_options.declared(statement), self.project)
             table = bind_table(declared, self.catalog, self.binder.judge)
@@ -277,7 +281,7 @@ class Compiler:
             table = self._usable(table)
         except SqlStreamError as error:
             if given:
-                said = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+                said = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in given.items())
                 error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
             raise
         return table
@@ -293,6 +297,7 @@ class Compiler:
 
     def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
         """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
+        remember(given)
         options = changed(table.name, table.options, given, span)
         # What the hint says stands in the hint, the rest where it did.
         places = {name: place for name, place in table.places.items() if name not in given}

@@ -23,6 +23,7 @@ from sqlstream.connectors.splits import Offsets, PartitionRange
 from sqlstream.errors import BindError, DataError, JobError, missing
 from sqlstream.functions import carry
 from sqlstream.functions.places import raised_at
+from sqlstream.secrets import harmless
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import quote_name
 
@@ -134,7 +135,7 @@ def _errors(table: str, path: str, what: str = "class") -> Iterator[None]:
         at = raised_at(error.__traceback__, "")
         reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
         message = f'{what} "{path}" of table "{table}" raised {reason}'
-        raise JobError(message, detail=f" --> {at}" if at else None) from error
+        raise JobError(message, detail=f" --> {at}" if at else None) from harmless(error)
 
 
 class PartitionDiscovery:

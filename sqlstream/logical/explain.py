@@ -35,6 +35,7 @@ from sqlstream.logical.nodes import (
     walk,
 )
 from sqlstream.logical.properties import changes, schema, time_attribute
+from sqlstream.secrets import planned
 
 # A part of a plan with more lines is not told twice.
 _LONG = 20
@@ -81,7 +82,7 @@ def describe(node: Node) -> str:
         case Scan():
             table = node.table
             # How long a source may be silent can change while a job lives.
-            options = ", ".join(f"{k}={v}" for k, v in sorted(table.options.items()) if k != IDLE_TIMEOUT)
+            options = ", ".join(f"{k}={v}" for k, v in sorted(planned(table.options).items()) if k != IDLE_TIMEOUT)
             mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
             mark = " by clock" if node.by_clock else mark
             computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]

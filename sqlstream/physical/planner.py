@@ -238,7 +238,7 @@ def _united(group: list[Branch]) -> Branch:
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     """Return a path with what is looked up for its rows."""
     number = len(branch.lookups)
-    names = [f"__key_{i}" for i in range(len(node.keys))]
+    names = [f"__sqlstream_key_{i}" for i in range(len(node.keys))]
     wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
@@ -246,7 +246,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
-    looked = [(f"__of{name}", column) for name, column in lookup.keys]
+    looked = [(f"__sqlstream_of{name}", column) for name, column in lookup.keys]
     items = [f"{quote(column)} AS {quote(f.name)}" for column, f in node.columns]
     items += [f"{quote(column)} AS {name}" for name, column in looked]
     columns = ", ".join(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
@@ -31,11 +30,8 @@ from sqlstream.physical.windows import made_above
 
 # In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
 MOST_COPIED, MOST_SLICED = 10_000, 100_000
-# The names of columns that rows have on their way beside their own.
-_OWN = re.compile(
-    r"__(weight|version|change|path|row|mtime|copy|printed_op|window_end|event_time|(key|of|p|in|reach|later|until)_.*|k\d+"
-    r"|id|at|there|matched|turn|new|old|count|place|first|before|after)"
-)
+# What the names of columns begin with that rows have on their way beside their own.
+_OWN = "__sqlstream_"
 
 
 def refuse(sinks: Sequence[Sink]) -> None:
@@ -92,12 +88,12 @@ def refuse_names(sinks: Sequence[Sink]) -> None:
     """Refuse columns whose names are those of columns that rows get on their way."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
         for place, field in enumerate(properties.schema(node)):
-            if _OWN.fullmatch(field.name.lower()):
+            if field.name.lower().startswith(_OWN):
                 span = node.items[place].expression.span if isinstance(node, Project) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in nodes.walk(node) if isinstance(n, Scan)), None),
-                    hint="Rows get columns of such names on their way: give it another one, with AS.",
+                    hint=f"Rows get columns on their way that begin with {_OWN}: give it another name, with AS.",
                 )
 
 

@@ -141,7 +141,7 @@ def part_queries(
 def part_batches(
     con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
 ) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows for an exchange have a column of their bucket."""
     for name, query in part_queries(con, fragment, rows, find):
         body = query
         if fragment.exchange is not None:
