@@ -69,6 +69,8 @@ from sqlstream.sql.nodes import (
     head,
 )
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.malformed import COLUMNS as MALFORMED
+from sqlstream.storage.malformed import errors_to
 from sqlstream.table_options import TableOptions, changed, lasting
 
 
@@ -389,6 +391,7 @@ class Compiler:
         for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
+                self._check_errors(node.table)
                 if node.table.connector is None and node.table.name.lower() in written:
                     hint = "Write into another table."
                     raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
@@ -425,6 +428,20 @@ class Compiler:
             for warning in planned.warnings:
                 raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
         return planned
+
+    def _check_errors(self, table: Table) -> None:
+        """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
+        name = errors_to(table)
+        declared = self.catalog.relation(name) if name else None
+        if declared is None:
+            return
+        types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
+        if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
+            raise BindError(
+                f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
+                table.span,
+                hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
+            )
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
         first = logical[0].table.name

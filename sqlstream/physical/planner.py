@@ -46,9 +46,10 @@ from sqlstream.physical.plan import (
 )
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.storage.changelogs import CHANGE, PLACE, changes_of, source_table, weight
+from sqlstream.storage.changelogs import CHANGE, PLACE, source_table
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 # The paths that a union can have before those from one leaf are made one.
@@ -134,11 +135,9 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             planner.add(
                 branch, Fragment(branch.select(positions).query, (("rows", stored),), None, number, branch.lookups)
             )
-    return PhysicalPlan(
-        tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans),
-        tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages),
-        tuple(found.values()),
-    )
+    scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
+    stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
+    return PhysicalPlan(scans, stages, tuple(found.values()))
 
 
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -315,14 +314,7 @@ class _Planner:
         return self.stages[-1][2]
 
     def _scan(self, scan: Scan) -> ScanStage:
-        table = scan.table
-        columns = [
-            quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible
-        ]
-        rows, keyed = "_input", bool(table.primary_key)
-        if table.has_changes:
-            rows = f"({changes_of(table, rows)})"
-            columns += [c.name for c in (CHANGE, *PLACE)] if keyed else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+        table, keyed = scan.table, bool(scan.table.primary_key)
         mark = table.watermark
         if scan.by_clock:
             # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
@@ -332,7 +324,8 @@ class _Planner:
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
-            columns=f"SELECT {', '.join(columns)} FROM {rows}",
+            columns=scanned(table),
+            numbered=numbered(table),
             time_column=mark.column if mark else None,
             watermark=_shown(mark, table) if mark else NOW if scan.by_clock else None,
             fragments=(),
