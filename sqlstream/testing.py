@@ -172,7 +172,7 @@ class Stream:
         run = self.runs.get(name)
         if run is None:
             raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, self.runs))
-        [sink, *others] = run.job.plan.sinks
+        [sink, *others] = [s for s in run.job.plan.sinks if not s.malformed]
         if others:
             raise UsageError(f'job "{name}" writes several tables', hint="Query them by their names.")
         if sink.kind == "table":

@@ -29,7 +29,7 @@ from sqlstream.spark.moved import settle
 from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.source import DescriptorSource
-from sqlstream.storage.jobs import DRAINED, STOPPED, Status, requested_stop, write_status
+from sqlstream.storage.jobs import DRAINED, STOPPED, Status, last_committed, requested_stop, write_status
 from sqlstream.storage.retention import sweep, sweep_directory
 
 # Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
@@ -260,6 +260,13 @@ class JobRun(threading.Thread):
             self.fs.delete(self.paths.stop)
             self._write_status()
 
+    def _committed(self) -> int | None:
+        try:
+            return last_committed(self.fs, self.paths)
+        except SqlStreamError:
+            # What the job has failed of says more.
+            return None
+
     def _write_status(self) -> None:
         status = Status(
             state=self.state,
@@ -268,6 +275,7 @@ class JobRun(threading.Thread):
             started_at=self.started_at,
             updated_at=_now(),
             error=self.error.render() if self.error else None,
+            version=self._committed() if self.state != "RUNNING" else None,
         )
         try:
             write_status(self.fs, self.paths, status)
