@@ -12,6 +12,7 @@ from sqlstream.errors import BindError
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.nodes import quote
 from sqlstream.logical.properties import schema, time_attribute
+from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
 R = TypeVar("R", Table, View)
@@ -114,7 +115,7 @@ def create_table(table: Table) -> str:
         parts.append(f"WATERMARK FOR {quote(table.watermark.column)} AS {table.watermark.expression}")
     if table.primary_key:
         parts.append(f"PRIMARY KEY ({', '.join(map(quote, table.primary_key))}) NOT ENFORCED")
-    options = ",\n    ".join(f"{_text(k)} = {_text(v)}" for k, v in table.options.items())
+    options = ",\n    ".join(f"{_text(k)} = {_text(shown(k, v))}" for k, v in table.options.items())
     body = ",\n    ".join(parts)
     temporary = "TEMPORARY " if table.temporary else ""
     partitions = f" PARTITIONED BY ({', '.join(map(quote, table.partitioned_by))})" if table.partitioned_by else ""
@@ -124,7 +125,7 @@ def create_table(table: Table) -> str:
 
 def _create_view(view: View) -> str:
     # A view keeps its own text.
-    return view.span.text if view.span else ""
+    return view.span.written if view.span else ""
 
 
 def _text(value: str) -> str:

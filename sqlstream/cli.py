@@ -219,6 +219,18 @@ def drop(job: str, project: str | None, warehouse: str | None) -> None:
     click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
 
 
+@cli.command()
+@click.argument("job", required=False)
+@click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest whole version.")
+@_folders
+def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
+    """Find damaged files; with --repair, go back to whole ones."""
+    from sqlstream.jobs.checking import checked
+
+    with _session(project, warehouse, (), load=False) as session:
+        return 0 if checked(session, job, repair=repair, write=click.echo) else 1
+
+
 def _format_of(output: str | None) -> str:
     """Return the format that a file's name asks for."""
     ending = os.path.splitext(output or "")[1].lower()

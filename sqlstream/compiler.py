@@ -24,7 +24,16 @@ from sqlstream.connectors.options import (
     usable,
     validate,
 )
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnboundedState, UnsupportedError, missing
+from sqlstream.errors import (
+    BindError,
+    ParseError,
+    Source,
+    Span,
+    SqlStreamError,
+    UnboundedState,
+    UnsupportedError,
+    missing,
+)
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -37,9 +46,11 @@ from sqlstream.logical.join_nodes import LookupJoin
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Scan, Sink, walk
 from sqlstream.logical.rules import optimize
+from sqlstream.logical.sharing import shared
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
+from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
     CreateTable,
@@ -58,6 +69,8 @@ from sqlstream.sql.nodes import (
     head,
 )
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.malformed import COLUMNS as MALFORMED
+from sqlstream.storage.malformed import errors_to
 from sqlstream.table_options import TableOptions, changed, lasting
 
 
@@ -83,7 +96,8 @@ class PlannedJob:
 
     @property
     def sql(self) -> str:
-        return self.statement.span.text
+        """The statement as it was written, without secrets."""
+        return self.statement.span.written
 
     @property
     def is_query(self) -> bool:
@@ -215,6 +229,12 @@ class Compiler:
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
+        try:
+            return self._compiled(statement)
+        except RecursionError:
+            raise ParseError("the statement is nested too deeply", statement.span) from None
+
+    def _compiled(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable():
                 self._define(self._table(statement), statement)
@@ -252,6 +272,8 @@ class Compiler:
         """Return a declared table, with the options that it was given from outside."""
         name = statement.name.text
         given = self.table_options.of(name)
+        for options in ({key: value.value for key, value in statement.options.items()}, given):
+            remember(options)
         try:
             declared = with_columns(self.table_options.declared(statement), self.project)
             table = bind_table(declared, self.catalog, self.binder.judge)
@@ -261,7 +283,7 @@ class Compiler:
             table = self._usable(table)
         except SqlStreamError as error:
             if given:
-                said = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+                said = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in given.items())
                 error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
             raise
         return table
@@ -277,6 +299,7 @@ class Compiler:
 
     def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
         """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
+        remember(given)
         options = changed(table.name, table.options, given, span)
         # What the hint says stands in the hint, the rest where it did.
         places = {name: place for name, place in table.places.items() if name not in given}
@@ -368,6 +391,7 @@ class Compiler:
         for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
+                self._check_errors(node.table)
                 if node.table.connector is None and node.table.name.lower() in written:
                     hint = "Write into another table."
                     raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
@@ -382,13 +406,14 @@ class Compiler:
                     raise BindError(
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
-        optimized, rules = [], dict[str, None]()
+        optimized, rules = list[Sink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, Sink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
+        optimized = shared(optimized)
         planned = PlannedJob(
             name=name,
             statement=statement,
@@ -403,6 +428,20 @@ class Compiler:
             for warning in planned.warnings:
                 raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
         return planned
+
+    def _check_errors(self, table: Table) -> None:
+        """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
+        name = errors_to(table)
+        declared = self.catalog.relation(name) if name else None
+        if declared is None:
+            return
+        types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
+        if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
+            raise BindError(
+                f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
+                table.span,
+                hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
+            )
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
         first = logical[0].table.name

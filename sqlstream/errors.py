@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, NamedTuple
 
+from sqlstream.secrets import MASK, hidden, masked, places
+
 # How much of a line of SQL is shown where nothing tells how wide the terminal is.
 LINE_WIDTH = 120
 
@@ -61,6 +63,16 @@ class Source:
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
     @property
+    def secrets(self) -> list[tuple[int, int]]:
+        """Where secrets stand in the text, as written."""
+        return places(self._shown)
+
+    def without_secrets(self) -> Source:
+        """Return the source with stars in the place of secrets; places in it stay the same."""
+        written = None if self.written is None else hidden(self.written)
+        return Source(self.name, hidden(self.text), written, self.replacements)
+
+    @property
     def _shown(self) -> str:
         return self.text if self.written is None else self.written
 
@@ -82,6 +94,13 @@ class Span:
     def text(self) -> str:
         return self.source.text[self.start : self.end]
 
+    @property
+    def written(self) -> str:
+        """The text as people wrote it, without secrets."""
+        source = self.source.without_secrets()
+        start, end = source.as_written(self.start, self.end)
+        return (source.text if source.written is None else source.written)[start:end]
+
     def to(self, other: Span) -> Span:
         """Return the smallest span that covers both."""
         return Span(self.source, min(self.start, other.start), max(self.end, other.end))
@@ -98,11 +117,12 @@ class SqlStreamError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, span: Span | None = None, *, detail: str | None = None, hint: str | None = None):
+        message = masked(message)
         super().__init__(message)
         self.message = message
         self.span = span
-        self.detail = detail
-        self.hint = hint
+        self.detail = masked(detail) if detail else detail
+        self.hint = masked(hint) if hint else hint
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.span, self.detail, self.hint)
@@ -122,7 +142,8 @@ class SqlStreamError(Exception):
             lines += [part for line in self.detail.split("\n") for part in wrapped(line, width)]
         if self.hint:
             lines += wrapped(f"hint: {self.hint}", width)
-        return "\n".join(lines)
+        # A secret may have become known since.
+        return masked("\n".join(lines))
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython and Jupyter show: the error without the frames of sqlstream, which explain nothing to its user."""
@@ -248,6 +269,8 @@ def caret_lines(span: Span, width: int = LINE_WIDTH) -> list[str]:
     text = span.source.line(line)
     start, end = span.source.as_written(span.start, span.end)
     first, last = column - 1, max(column, min(column - 1 + end - start, len(text)))
+    begins = start - first
+    text, first, last = _without_secrets(text, first, last, [(a - begins, b - begins) for a, b in span.source.secrets])
     gutter = " " * len(str(line))
     text, first, last = _excerpt(text, first, last, max(width - len(gutter) - 4, 20))
     # A tab moves the caret as far as it moves the text.
@@ -258,6 +281,20 @@ def caret_lines(span: Span, width: int = LINE_WIDTH) -> list[str]:
         f" {line} | {text}",
         f"{gutter}  | {pad}{'^' * (last - first)}",
     ]
+
+
+def _without_secrets(text: str, first: int, last: int, secrets: Iterable[tuple[int, int]]) -> tuple[str, int, int]:
+    """Return a line with MASK in the place of secrets, and where its characters from `first` to `last` are then.
+
+    >>> _without_secrets("'password' = 'hunter2', x", 24, 25, [(14, 21)])
+    ("'password' = '******', x", 23, 24)
+    """
+    for a, b in reversed([(max(a, 0), min(b, len(text))) for a, b in secrets if a < len(text) and b > 0]):
+        text, wider = text[:a] + MASK + text[b:], len(MASK) - (b - a)
+        first = first + wider if first >= b else min(first, a)
+        if last > a:
+            last = last + wider if last >= b else a + len(MASK)
+    return text, first, last
 
 
 def _excerpt(text: str, first: int, last: int, room: int) -> tuple[str, int, int]:

@@ -19,6 +19,7 @@ from sqlstream.display import Display, count_state, displayed
 from sqlstream.errors import SqlStreamError
 from sqlstream.explaining import explained
 from sqlstream.jobs.job import Job
+from sqlstream.secrets import masked
 from sqlstream.session import Session
 from sqlstream.showing import write_table
 
@@ -85,7 +86,7 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug:
                 show.ended(job)
                 error = error or e
                 if debug and job.cause is not None:
-                    traceback.print_exception(job.cause, file=sys.stderr)
+                    sys.stderr.write(masked("".join(traceback.format_exception(job.cause))))
     if error is not None:
         raise error
 

@@ -19,7 +19,7 @@ from sqlstream.answering import Answer, WarehouseQuery
 from sqlstream.catalog import VALUES
 from sqlstream.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
-from sqlstream.errors import Source, SqlStreamError, UsageError, missing, plainly
+from sqlstream.errors import DamageError, Source, SqlStreamError, UsageError, missing, plainly
 from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
@@ -34,6 +34,7 @@ from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.immediate import ImmediateRun
 from sqlstream.runtime.worker import Job as WorkerJob
 from sqlstream.sql.nodes import head
+from sqlstream.storage.check import Checkup, check_job, repair_job
 from sqlstream.storage.filesystem import Warehouse, make_folder
 from sqlstream.storage.jobs import (
     DRAINED,
@@ -45,6 +46,7 @@ from sqlstream.storage.jobs import (
     write_record,
 )
 from sqlstream.storage.locks import JobLock, SessionLock
+from sqlstream.storage.recovery import Versions
 
 
 class Session:
@@ -182,6 +184,7 @@ class Session:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
+            self._settle(name)
             record = self._record(planned, name)
             if planned.appends:
                 self._appended.add(name)
@@ -206,6 +209,18 @@ class Session:
             raise
         self.jobs.append(job)
         return job
+
+    def _settle(self, name: str) -> None:
+        """Let a job go on that a power cut has damaged. Raises DamageError when it cannot by itself."""
+        versions = Versions(self.warehouse, name)
+        if versions.newest < 0 and isinstance(record := versions.record(), DamageError) and record.torn:
+            # It had hardly begun.
+            self._discard(name)
+        newest = versions.newest
+        if faults := versions.settle():
+            first = versions.newest + 1
+            batches = f"batch {first} is" if first == newest else f"batches {first} to {newest} are"
+            self.notice(f'job "{name}": {batches} repeated, because of damage: {faults[0].message}')
 
     def _record(self, planned: PlannedJob, name: str) -> JobRecord | None:
         """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
@@ -349,6 +364,20 @@ class Session:
         the end of its input, and is over for good.
         """
         ending.stop(self.warehouse, name, drain=drain, timeout=timeout)
+
+    def check(self, name: str | None = None) -> list[Checkup]:
+        """Look whether the files of a job, or of all, are as they were written."""
+        names = self.warehouse.jobs() if name is None else [ending.existing(self.warehouse, name).name]
+        return [check_job(self.warehouse, job) for job in names]
+
+    def repair(self, name: str) -> list[str]:
+        """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""
+        paths = ending.existing(self.warehouse, name)
+        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock())
+        try:
+            return repair_job(self.warehouse, paths.name)
+        finally:
+            lock.release()
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""

@@ -248,7 +248,7 @@ def test_state_that_grows_can_be_an_error(project: Path) -> None:
 def test_the_list_of_commands_is_whole(project: Path) -> None:
     shown = run(project, "--help").stdout
     assert "..." not in shown.partition("Commands:")[2].partition("Examples:")[0]
-    for command in ("run", "query", "explain", "jobs", "stop", "drop"):
+    for command in ("run", "query", "explain", "jobs", "stop", "drop", "check"):
         assert f"\n  {command} " in shown
 
 

@@ -19,10 +19,11 @@ import duckdb
 
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import UnsupportedError
+from sqlstream.storage.csv_rows import csv_write_options
 from sqlstream.storage.filesystem import Filesystem, storage_errors
-from sqlstream.storage.formats import csv_write_options
 from sqlstream.storage.listing import is_remote, local_path
 from sqlstream.storage.records import read_sealed, write_sealed
+from sqlstream.storage.recovery import TAKEN_BACK
 from sqlstream.storage.roots import remembered
 from sqlstream.storage.segments import quote_name, quote_text
 
@@ -30,7 +31,8 @@ from sqlstream.storage.segments import quote_name, quote_text
 _STAGED = "tmp"
 # Types that a format cannot hold, and what is written.
 _WRITTEN_AS = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)"}
-_RECORDS_KEPT = 2
+# As many as batches that can be gone back.
+_RECORDS_KEPT = 100
 _TARGET = "target.json"
 
 
@@ -152,10 +154,21 @@ class FileSink:
 
     def recover(self, fs: Filesystem, records: str) -> None:
         """Finish what a process that died was publishing, and remove what nobody will publish."""
+        if fs.exists(f"{records}/{TAKEN_BACK}"):
+            self._take_back(fs, records)
         for name in fs.list(records):
-            if name != _TARGET:
+            if name[:-5].isdigit():
                 self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
         shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _take_back(self, fs: Filesystem, records: str) -> None:
+        """Remove the files of batches that are going to be repeated, maybe with other rows in each."""
+        last = int(fs.read_text(f"{records}/{TAKEN_BACK}"))
+        for file in _files(self.folder):
+            name = os.path.basename(file)
+            if name.startswith(f"part-{self.tag}-") and int(name.split("-")[2]) > last:
+                fs.delete(file)
+        fs.delete(f"{records}/{TAKEN_BACK}")
 
     def _rename(self, files: Sequence[str]) -> None:
         for file in files:

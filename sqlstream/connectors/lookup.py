@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.errors import DataError, JobError, Span, SqlStreamError
+from sqlstream.secrets import harmless
 from sqlstream.units import parse_boolean, parse_count, parse_duration
 
 CACHE, RETRIES = "lookup.cache", "lookup.max-retries"
@@ -135,7 +136,7 @@ class Lookup:
             if attempt < self._retries:
                 time.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
-        raise _failure(self._table, failed, self._retries, span) from failed
+        raise _failure(self._table, failed, self._retries, span) from harmless(failed)
 
 
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:

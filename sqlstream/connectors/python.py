@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.catalog import IDLE_TIMEOUT, MAX_AHEAD, Table
 from sqlstream.connectors.discovery import Context, monitor_interval
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.lookup import OPTIONS
@@ -23,10 +23,11 @@ from sqlstream.connectors.splits import Offsets, PartitionRange
 from sqlstream.errors import BindError, DataError, JobError, missing
 from sqlstream.functions import carry
 from sqlstream.functions.places import raised_at
+from sqlstream.secrets import harmless
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import quote_name
 
-_OURS = ("connector", "class", "function", "source.monitor-interval", IDLE_TIMEOUT, *OPTIONS)
+_OURS = ("connector", "class", "function", "source.monitor-interval", IDLE_TIMEOUT, MAX_AHEAD, *OPTIONS)
 # A file udfs/x.py is loaded as the module x of a package of this name.
 _PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
 
@@ -134,7 +135,7 @@ def _errors(table: str, path: str, what: str = "class") -> Iterator[None]:
         at = raised_at(error.__traceback__, "")
         reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
         message = f'{what} "{path}" of table "{table}" raised {reason}'
-        raise JobError(message, detail=f" --> {at}" if at else None) from error
+        raise JobError(message, detail=f" --> {at}" if at else None) from harmless(error)
 
 
 class PartitionDiscovery:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from sqlstream.connectors.file_sink import discard as discard_files
-from sqlstream.errors import JobError, UsageError, missing
+from sqlstream.errors import DamageError, JobError, UsageError, missing
 from sqlstream.storage.filesystem import JobPaths, Warehouse
-from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, effective_status, read_record, request_stop
+from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, JobRecord, effective_status, read_record, request_stop
 from sqlstream.storage.locks import JobLock, SessionLock
 
 STOP_SECONDS = 60.0
@@ -82,15 +82,25 @@ def existing(warehouse: Warehouse, name: str) -> JobPaths:
             )
         raise UsageError("a job has a name", detail=detail, hint=missing("job", name, warehouse.jobs()))
     paths = warehouse.job(name)
-    if read_record(warehouse.fs, paths) is None:
+    if _record(warehouse, paths) is None:
         raise UsageError(f'job "{name}" does not exist', hint=missing("job", name, warehouse.jobs()))
     return paths
+
+
+def _record(warehouse: Warehouse, paths: JobPaths) -> JobRecord | DamageError | None:
+    try:
+        return read_record(warehouse.fs, paths)
+    except DamageError as error:
+        # There is a job, which can be dropped.
+        return error
 
 
 def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False) -> None:
     """Delete what a job left, its results first: what is half deleted can be deleted again. Its lock stays unless asked."""
     assert name, "the folder of no name is that of all jobs"
     fs, paths = warehouse.fs, warehouse.job(name)
+    # Commits without a record would be a job that has lost it.
+    fs.delete_tree(paths.commits)
     for sink in fs.entries(f"{paths.root}/output"):
         discard_files(fs, f"{paths.root}/output/{sink}", project)
     for table in warehouse.tables():

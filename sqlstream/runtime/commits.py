@@ -27,7 +27,6 @@ from sqlstream.runtime.worker import Job
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry, holders
 from sqlstream.storage.jobs import TABLE, last_committed
-from sqlstream.storage.records import GONE, damage
 from sqlstream.storage.segments import Segment, quote_text
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.storage.tables import Bucket
@@ -135,7 +134,7 @@ class Commits:
             return totals
         entry = self.log.entry(version)
         if entry is None:
-            raise damage(self.log.path(version), GONE)
+            raise self.log.missing(version)
         self._results = dict(entry.results)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == TABLE and (named := entry.table_manifests(plan.table.name)):
@@ -183,7 +182,8 @@ class Commits:
         for sink, added in segments.items():
             self._store(sink, batch, added, time)
         totals.version, totals.watermark = batch, watermark
-        totals.rows_out += sum(s.rows for added in segments.values() for s in added)
+        results = (added for sink, added in segments.items() if not self.job.plan.sinks[sink].malformed)
+        totals.rows_out += sum(s.rows for added in results for s in added)
         self._find_idle(totals, now)
         self.log.append(
             LogEntry(

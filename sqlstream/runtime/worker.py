@@ -15,6 +15,7 @@ from sqlstream.connectors.file_sink import FileSink
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.duck import Registered
 from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.secrets import remember
 from sqlstream.storage.filesystem import BucketedPaths, Warehouse
 from sqlstream.storage.tables import Bucket
 
@@ -42,6 +43,16 @@ class Job:
     # Where relative paths start.
     project: str = ""
     idle_ms: int = 0
+
+    def remember_secrets(self) -> None:
+        """Know the secrets in the options of all tables, for errors in this process not to show them."""
+        tables = [s.table for s in self.plan.scans] + [s.table for s in self.plan.sinks]
+        fragments = [f for s in self.plan.scans for f in s.fragments] + [
+            f for s in self.plan.stages for f in s.fragments
+        ]
+        tables += [lookup.table for f in fragments for lookup in f.lookups]
+        for table in tables:
+            remember(table.options)
 
     def open_bucket(self, stage: int, bucket: int, manifest: str | None) -> Bucket:
         """Open a stage's state for one bucket, as its manifest describes it."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import pickle
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.secrets import harmless
 
 _MARK = re.compile(r"sqlstream-error:([A-Za-z0-9+/=]+):")
 
@@ -16,8 +20,23 @@ class CarriedError(Exception):
 
 
 def carry(error: SqlStreamError) -> CarriedError:
-    """Return an exception whose text holds the whole error."""
+    """Return an exception whose text holds the whole error, but for secrets in the script that it points into."""
+    if error.span is not None:
+        error.span = replace(error.span, source=error.span.source.without_secrets())
     return CarriedError(f"sqlstream-error:{base64.b64encode(pickle.dumps(error)).decode()}:")
+
+
+@contextmanager
+def carried() -> Iterator[None]:
+    """Let what is raised on its way to the JVM, which logs it, be carried; no text of it holds a secret."""
+    try:
+        yield
+    except SqlStreamError as error:
+        raise carry(error) from None
+    except Exception as error:
+        if harmless(error) is None:
+            raise carry(JobError(f"{type(error).__qualname__}: {error}")) from None
+        raise
 
 
 def find_carried(text: str) -> SqlStreamError | None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sqlstream.secrets import masked
+
 _LIBRARIES = ("pyspark", "py4j")
 
 
@@ -26,6 +28,9 @@ class _Log(logging.FileHandler):
         # The folder may be gone.
         with contextlib.suppress(OSError):
             super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return masked(super().format(record))
 
 
 _log = logging.getLogger("sqlstream.spark.chatter")

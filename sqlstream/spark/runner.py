@@ -21,14 +21,15 @@ from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
-from sqlstream.spark.carried_errors import find_carried
+from sqlstream.secrets import masked
+from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import death_of_jvm
 from sqlstream.spark.moved import settle
 from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.source import DescriptorSource
-from sqlstream.storage.jobs import DRAINED, STOPPED, Status, requested_stop, write_status
+from sqlstream.storage.jobs import DRAINED, STOPPED, Status, last_committed, requested_stop, write_status
 from sqlstream.storage.retention import sweep, sweep_directory
 
 # Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
@@ -148,6 +149,10 @@ class JobRun(threading.Thread):
         self._query = writer.option("checkpointLocation", self.paths.checkpoint).start()
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
+        with carried():
+            self._record(frame, batch)
+
+    def _record(self, frame: DataFrame, batch: int) -> None:
         offsets = logged_offsets(self.fs, self.paths, batch)
         self._source.fix(offsets.sequence)
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
@@ -260,6 +265,13 @@ class JobRun(threading.Thread):
             self.fs.delete(self.paths.stop)
             self._write_status()
 
+    def _committed(self) -> int | None:
+        try:
+            return last_committed(self.fs, self.paths)
+        except SqlStreamError:
+            # What the job has failed of says more.
+            return None
+
     def _write_status(self) -> None:
         status = Status(
             state=self.state,
@@ -268,6 +280,7 @@ class JobRun(threading.Thread):
             started_at=self.started_at,
             updated_at=_now(),
             error=self.error.render() if self.error else None,
+            version=self._committed() if self.state != "RUNNING" else None,
         )
         try:
             write_status(self.fs, self.paths, status)
@@ -281,5 +294,5 @@ def _now() -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
+    text = masked(str(error)).strip() or type(error).__name__
     return text.splitlines()[0][:300]

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from sqlstream.errors import SqlStreamError
 from sqlstream.operators.step import Clock
 from sqlstream.runtime import stages
 from sqlstream.runtime.batches import from_lines
@@ -20,7 +19,7 @@ from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.stages import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job
-from sqlstream.spark.carried_errors import carry
+from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.offsets import logged_offsets
 from sqlstream.storage.filesystem import Warehouse
 
@@ -57,7 +56,8 @@ class ScanTask:
             return
         plan, batch = self.job.plan, batch_id()
         before = self._watermark_before(batch) if plan.scans_ask_watermark else None
-        try:
+        self.job.remember_secrets()
+        with carried():
             for watermark, output in stages.run_scan(self.job, self.scan, work, batch, before):
                 if plan.stages:
                     frame = output if isinstance(output, Frame) else output.framed(self.job.labels[0], 0)
@@ -66,8 +66,6 @@ class ScanTask:
                     assert isinstance(output, Output)
                     found = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
                 yield found.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)], _ARROW_TIME.type))
-        except SqlStreamError as e:
-            raise carry(e) from None
 
     def _watermark_before(self, batch: int) -> int | None:
         """Return the watermark of a batch from Spark's own log: it is written before the batch starts, and never again."""
@@ -88,6 +86,7 @@ class Processor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
+        self.job.remember_secrets()
         self.manifests = handle.getValueState("manifests", "json STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
@@ -125,12 +124,10 @@ class Processor(StatefulProcessor):
             is_due = due is not None and clock.watermark is not None and due <= clock.watermark
             if stage not in arrived and not is_due:
                 continue
-            try:
+            with carried():
                 advance = stages.Advance(self.job, stage, bucket, manifest, clock)
                 for output in advance.run(arrived.get(stage, [])):
                     yield self._rows([output])
-            except SqlStreamError as e:
-                raise carry(e) from None
             known[str(stage)] = (advance.manifest, advance.wake_at)
         self.manifests.update((json.dumps(known),))
         wake = {at for _, at in known.values() if at is not None}

@@ -12,6 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+from sqlstream.secrets import remember_script
 from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import refuse_unread, tokenize
 from sqlstream.sql.nodes import (
@@ -79,7 +80,9 @@ def parse_script(source: Source) -> list[Statement]:
 
     Raises ParseError, or UnsupportedError for SQL that we do not run.
     """
+    remember_script(source.text)
     source = with_variables(source)
+    remember_script(source.text)
     pieces: list[list[Token]] = [[]]
     for token in tokenize(source, _DIALECT):
         if token.token_type == TokenType.SEMICOLON:

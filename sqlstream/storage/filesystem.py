@@ -391,6 +391,11 @@ class JobPaths:
     def state(self) -> str:
         return f"{self.root}/state"
 
+    @property
+    def output(self) -> str:
+        """Where the job keeps what it knows of its sinks outside of the warehouse."""
+        return f"{self.root}/output"
+
     def operator(self, name: str) -> BucketedPaths:
         return BucketedPaths(f"{self.state}/{path_name(name)}")
 

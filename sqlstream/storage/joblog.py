@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlstream.errors import DamageError
 from sqlstream.storage.filesystem import Filesystem
-from sqlstream.storage.records import read_sealed, write_sealed
+from sqlstream.storage.records import GONE, damage, read_sealed, write_sealed
 
 CHUNK = 64
 
@@ -156,6 +156,18 @@ class JobLog:
         """Delete files that only have entries of older versions."""
         for file in self._files():
             if file.last < oldest_version:
+                self._fs.delete(f"{self._directory}/{file.name}")
+
+    def missing(self, version: int) -> DamageError:
+        """Return the error that says that the entry of a version is not there."""
+        return damage(self.path(version), GONE)
+
+    def keep_from(self, version: int) -> None:
+        """Delete the entries of all older versions, also those in one file with newer ones."""
+        for file in self._files():
+            if file.first < version:
+                for entry in self.entries(file.last, version, faults=[]) if file.last >= version else ():
+                    write_sealed(self._fs, self.path(entry.version), entry.to_json())
                 self._fs.delete(f"{self._directory}/{file.name}")
 
     def forget_after(self, version: int) -> None:

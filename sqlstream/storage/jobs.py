@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,7 +12,7 @@ from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.locks import read_holder
 from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.records import CUT, EMPTY, GONE, damage, read_sealed, write_sealed
+from sqlstream.storage.records import CHANGED, CUT, EMPTY, GONE, damage, digest, read_sealed, write_sealed
 
 FORMAT = 6
 
@@ -260,6 +261,10 @@ def requested_stop(fs: Filesystem, job: JobPaths) -> str | None:
         return None
 
 
+# Of a commit; behind Spark's version there is no digest.
+_COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
+
+
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
     """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
     newest = max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)
@@ -270,26 +275,34 @@ def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
 
 def write_commit(fs: Filesystem, job: JobPaths, version: int, watermark: int = 0) -> None:
     """Commit a version as Spark does: `watermark` is that of the next batch, in Spark's milliseconds."""
-    fs.write_text_atomic(f"{job.commits}/{version}", f'v1\n{{"nextBatchWatermarkMs":{watermark}}}')
+    body = json.dumps({"nextBatchWatermarkMs": watermark})
+    fs.write_text_atomic(f"{job.commits}/{version}", f"v1 {digest(body)}\n{body}")
 
 
 def committed_watermark(fs: Filesystem, job: JobPaths, version: int) -> int:
     """Return the watermark that a commit gives to the next batch, in Spark's milliseconds."""
-    return int(json.loads(fs.read_text(f"{job.commits}/{version}").partition("\n")[2])["nextBatchWatermarkMs"])
+    return int(json.loads(fs.read_text(f"{job.commits}/{version}").splitlines()[1])["nextBatchWatermarkMs"])
 
 
 def commit_fault(fs: Filesystem, path: str) -> str | None:
-    """Return what is wrong with a commit of Spark's as far as can be told from itself: it is empty, or cut off."""
+    """Return what is wrong with a commit as far as can be told from itself: Spark's is empty or cut off, ours has a digest."""
     try:
-        version, _, body = fs.read_text(path).partition("\n")
+        return commit_text_fault(fs.read_text(path))
     except FileNotFoundError:
         return GONE
     except UnicodeDecodeError:
-        return CUT
-    if not version.strip("\0"):
-        return EMPTY
+        return CHANGED
+
+
+def commit_text_fault(text: str) -> str | None:
+    """Return what is wrong with the text of a commit, or of another log of Spark's: a version, then lines of JSON."""
+    version, _, body = text.partition("\n")
     try:
-        json.loads(body)
+        for line in body.splitlines():
+            if line != "-":
+                json.loads(line)
     except ValueError:
-        return CUT
-    return None
+        return EMPTY if not text.strip("\0") else CUT
+    if not body or not (found := _COMMIT_VERSION.fullmatch(version)):
+        return EMPTY if not text.strip("\0") else CUT
+    return CHANGED if found[1] and found[1] != digest(body) else None

@@ -20,9 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
-from sqlstream.errors import UsageError
+from sqlstream.errors import DamageError, UsageError
 from sqlstream.names import path_name
 from sqlstream.storage.filesystem import SESSIONS, Filesystem, JobPaths, Warehouse, make_folder, storage_errors
+from sqlstream.storage.records import CHANGED, damage, read_sealed, write_sealed
 
 # How long a JVM may take to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0
@@ -117,10 +118,13 @@ class JobLock:
         while True:
             with _guard(job, session):
                 holder = read_holder(fs, job)
+                if holder is None and fs.exists(job.lock) and _others(session):
+                    hint = "End the other processes that use the warehouse, then try again."
+                    raise damage(job.lock, CHANGED, hint=hint)
                 if holder is None or not (holder.holds or _is_elsewhere(fs, holder)):
                     # By its name alone: in a copy of the warehouse the lock must not be that of the original's session.
                     own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
-                    fs.write_text_atomic(job.lock, json.dumps(asdict(own)))
+                    write_sealed(fs, job.lock, json.dumps(asdict(own)))
                     return cls(fs, job, session)
             if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
                 raise _refusal(fs, job, holder)
@@ -137,10 +141,10 @@ class JobLock:
 
 
 def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
-    """Return who a job's lock names; it may be gone."""
+    """Return who a job's lock names, who may be gone; nobody when it is damaged."""
     try:
-        holder = Holder(**json.loads(fs.read_text(job.lock)))
-    except FileNotFoundError:
+        holder = Holder(**json.loads(read_sealed(fs, job.lock)))
+    except (FileNotFoundError, DamageError):
         return None
     return replace(holder, session=f"{_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
 
@@ -157,6 +161,12 @@ def process_is_alive(pid: int) -> bool:
         # The state follows the command's name, which is in parentheses and may contain any character.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return True
+
+
+def _others(session: SessionLock) -> bool:
+    """Tell whether another process runs jobs."""
+    paths = [f"{session.directory}/{name}" for name in os.listdir(session.directory) if name.endswith(".lock")]
+    return any(path != session.path and _is_locked(path) for path in paths)
 
 
 def _refusal(fs: Filesystem, job: JobPaths, holder: Holder) -> UsageError:

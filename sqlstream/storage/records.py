@@ -28,8 +28,8 @@ _KINDS = tuple(
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)-0*(?P<m>\d+)\.json", "what batches {n} to {m} read and wrote"),
         (r"jobs/(?P<job>[^/]+)/checkpoint/offsets/(?P<n>\d+)", "what batch {n} reads"),
         (r"jobs/(?P<job>[^/]+)/checkpoint/commits/(?P<n>\d+)", "that batch {n} is committed"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/state/.*", "Spark's note of which state is current"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/.*", "Spark's notes on the job"),
+        (r"jobs/(?P<job>[^/]+)/checkpoint/state/.*", "to Spark which state is current"),
+        (r"jobs/(?P<job>[^/]+)/checkpoint/.*", "to Spark what the job is"),
         (r"jobs/(?P<job>[^/]+)/splits/next/0*(?P<n>\d+)\.json", "what input a batch reads"),
         (r"jobs/(?P<job>[^/]+)/(splits|tables|sources)/.*", "how far the job has read its input"),
         (r"jobs/(?P<job>[^/]+)/received/.*", "input that was received, and is nowhere else"),
@@ -69,7 +69,7 @@ def sealed(body: str) -> str:
     '{}\\n{"digest":"2fec7bffeff0b397"}\\n'
     """
     body = body if body.endswith("\n") else f"{body}\n"
-    return f'{body}{{"digest":"{_digest(body)}"}}\n'
+    return f'{body}{{"digest":"{digest(body)}"}}\n'
 
 
 def opened(path: str, text: str) -> str:
@@ -78,12 +78,13 @@ def opened(path: str, text: str) -> str:
     if found is None:
         raise damage(path, EMPTY if not text.strip("\0") else CUT)
     body = text[: found.start()]
-    if _digest(body) != found[1]:
+    if digest(body) != found[1]:
         raise damage(path, CHANGED)
     return body
 
 
-def _digest(body: str) -> str:
+def digest(body: str) -> str:
+    """Return what tells a text from any other one."""
     return blake2b(body.encode(), digest_size=8).hexdigest()
 
 

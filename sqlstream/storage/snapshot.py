@@ -74,7 +74,7 @@ class JobHistory:
         for _ in range(_LOOKS):
             if entry := self._log.entry(version):
                 return entry
-        raise damage(self._log.path(version), GONE)
+        raise self._log.missing(version)
 
     @cached_property
     def entries(self) -> list[LogEntry]:
@@ -89,7 +89,7 @@ class JobHistory:
             if found is None:
                 return entries
             gap = found
-        raise damage(self._log.path(gap), GONE)
+        raise self._log.missing(gap)
 
     @property
     def oldest(self) -> int | None:
@@ -126,7 +126,7 @@ def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
 class VisibleSegments:
     """The segments of a table that hold rows of a version, named from the directory above the buckets.
 
-    All rows of `whole` are seen; of `forgetting` those past the watermark; of `mixed`, which has a `_batch` column, those
+    All rows of `whole` are seen; of `forgetting` those past the watermark; of `mixed`, which has a column of the batch, those
     past the watermark of batches up to the version.
     """
 

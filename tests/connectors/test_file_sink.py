@@ -150,7 +150,7 @@ def written(project: Path, table: Table = TABLE, *, dies: bool = False) -> FileS
     sink = FileSink.open(fs, table, str(project), records)
     sink.publish(fs, records, 0, staged(sink, 0, 1))
     if dies:
-        fs.write_text_atomic(f"{records}/0000000001.json", json.dumps(staged(sink, 1, 2)))
+        write_sealed(fs, f"{records}/0000000001.json", json.dumps(staged(sink, 1, 2)))
     return sink
 
 

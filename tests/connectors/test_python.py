@@ -116,10 +116,13 @@ def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
         (SOURCE.format("Numbrs", "'file' = 'x'"), 'module "own_connectors" has no class "Numbrs"'),
         (SOURCE.format("Neither", "'file' = 'x'"), "is not a Source or a Sink"),
         (SOURCE.replace("own_connectors", "nowhere").format("X", "'a' = 'x'"), 'module "nowhere" does not exist'),
-        (SINK.format("x") + "SELECT * FROM lines", 'table "lines" with connector "python" cannot be read'),
+        (
+            SINK.format("x") + "SELECT * FROM lines",
+            'table "lines" is a sink (python): it is written, and cannot be read',
+        ),
         (
             SOURCE.format("Numbers", "'file' = 'x'") + "INSERT INTO numbers SELECT k, part FROM numbers",
-            'table "numbers" with connector "python" cannot be written',
+            'table "numbers" is a source (python): it cannot be written',
         ),
     ],
 )

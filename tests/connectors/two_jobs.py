@@ -15,6 +15,7 @@ from sqlstream.options import Options
 from sqlstream.runtime.feed import Feed
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import read_record, write_record
+from sqlstream.storage.records import read_sealed
 from sqlstream.testing import LocalRun
 
 SCRIPT = """
@@ -47,12 +48,12 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
         warehouse=warehouse.root,
     )
     for sequence in range(run.sequence + 1, feed.sequence + 1):
-        run.run(warehouse.fs.read_text(f"{feed.directory}/{sequence:010d}.json"), 0)
+        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), 0)
     while True:
         descriptor = feed.compose()
         if descriptor is not None:
             feed.write(descriptor)
-            run.run(warehouse.fs.read_text(f"{feed.directory}/{descriptor.sequence:010d}.json"), 0)
+            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), 0)
             feed.fold(descriptor.sequence)
         yield descriptor is not None or (feed.bounded and not feed.ended)
 

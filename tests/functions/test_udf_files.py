@@ -189,6 +189,7 @@ IMPORT_ERRORS = {
            |
          2 | import no_such_package
            | ^^^^^^^^^^^^^^^^^^^^^^
+        hint: Install it: pip install no_such_package (its package may have another name).
         """,
     ),
     "a library": (

@@ -180,7 +180,7 @@ def test_drop_deletes_state_and_rows(session: Session) -> None:
     assert job is not None
     job.wait()
     session.drop("gone")
-    with pytest.raises(SqlStreamError, match="into which no job has written"):
+    with pytest.raises(SqlStreamError, match="into which no job has written yet"):
         session.query("FROM gone")
     with pytest.raises(UsageError, match='job "gone" does not exist'):
         session.drop("gone")

@@ -19,6 +19,7 @@ from sqlstream.errors import UsageError
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import LOST, RUNNING, Status, effective_status, write_status
 from sqlstream.storage.locks import Holder, JobLock, SessionLock, process_is_alive, read_holder
+from sqlstream.storage.records import write_sealed
 
 # A driver: it takes the job, starts a child that stands for its JVM, says so, and waits.
 DRIVER = """
@@ -164,7 +165,7 @@ def test_a_lock_of_another_host_is_told_by_its_session_file(warehouse: Warehouse
     """A container that starts again has a new name; the file lock tells whether the old one is gone."""
     job = warehouse.job("j")
     with SessionLock.open(warehouse) as other:
-        warehouse.fs.write_text_atomic(job.lock, f'{{"pid": 1, "host": "elsewhere", "session": "{other.path}"}}')
+        write_sealed(warehouse.fs, job.lock, f'{{"pid": 1, "host": "elsewhere", "session": "{other.path}"}}')
         with pytest.raises(UsageError, match='job "j" is being run by process 1 on elsewhere'):
             acquire(warehouse, session, patience=60)
     acquire(warehouse, session)

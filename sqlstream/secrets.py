@@ -1,0 +1,190 @@
+"""What is secret: passwords, tokens and keys in options, and passwords inside of URLs. They are used, and never shown.
+
+A secret is known by the name of its option, or by its place in a URL or a connection string. It is no part of a plan, so a job
+goes on with another one. Where an option is shown, MASK stands in its place. What somebody else has written, such as the text of
+an exception, is searched for the secrets that this process has seen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import unquote
+
+MASK = "******"
+# As Flink's GlobalConfiguration.isSensitive has them, and ours; without what separates words.
+_WORDS = (
+    *("password", "passwd", "passphrase", "secret", "token", "apikey", "servicekey", "accountkey", "authparams"),
+    *(
+        "basicauth",
+        "jaasconfig",
+        "httpheaders",
+        "credential",
+        "accesskey",
+        "privatekey",
+        "sharedkey",
+        "connectionstring",
+    ),
+)
+_WHOLE_WORDS = ("dsn", "pwd", "authorization")
+# Options of columns: they are named as the user names those.
+_OF_COLUMNS = "fields."
+# user:password@ of a URL, and what a connection string or the query of a URL gives under the name of a secret.
+_IN_URL = re.compile(r"(?<=://)(?P<user>[^\s:/?#@]*)(?P<all>:(?P<secret>[^\s/?#]*))(?=@)")
+_GIVEN = re.compile(
+    r"(?P<all>(?P<name>\b[\w.-]*(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key)[\w.-]*)"
+    r"\s*=\s*(?P<secret>'(?:[^'\\]|\\.)*'|[^\s&;]+))",
+    re.IGNORECASE,
+)
+# What stands in SQL: comments, options (also in wrong quotes), other texts. A quote that nobody closes holds the rest.
+_IN_SQL = re.compile(
+    r"""
+      --[^\n]*
+    | /\*(?!\+).*?\*/
+    | (?P<name>'(?:[^']|'')*') \s* =? \s* [eE]?'(?P<value>(?:[^']|'')*)(?:'|\Z)
+    | [(,] \s* (?P<bare>"(?:[^"]|"")*"|`(?:[^`]|``)*`|[\w.-]+) \s* (?:=>?|:=) \s* [eE]?'(?P<given>(?:[^']|'')*)(?:'|\Z)
+    | '(?P<text>(?:[^']|'')*)(?:'|\Z)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+# Texts are searched for secrets of so many characters, for shorter ones than the second as words: they may be parts of others.
+_SHORTEST, _SHORT = 4, 8
+_known: set[str] = set()
+
+
+def is_secret(option: str) -> bool:
+    """Tell whether the values of an option are secret, by its name.
+
+    >>> is_secret("sasl.Pass-Word"), is_secret("api_key"), is_secret("dsn"), is_secret("key"), is_secret("fields.token.length")
+    (True, True, True, False, False)
+    """
+    if option.lower().startswith(_OF_COLUMNS):
+        return False
+    words = re.split(r"[^a-z0-9]+", option.lower())
+    return any(word in "".join(words) for word in _WORDS) or any(word in words for word in _WHOLE_WORDS)
+
+
+def shown(option: str, value: str) -> str:
+    """Return the value of an option as people see it.
+
+    >>> shown("password", "hunter2"), shown("url", "postgresql://ann:hunter2@host/db?sslpassword=x")
+    ('******', 'postgresql://ann:******@host/db?sslpassword=******')
+    """
+    return MASK if is_secret(option) else _replaced(value, MASK)
+
+
+def planned(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options without their secrets.
+
+    >>> planned({"class": "a.B", "token": "x", "url": "postgresql://ann:hunter2@host/db"})
+    {'class': 'a.B', 'url': 'postgresql://ann@host/db'}
+    """
+    return {
+        name: _GIVEN.sub("", _IN_URL.sub(lambda found: found["user"], value))
+        for name, value in options.items()
+        if not is_secret(name)
+    }
+
+
+def remember(options: Mapping[str, str]) -> None:
+    """Know the secrets of some options, in this process, from now on."""
+    for name, value in options.items():
+        for secret in (value,) if is_secret(name) else _secrets_in(value):
+            # As it is, and as it is written in an URL, in Python, in JSON and in SQL.
+            spelt = {secret, unquote(secret), repr(secret)[1:-1], json.dumps(secret)[1:-1], secret.replace("'", "''")}
+            _known.update(one for one in spelt if len(one.strip()) >= _SHORTEST)
+
+
+def masked(text: str) -> str:
+    """Return a text without the secrets that this process knows, and without passwords in URLs."""
+    for secret in sorted(_known, key=len, reverse=True):
+        if secret in text:
+            text = _known_as(secret).sub(MASK, text)
+    return _IN_URL.sub(lambda found: f"{found['user']}:{MASK}", text)
+
+
+def harmless(error: BaseException) -> BaseException | None:
+    """Return an error that may be the cause of another one, which people see: None where its text holds a secret."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if masked(str(seen)) != str(seen):
+            return None
+        seen = seen.__cause__ or seen.__context__
+    return error
+
+
+def places(sql: str) -> list[tuple[int, int]]:
+    """Return where secrets stand in the text of a script, in order: literals of options, passwords in others, known values.
+
+    >>> places("WITH ('password' = 'hunter2', 'url' = 'x://a:b@c') -- 'token' = 'x'")
+    [(20, 27), (45, 46)]
+    """
+    found = set[tuple[int, int]]()
+    for option, start, end in _texts(sql):
+        if option is not None and is_secret(option):
+            found.add((start, end))
+        else:
+            found |= {(start + a, start + b) for a, b in _spans_in(sql[start:end])}
+    for secret in _known:
+        found |= {m.span() for m in _known_as(secret).finditer(sql)}
+    return list(_apart(sorted(found)))
+
+
+def hidden(sql: str) -> str:
+    """Return a script with its secrets replaced by as many stars as they have characters: places in it stay the same."""
+    for start, end in places(sql):
+        sql = sql[:start] + "*" * (end - start) + sql[end:]
+    return sql
+
+
+def remember_script(sql: str) -> None:
+    """Know the secrets in the options that a script gives, from now on: it need not be right."""
+    for option, start, end in _texts(sql):
+        if option is not None:
+            remember({option: sql[start:end].replace("''", "'")})
+
+
+def _texts(sql: str) -> Iterator[tuple[str | None, int, int]]:
+    """Yield the places of the texts in a script, each with the name of its option, if it is one's."""
+    for piece in _IN_SQL.finditer(sql):
+        for name, value in (("name", "value"), ("bare", "given")):
+            if piece[value] is not None:
+                yield piece[name].strip("'\"`"), *piece.span(value)
+        if piece["text"] is not None:
+            yield None, *piece.span("text")
+
+
+def _known_as(secret: str) -> re.Pattern[str]:
+    text = re.escape(secret)
+    return re.compile(text if len(secret) >= _SHORT else rf"(?<!\w){text}(?!\w)")
+
+
+def _apart(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Join spans that overlap; leave out those without a character."""
+    last: tuple[int, int] | None = None
+    for start, end in spans:
+        if start == end:
+            continue
+        if last is not None and start < last[1]:
+            last = (last[0], max(last[1], end))
+            continue
+        if last is not None:
+            yield last
+        last = (start, end)
+    if last is not None:
+        yield last
+
+
+def _spans_in(value: str) -> list[tuple[int, int]]:
+    return [found.span("secret") for pattern in (_IN_URL, _GIVEN) for found in pattern.finditer(value)]
+
+
+def _secrets_in(value: str) -> list[str]:
+    return [value[start:end].strip("'") for start, end in _spans_in(value)]
+
+
+def _replaced(value: str, mask: str) -> str:
+    for start, end in reversed(list(_apart(sorted(_spans_in(value))))):
+        value = value[:start] + mask + value[end:]
+    return value

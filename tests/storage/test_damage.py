@@ -1,0 +1,180 @@
+"""Every kind of file of a job, damaged in every way: the right rows, or an error that names it; and the job goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sqlstream.errors import DamageError, JobError, QueryError
+from sqlstream.runtime.worker import Job
+from sqlstream.storage.check import check_job, repair_job
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.jobs import STOPPED, Status, write_status
+from sqlstream.storage.query import open_query
+from sqlstream.storage.recovery import Versions
+from sqlstream.storage.segments import forget_known
+from sqlstream.testing import LocalRun, Stream
+
+SCRIPT = """
+CREATE TABLE t (k INT, x INT);
+CREATE TABLE totals (k INT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED);
+INSERT INTO totals SELECT k, COUNT(*) AS n, SUM(x) AS total FROM t GROUP BY k;
+"""
+NEWEST = 5
+ROWS = "SELECT * FROM totals ORDER BY k"
+STATE = "SELECT * FROM state.totals.aggregate_1 ORDER BY k"
+# The files of the newest version by what they are, and one that only an older version needs.
+KINDS = {
+    "record": "jobs/totals/job.json",
+    "status": "jobs/totals/status.json",
+    "log": f"jobs/totals/log/{NEWEST:010d}.json",
+    "older log": "jobs/totals/log/0000000002.json",
+    "commit": f"jobs/totals/checkpoint/commits/{NEWEST}",
+    "state manifest": f"jobs/totals/state/*/manifests/0/{NEWEST:010d}-*.json",
+    "state segment": f"jobs/totals/state/*/data/0/*-{NEWEST}-*.parquet",
+    "result manifest": f"tables/totals/totals/manifests/0/{NEWEST:010d}-*.json",
+    "result segment": f"tables/totals/totals/data/0/*-{NEWEST}-*.parquet",
+}
+WAYS = ("emptied", "cut", "zeros", "flipped", "missing")
+
+
+def rows_of(batch: int) -> list[tuple[int, int]]:
+    return [(k, batch * 10 + k) for k in range(8)]
+
+
+@dataclass
+class Made:
+    """A job that was stopped after version NEWEST, and the rows of its table at each version."""
+
+    stream: Stream
+    job: Job
+    rows: list[list[tuple[object, ...]]]
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Made]:
+    with Stream(SCRIPT) as stream:
+        rows = []
+        for batch in range(NEWEST + 1):
+            stream.batch("t", rows_of(batch))
+            rows.append(stream.query(ROWS))
+        job = stream.runs["totals"].job
+        warehouse = Warehouse(stream.warehouse)
+        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", 0, 0, None, NEWEST))
+        yield Made(stream, job, rows)
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> Warehouse:
+    shutil.copytree(made.stream.warehouse, tmp_path / "w")
+    forget_known()
+    return Warehouse(str(tmp_path / "w"))
+
+
+def the_file(warehouse: Warehouse, kind: str) -> Path:
+    return min(Path(warehouse.root).glob(KINDS[kind]))
+
+
+def hurt(path: Path, way: str) -> None:
+    data = bytearray(path.read_bytes())
+    match way:
+        case "emptied":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "zeros":
+            path.write_bytes(bytes(len(data)))
+        case "flipped":
+            data[len(data) // 2] ^= 4
+            path.write_bytes(data)
+        case "missing":
+            path.unlink()
+
+
+def kill(warehouse: Warehouse) -> None:
+    """Make it look as if the process had been killed just before Spark committed the newest version."""
+    job = warehouse.job("totals")
+    os.unlink(f"{job.commits}/{NEWEST}")
+    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", 0, 0))
+
+
+def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
+    """Return the rows of a query, or the error."""
+    forget_known()
+    try:
+        return open_query(warehouse, sql).fetchall()
+    except (DamageError, QueryError) as error:
+        return error.render()
+
+
+def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
+    """Run the batches that the job has not committed, and return the rows of its table."""
+    forget_known()
+    run = LocalRun(replace(made.job, warehouse=warehouse.root))
+    while run.batch_number <= NEWEST:
+        split = made.stream._write("t", rows_of(run.batch_number))
+        run.batch({0: [split]}, {}, 0)
+    return ask(warehouse, ROWS)
+
+
+def harmless(kind: str, way: str) -> bool:
+    # What a job says of itself is for people; one that never did is none.
+    return kind == "status" and way == "missing"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_job(made: Made, copy: Warehouse, kind: str, way: str) -> None:
+    path = the_file(copy, kind)
+    hurt(path, way)
+    for sql, expected in ((ROWS, made.rows[NEWEST]), (STATE, None)):
+        answer = ask(copy, sql)
+        assert str(path) in answer if isinstance(answer, str) else expected is None or answer == expected
+    found = check_job(copy, "totals")
+    assert harmless(kind, way) or str(path) in [error.path for error in found.damaged]
+    if kind == "record":
+        assert str(path) in ask(copy, ROWS)
+        with pytest.raises(JobError, match=r"cannot be repaired: no version of it is whole\nfile .*job.json"):
+            repair_job(copy, "totals")
+        return
+    assert found.whole == (NEWEST if kind in ("status", "older log") else NEWEST - 1)
+    done = repair_job(copy, "totals")
+    assert bool(done) != harmless(kind, way)
+    assert check_job(copy, "totals").damaged == ()
+    assert goes_on(made, copy) == made.rows[NEWEST]
+    assert check_job(copy, "totals").damaged == ()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("record", "commit")])
+def test_a_killed_job(made: Made, copy: Warehouse, kind: str, way: str) -> None:
+    """What its last batch wrote does not count yet: it is written again."""
+    kill(copy)
+    path = the_file(copy, kind)
+    hurt(path, way)
+    assert ask(copy, ROWS) == made.rows[NEWEST - 1]
+    assert check_job(copy, "totals").whole == NEWEST - 1
+    assert Versions(copy, "totals").settle() == []
+    assert goes_on(made, copy) == made.rows[NEWEST]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "kind", ["log", "commit", "state manifest", "state segment", "result manifest", "result segment"]
+)
+def test_a_job_goes_on_by_itself_after_a_power_cut(made: Made, copy: Warehouse, kind: str, way: str) -> None:
+    """Only what a power cut does to files: a job that finds another kind of damage says so."""
+    path = the_file(copy, kind)
+    hurt(path, way)
+    if way == "flipped":
+        with pytest.raises(DamageError, match=path.name):
+            Versions(copy, "totals").settle()
+        return
+    faults = Versions(copy, "totals").settle()
+    assert [error.path for error in faults] == [str(path)]
+    assert goes_on(made, copy) == made.rows[NEWEST]
