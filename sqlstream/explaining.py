@@ -154,6 +154,9 @@ def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -
     for sink in plan.sinks:
         columns = ", ".join(f"{n} {t}" for n, t in sink.columns)
         lines.append(f"  sink {sink.table.name} ({sink.kind}): {columns}")
+        if sink.malformed:
+            lines[-1] += " (malformed rows)"
+            continue
         lines.append(f"  rows count {guarantee([s.table for s in plan.scans], sink.table)}")
     return "\n".join(lines)
 
