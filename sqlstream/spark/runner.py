@@ -80,6 +80,11 @@ class JobRun(threading.Thread):
         """Ask the job to stop after the batch that is running, with `drain` when it has closed all windows."""
         (self._drain_requested if drain else self._stop_requested).set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop_requested.is_set() or self._drain_requested.is_set()
+
     def take_warnings(self) -> list[str]:
         """Return the warnings that nobody has taken yet."""
         taken = []
