@@ -12,6 +12,10 @@ from sqlstream.errors import Span, SqlStreamError, missing, nearest
 VALUES = "values"
 # The option that says how long the rows of a table that is read may stay away before it no longer holds the watermark.
 IDLE_TIMEOUT = "scan.watermark.idle-timeout"
+# The option that says how far event times may be ahead of the clock; rows that are further are malformed.
+MAX_AHEAD = "scan.watermark.max-ahead"
+# What the options of a format are called that leave malformed rows out, and that keep them in a table.
+IGNORE, ERRORS_TO = "ignore-parse-errors", "errors-to"
 # The option that names the column of files which says what a row does, and the format whose rows are changes.
 OP_COLUMN = "changelog.op-column"
 DEBEZIUM = "debezium-json"

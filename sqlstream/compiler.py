@@ -24,7 +24,16 @@ from sqlstream.connectors.options import (
     usable,
     validate,
 )
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnboundedState, UnsupportedError, missing
+from sqlstream.errors import (
+    BindError,
+    ParseError,
+    Source,
+    Span,
+    SqlStreamError,
+    UnboundedState,
+    UnsupportedError,
+    missing,
+)
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -37,6 +46,7 @@ from sqlstream.logical.join_nodes import LookupJoin
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Scan, Sink, walk
 from sqlstream.logical.rules import optimize
+from sqlstream.logical.sharing import shared
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -59,6 +69,8 @@ from sqlstream.sql.nodes import (
     head,
 )
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.malformed import COLUMNS as MALFORMED
+from sqlstream.storage.malformed import errors_to
 from sqlstream.table_options import TableOptions, changed, lasting
 
 
@@ -217,6 +229,12 @@ class Compiler:
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
+        try:
+            return self._compiled(statement)
+        except RecursionError:
+            raise ParseError("the statement is nested too deeply", statement.span) from None
+
+    def _compiled(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable():
                 self._define(self._table(statement), statement)
@@ -373,6 +391,7 @@ class Compiler:
         for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
                 check_source(node.table, node.span)
+                self._check_errors(node.table)
                 if node.table.connector is None and node.table.name.lower() in written:
                     hint = "Write into another table."
                     raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
@@ -387,13 +406,14 @@ class Compiler:
                     raise BindError(
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
-        optimized, rules = [], dict[str, None]()
+        optimized, rules = list[Sink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, Sink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
+        optimized = shared(optimized)
         planned = PlannedJob(
             name=name,
             statement=statement,
@@ -408,6 +428,20 @@ class Compiler:
             for warning in planned.warnings:
                 raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
         return planned
+
+    def _check_errors(self, table: Table) -> None:
+        """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
+        name = errors_to(table)
+        declared = self.catalog.relation(name) if name else None
+        if declared is None:
+            return
+        types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
+        if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
+            raise BindError(
+                f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
+                table.span,
+                hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
+            )
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
         first = logical[0].table.name

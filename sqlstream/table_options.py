@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.catalog import ERRORS_TO, IDLE_TIMEOUT, IGNORE, MAX_AHEAD, Table
 from sqlstream.errors import BindError, Span, UsageError, missing
 from sqlstream.logical.nodes import Node, Scan, children, with_children
 from sqlstream.sql.nodes import CreateTable, OptionValue
 from sqlstream.storage.listing import is_absolute
 
 # How fast a source is read, and whether it is watched: what was read before stays what it is. By connector, None for all.
-_PACE = {"source.max-files-per-batch", "source.max-bytes-per-batch", IDLE_TIMEOUT}
+_PACE = {"source.max-files-per-batch", "source.max-bytes-per-batch", IDLE_TIMEOUT, MAX_AHEAD}
+# What becomes of malformed rows, by the last part of the options' names.
+_MALFORMED = (f".{IGNORE}", f".{ERRORS_TO}")
 _WATCHED = (None, "filesystem")
 
 
@@ -69,6 +71,8 @@ def lasting(sinks: Iterable[Node]) -> list[Node]:
 
     Where files are outside of the project may change, too: they may move. A path in the project says which files are meant.
 
+    Nor what they say about malformed rows: a job that failed at one may go on without it.
+
     A table that is read twice, with different options of these, stays two.
     """
     variants: list[tuple[Table, list[Table]]] = []
@@ -77,7 +81,8 @@ def lasting(sinks: Iterable[Node]) -> list[Node]:
         left_out = _PACE | ({"source.monitor-interval"} if table.connector in _WATCHED else set())
         if table.connector == "filesystem" and is_absolute(table.options["path"]):
             left_out |= {"path"}
-        plain = replace(table, options={k: v for k, v in table.options.items() if k not in left_out})
+        kept = {k: v for k, v in table.options.items() if k not in left_out and not k.endswith(_MALFORMED)}
+        plain = replace(table, options=kept)
         known = next((tables for other, tables in variants if other == plain), None)
         if known is None:
             known = []

@@ -60,7 +60,7 @@ class OnSpark:
                     pytest.skip("when a job sees what another one wrote is compared in process")
                 job = self._start(planned)
                 if planned.is_immediate:
-                    self._ended(job)
+                    self._ended(job, SECONDS)
                     continue
                 self.planned.append(planned)
                 self.jobs.append(job)
@@ -68,15 +68,6 @@ class OnSpark:
                     # The first batch is what stands in the query.
                     self._wait(job, lambda job=job: job.progress.rows_in > 0)
                     job._run._query.processAllAvailable()
-
-    @staticmethod
-    def _ended(job: Job) -> None:
-        try:
-            job.wait()
-        except JobError as error:
-            # In process a job's error does not name the job.
-            error.kind = JobError.kind
-            raise
 
     def _start(self, planned: PlannedJob) -> Job:
         job = self.session.start(planned)

@@ -19,8 +19,8 @@ import duckdb
 
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import UnsupportedError
+from sqlstream.storage.csv_rows import csv_write_options
 from sqlstream.storage.filesystem import Filesystem, storage_errors
-from sqlstream.storage.formats import csv_write_options
 from sqlstream.storage.listing import is_remote, local_path
 from sqlstream.storage.records import read_sealed, write_sealed
 from sqlstream.storage.recovery import TAKEN_BACK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.catalog import IDLE_TIMEOUT, MAX_AHEAD, Table
 from sqlstream.connectors import nexmark
 from sqlstream.connectors.datagen import Generator
 from sqlstream.connectors.file_sink import check_path
@@ -85,11 +85,15 @@ def validate(table: Table) -> None:
 
 
 def _waited_for(table: Table) -> Table:
-    """Check the option that all tables have which can be read; return the table without it."""
-    if IDLE_TIMEOUT not in table.options or table.connector not in (None, *SOURCES):
+    """Check the options that all tables have which can be read; return the table without them."""
+    if table.connector not in (None, *SOURCES):
         return table
-    _check(table, {IDLE_TIMEOUT: parse_duration}, {IDLE_TIMEOUT: table.options[IDLE_TIMEOUT]})
-    return replace(table, options={k: v for k, v in table.options.items() if k != IDLE_TIMEOUT})
+    known = {IDLE_TIMEOUT: parse_duration, MAX_AHEAD: parse_duration}
+    _check(table, known, {k: v for k, v in table.options.items() if k in known})
+    if MAX_AHEAD in table.options and table.watermark is None:
+        message = f'table "{table.name}": option "{MAX_AHEAD}" needs a watermark'
+        raise BindError(message, table.span, hint="Declare it: WATERMARK FOR ts AS ts - INTERVAL '5' SECOND.")
+    return replace(table, options={k: v for k, v in table.options.items() if k not in known})
 
 
 def _looked_up(table: Table) -> Table:

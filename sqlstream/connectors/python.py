@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import IDLE_TIMEOUT, Table
+from sqlstream.catalog import IDLE_TIMEOUT, MAX_AHEAD, Table
 from sqlstream.connectors.discovery import Context, monitor_interval
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.lookup import OPTIONS
@@ -27,7 +27,7 @@ from sqlstream.secrets import harmless
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.segments import quote_name
 
-_OURS = ("connector", "class", "function", "source.monitor-interval", IDLE_TIMEOUT, *OPTIONS)
+_OURS = ("connector", "class", "function", "source.monitor-interval", IDLE_TIMEOUT, MAX_AHEAD, *OPTIONS)
 # A file udfs/x.py is loaded as the module x of a package of this name.
 _PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
 

@@ -16,14 +16,25 @@ from sqlstream.connectors.socket import files_of, read_lines
 from sqlstream.connectors.splits import BatchRange, LinesFile, PartitionRange, RowRange, Split
 from sqlstream.connectors.tables import read_tables
 from sqlstream.errors import DataError
+from sqlstream.storage.faults import take as take_files
+from sqlstream.storage.faults import translate
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import ReadPlan
 from sqlstream.storage.formats import read as read_files
-from sqlstream.storage.read_errors import translate
+from sqlstream.storage.malformed import skips
 from sqlstream.storage.roots import Root
 
 S = TypeVar("S")
+
+
+def take(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, *, warehouse: str, time: int
+) -> ReadPlan:
+    """Return how to read splits as `read` does, once their rows were taken where malformed ones are skipped."""
+    if (files := files_among(splits)) and skips(table):
+        return take_files(con, files, table)
+    return read(con, splits, table, warehouse=warehouse, time=time)
 
 
 def locate(splits: Sequence[Split], table: Table, *, project: str, warehouse: str) -> list[Split]:
@@ -62,8 +73,13 @@ def read(
 
 def explain_unreadable(error: duckdb.Error, splits: Sequence[Split], table: Table) -> DataError | None:
     """Return DuckDB's error of reading the splits as people should see it, None when it is about something else."""
-    files = _all(splits, FileSplit) or files_of(_all(splits, LinesFile))
+    files = files_among(splits)
     return translate(error, files, table) if files and "format" in table.options else None
+
+
+def files_among(splits: Sequence[Split]) -> list[FileSplit]:
+    """Return the files, or parts of them, that splits of a table with a format are."""
+    return _all(splits, FileSplit) or files_of(_all(splits, LinesFile))
 
 
 def _all(splits: Sequence[Split], kind: type[S]) -> list[S]:

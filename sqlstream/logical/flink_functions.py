@@ -1,7 +1,7 @@
 """Flink's functions by name: which are written in DuckDB's words, which DuckDB has, and what to write instead of the rest.
 
 A form is DuckDB SQL in which `_0`, `_1`, .. stand for the arguments of a call. The names of lambda parameters in a form
-begin with `__`, so that they hide no column. The lists in the README are made from this module.
+begin with `__sqlstream_`, so that they hide no column. The lists in the README are made from this module.
 """
 
 from __future__ import annotations
@@ -232,12 +232,13 @@ _INSTANT = "TIMESTAMP WITH TIME ZONE"
 _ANY = -1
 _WORDS = r"'[\p{L}\p{N}]+|[^\p{L}\p{N}]+'"
 _MAP_ENTRY = (
-    "MAP {{split_part(__p, {1}, 1): CASE WHEN contains(__p, {1}) THEN substr(__p, instr(__p, {1}) + length({1})) END}}"
+    "MAP {{split_part(__sqlstream_p, {1}, 1): CASE WHEN contains(__sqlstream_p, {1}) "
+    "THEN substr(__sqlstream_p, instr(__sqlstream_p, {1}) + length({1})) END}}"
 )
 _STR_TO_MAP = (
-    "list_reduce(list_transform(string_split(_0, {0}), lambda __p: "
+    "list_reduce(list_transform(string_split(_0, {0}), lambda __sqlstream_p: "
     + _MAP_ENTRY
-    + "), lambda __a, __b: map_concat(__a, __b))"
+    + "), lambda __sqlstream_a, __sqlstream_b: map_concat(__sqlstream_a, __sqlstream_b))"
 )
 
 # By the number of arguments; _ANY for any number. What is not listed for a function that DuckDB has is DuckDB's.
@@ -275,7 +276,7 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "endswith": {2: "ends_with(_0, _1)"},
     "initcap": {
         1: f"array_to_string(list_transform(regexp_extract_all(lower(_0), {_WORDS}),"
-        " lambda __w: upper(__w[1]) || __w[2:]), '')"
+        " lambda __sqlstream_w: upper(__sqlstream_w[1]) || __sqlstream_w[2:]), '')"
     },
     "is_alpha": {1: r"regexp_full_match(_0, '\p{L}+')"},
     "is_decimal": {1: r"regexp_full_match(_0, '[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)')"},
@@ -302,18 +303,19 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "truncate": {1: "trunc(_0)", 2: "trunc(_0, _1)"},
     # Lists and maps
     "array_except": {
-        2: "list_filter(_0, lambda __e, __i: list_position(_0, __e) = __i AND list_position(_1, __e) IS NULL)"
+        2: "list_filter(_0, lambda __sqlstream_e, __sqlstream_i: "
+        "list_position(_0, __sqlstream_e) = __sqlstream_i AND list_position(_1, __sqlstream_e) IS NULL)"
     },
     "array_join": {
         2: "array_to_string(_0, _1)",
-        3: "array_to_string(list_transform(_0, lambda __e: coalesce(CAST(__e AS VARCHAR), _2)), _1)",
+        3: "array_to_string(list_transform(_0, lambda __sqlstream_e: coalesce(CAST(__sqlstream_e AS VARCHAR), _2)), _1)",
     },
     "array_max": {1: "list_max(_0)"},
     "array_min": {1: "list_min(_0)"},
-    "array_remove": {2: "list_filter(_0, lambda __e: __e IS DISTINCT FROM _1)"},
+    "array_remove": {2: "list_filter(_0, lambda __sqlstream_e: __sqlstream_e IS DISTINCT FROM _1)"},
     "array_union": {
         2: "CASE WHEN _0 IS NOT NULL AND _1 IS NOT NULL THEN list_filter(list_concat(_0, _1),"
-        " lambda __e, __i: list_position(list_concat(_0, _1), __e) = __i) END"
+        " lambda __sqlstream_e, __sqlstream_i: list_position(list_concat(_0, _1), __sqlstream_e) = __sqlstream_i) END"
     },
     "element": {1: "CASE WHEN len(_0) > 1 THEN error('ELEMENT of a list of several elements') ELSE _0[1] END"},
     "map_from_arrays": {2: "map(_0, _1)"},

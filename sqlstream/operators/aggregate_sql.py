@@ -45,7 +45,7 @@ class Strategy(Enum):
 
 
 # The name of the window over which a merge runs.
-FRAME = "__frame"
+FRAME = "__sqlstream_frame"
 
 
 class Refused(ValueError):

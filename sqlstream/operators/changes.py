@@ -95,7 +95,7 @@ class Changes(ABC):
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        return tuple(f"__k{i}" for i in range(len(self.keys)))
+        return tuple(f"__sqlstream_k{i}" for i in range(len(self.keys)))
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:

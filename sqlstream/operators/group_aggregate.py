@@ -17,7 +17,7 @@ from sqlstream.storage.zsets import WEIGHT, names, repeated, summed
 
 # The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")
-ALL_KEY = {"__k0": "true"}
+ALL_KEY = {"__sqlstream_k0": "true"}
 
 
 @dataclass(frozen=True, slots=True)

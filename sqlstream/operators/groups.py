@@ -48,7 +48,7 @@ class Groups:
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         """The stored keys, under names of our own: a user's name could be one of ours."""
-        return tuple(f"__k{i}" for i in range(len(self.keys)))
+        return tuple(f"__sqlstream_k{i}" for i in range(len(self.keys)))
 
     @cached_property
     def group(self) -> tuple[Column, ...]:

@@ -24,7 +24,7 @@ class Matching:
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        return tuple(Column(f"__k{i}", type) for i, (type, _) in enumerate(self.keys))
+        return tuple(Column(f"__sqlstream_k{i}", type) for i, (type, _) in enumerate(self.keys))
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from sqlstream.storage.zsets import WEIGHT, names, summed, zset
 # The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
 ROWS, VERSIONS, CURRENT = "rows", "versions", "current"
 # The time of a row in microseconds, and whether a version says that there is something from then on, or nothing.
-AT, THERE = Column("__at", "BIGINT"), Column("__there", "BOOLEAN")
+AT, THERE = Column("__sqlstream_at", "BIGINT"), Column("__sqlstream_there", "BOOLEAN")
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ class TemporalJoin(JoinOperator):
             return f"SELECT {self.matching.shown((0, 1))} FROM {rows} _0 ASOF JOIN {found} _1 ON {on} WHERE {holds}"
         own = self.matching.shown((0,))
         others = [sql for _, sql in stored_columns(self.matching.columns[1])]
-        matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS __matched"
-        padded = ", ".join(f"CASE WHEN __matched THEN {c} END AS {c}" for c in others)
+        matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS __sqlstream_matched"
+        padded = ", ".join(f"CASE WHEN __sqlstream_matched THEN {c} END AS {c}" for c in others)
         return f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {found} _1 ON {on})"
 
     @property

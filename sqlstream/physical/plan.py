@@ -64,7 +64,8 @@ class ScanStage:
     `columns` is a SELECT over `_input` that adds the computed columns; rows whose `time_column` is NULL are dropped and
     counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time. Where the table has
     `changes`, rows say what they do: with weights, where all updates have their rows before and after ("whole"), else with
-    their place, for an operator that keeps the last row of each key ("keyed").
+    their place, for an operator that keeps the last row of each key ("keyed"). `numbered` is as `columns`, with each row's number
+    in its file. `errors` is the place in the plan of the sink that keeps malformed rows.
     """
 
     name: str
@@ -75,6 +76,8 @@ class ScanStage:
     fragments: tuple[Fragment, ...]
     by_clock: bool = False
     changes: Literal["whole", "keyed"] | None = None
+    numbered: str = ""
+    errors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ class SinkPlan:
     """What becomes of the rows: the table they go to, and the names and types that it stores.
 
     With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With an `order`, columns
-    behind the others say which of several rows of a key, in a batch, is the last one.
+    behind the others say which of several rows of a key, in a batch, is the last one. With `malformed` they are no results, but
+    what scans could not read.
     """
 
     table: Table
@@ -131,6 +135,7 @@ class SinkPlan:
     changing: bool = False
     keys: tuple[str, ...] = ()
     order: tuple[Column, ...] = ()
+    malformed: bool = False
 
     @property
     def upserts(self) -> bool:

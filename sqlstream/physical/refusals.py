@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
+from sqlstream.logical.explain import duration
 from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import (
     Expand,
@@ -26,16 +26,17 @@ from sqlstream.logical.nodes import (
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
 from sqlstream.physical.row_order import Unordered, in_order, needs_order
+from sqlstream.physical.windows import made_above
 
-# The names of columns that rows have on their way beside their own.
-_OWN = re.compile(
-    r"__(weight|version|change|path|row|mtime|copy|printed_op|window_end|event_time|(key|of|p|in|reach|later|until)_.*|k\d+"
-    r"|id|at|there|matched|turn|new|old|count|place|first|before|after)"
-)
+# In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
+MOST_COPIED, MOST_SLICED = 10_000, 100_000
+# What the names of columns begin with that rows have on their way beside their own.
+_OWN = "__sqlstream_"
 
 
 def refuse(sinks: Sequence[Sink]) -> None:
     """Raise UnsupportedError for what would give wrong results in a job."""
+    refuse_many_windows(sinks)
     refuse_names(sinks)
     refuse_replay_differences(sinks)
     refuse_two_clocks(sinks)
@@ -46,16 +47,53 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_changes(sinks)
 
 
+def refuse_many_windows(sinks: Sequence[Sink]) -> None:
+    """Refuse windows of which a row is in so many that its batch would not come to an end."""
+    pending: list[Node] = [*sinks]
+    seen = set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        made = made_above(node)
+        if isinstance(made, Windows):
+            # The aggregate puts windows together from slices: a row is in one of those.
+            _refuse_more(made, MOST_SLICED)
+            pending.append(made.input)
+            continue
+        if isinstance(node, Windows | nodes.RowWindows):
+            _refuse_more(node, MOST_COPIED)
+        pending += nodes.children(node)
+
+
+def _refuse_more(node: Windows | nodes.RowWindows, most: int) -> None:
+    number = -(-node.size // node.slide)
+    if number <= most:
+        return
+    if isinstance(node, nodes.RowWindows):
+        lengths = f"{node.size} rows every {node.slide}"
+    else:
+        lengths = f"{duration(node.size)} every {duration(node.slide)}"
+    hint = f"There can be {most:,}: make windows shorter, or let them follow each other at a greater distance."
+    if most < MOST_SLICED and number <= MOST_SLICED and isinstance(node, Windows):
+        hint += (
+            f" There can be {MOST_SLICED:,} where GROUP BY window_start, window_end stands right above them,"
+            " and nothing below it looks at the bounds."
+        )
+    raise UnsupportedError(f"windows of {lengths}, of which each row is in {number:,}", node.span, hint=hint)
+
+
 def refuse_names(sinks: Sequence[Sink]) -> None:
     """Refuse columns whose names are those of columns that rows get on their way."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
         for place, field in enumerate(properties.schema(node)):
-            if _OWN.fullmatch(field.name.lower()):
+            if field.name.lower().startswith(_OWN):
                 span = node.items[place].expression.span if isinstance(node, Project) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in nodes.walk(node) if isinstance(n, Scan)), None),
-                    hint="Rows get columns of such names on their way: give it another one, with AS.",
+                    hint=f"Rows get columns on their way that begin with {_OWN}: give it another name, with AS.",
                 )
 
 

@@ -24,7 +24,7 @@ PLACES: Mapping[str | None, tuple[Column, ...]] = {
     "nexmark": (ROW,),
 }
 # The time by which rows leave an operator.
-_AT = "__at"
+_AT = "__sqlstream_at"
 
 
 @dataclass(frozen=True, slots=True)

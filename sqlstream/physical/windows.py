@@ -29,9 +29,9 @@ from sqlstream.operators.windowing import Given, Sliced, Windowing, window_time
 Keys = tuple[tuple[Column, str], ...]
 
 # No names that a user would give to a column.
-_END = "__window_end"
+_END = "__sqlstream_window_end"
 # The event time of rows in windows, for whom it concerns.
-EVENT_TIME = "__event_time"
+EVENT_TIME = "__sqlstream_event_time"
 
 
 def grid(node: Windows) -> Grid:

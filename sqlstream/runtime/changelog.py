@@ -7,8 +7,7 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.storage.segments import quote_name, quote_text
 from sqlstream.storage.zsets import WEIGHT, names
 
-# No name that a user would give to a column.
-OPERATION = "__printed_op"
+OPERATION = "__sqlstream_printed_op"
 
 
 def changelog(sink: SinkPlan, file: str) -> str:

@@ -182,7 +182,8 @@ class Commits:
         for sink, added in segments.items():
             self._store(sink, batch, added, time)
         totals.version, totals.watermark = batch, watermark
-        totals.rows_out += sum(s.rows for added in segments.values() for s in added)
+        results = (added for sink, added in segments.items() if not self.job.plan.sinks[sink].malformed)
+        totals.rows_out += sum(s.rows for added in results for s in added)
         self._find_idle(totals, now)
         self.log.append(
             LogEntry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -29,12 +29,16 @@ Find = Callable[[Lookup, pa.Table], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class ScanStats:
-    """What a scan saw in a batch: rows read, rows dropped for want of an event time, newest event time and watermark."""
+    """What a scan saw in a batch: rows read, rows dropped for want of an event time, newest event time and watermark.
+
+    `astray` rows have an event time that is out of bounds; they count nowhere else.
+    """
 
     rows: int = 0
     null_rows: int = 0
     max_event_time: int | None = None
     watermark: int | None = None
+    astray: int = 0
 
     def __add__(self, other: ScanStats) -> ScanStats:
         return ScanStats(
@@ -42,6 +46,7 @@ class ScanStats:
             self.null_rows + other.null_rows,
             newest(self.max_event_time, other.max_event_time),
             newest(self.watermark, other.watermark),
+            self.astray + other.astray,
         )
 
 
@@ -59,11 +64,14 @@ def set_clock(con: duckdb.DuckDBPyConnection, time: int, watermark: int | None) 
         con.execute(f"SET VARIABLE {name} = {value}")
 
 
-def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool) -> tuple[str, ScanStats]:
+def scan_input(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool, bounds: tuple[int, int]
+) -> tuple[str, ScanStats]:
     """Return the scan's rows as a SELECT, and what was seen while reading them.
 
     `relation` is FROM-able SQL of the physical columns. With `keep` it is read once, into a temporary table; without, it
-    is read a second time (only the time column) for the statistics, which is cheaper for columnar files.
+    is read a second time (only the time column) for the statistics, which is cheaper for columnar files. Rows whose event time
+    (microseconds) is out of `bounds` are left out.
     """
     rows = f"WITH _input AS (SELECT * FROM {relation}) {scan.columns}"
     if keep:
@@ -72,18 +80,31 @@ def scan_input(con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *
     if scan.time_column is None:
         [(count,)] = con.execute(f"SELECT count(*) FROM ({rows})").fetchall()
         return rows, ScanStats(rows=count)
+    time = quote_name(scan.time_column)
     # Infinity is no time either: no window holds it.
-    timed = f"isfinite({quote_name(scan.time_column)})"
-    untimed = f"{timed} IS NOT TRUE"
+    untimed = f"isfinite({time}) IS NOT TRUE"
     if scan.changes == "keyed":
         # A delete needs the key alone; a row that loses its time is no longer there.
         untimed += f" AND {ADDS}"
+    timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
+    # What is computed of a time that cannot be may fail.
     [found] = con.execute(
         f"SELECT count(*), count(*) FILTER (WHERE {untimed}), "
-        f"max(epoch_us(CAST({quote_name(scan.time_column)} AS TIMESTAMP))), "
-        f"max(epoch_us({scan.watermark})) FILTER (WHERE {timed}) FROM ({rows})"
+        f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
+        f"max(CASE WHEN {timed} THEN epoch_us({scan.watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)}) "
+        f"FROM ({rows})"
     ).fetchall()
-    return rows if scan.changes == "keyed" else f"SELECT * FROM ({rows}) WHERE {timed}", ScanStats(*found)
+    stats = ScanStats(*found)
+    if scan.changes != "keyed":
+        return f"SELECT * FROM ({rows}) WHERE {timed}", replace(stats, rows=stats.rows - stats.astray)
+    if stats.astray:
+        rows = f"SELECT * REPLACE (CASE WHEN {timed} THEN {time} END AS {time}) FROM ({rows})"
+    return rows, replace(stats, rows=stats.rows - stats.astray)
+
+
+def astray(time: str, bounds: tuple[int, int]) -> str:
+    """Return the condition that an event time is one, and out of bounds."""
+    return f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})"
 
 
 def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
@@ -141,7 +162,7 @@ def part_queries(
 def part_batches(
     con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
 ) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows bound for an exchange have a `_bucket` column."""
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows for an exchange have a column of their bucket."""
     for name, query in part_queries(con, fragment, rows, find):
         body = query
         if fragment.exchange is not None:

@@ -26,7 +26,7 @@ OUTPUT = -2
 # A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
 _PORT_BITS = 16
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
-BUCKET = "_bucket"
+BUCKET = "__sqlstream_bucket"
 # Writes rows as a segment of the bucket with the given label.
 Write = Callable[[int, pa.Table], Segment]
 
@@ -77,7 +77,7 @@ def control(bucket: int, time: int, message: dict[str, Any], port: int = METRICS
 
 
 def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int], write: Write) -> Iterator[Frame]:
-    """Split rows by their `_bucket` column (0..B-1) into frames for the buckets' labels."""
+    """Split rows by their `__sqlstream_bucket` column (0..B-1) into frames for the buckets' labels."""
     waiting: list[list[pa.RecordBatch]] = [[] for _ in labels]
     sizes = [0] * len(labels)
     for batch in rows:

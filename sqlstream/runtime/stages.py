@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.outside import open_lookup
-from sqlstream.connectors.reading import explain_unreadable, locate, read
+from sqlstream.connectors.reading import explain_unreadable, locate, read, take
 from sqlstream.connectors.splits import Split
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.duck import recover, register
 from sqlstream.operators.step import Clock
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
-from sqlstream.runtime import execute
+from sqlstream.runtime import execute, malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.execute import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
@@ -83,7 +83,7 @@ def run_scan(
         yield from ((tick, frame) for frame in opening(job, time, batch))
     given = [w.split for w in work if w.split is not None]
     splits = locate(given, stage.table, project=job.project, warehouse=job.warehouse)
-    stats, malformed = ScanStats(), 0
+    stats, skipped = ScanStats(), 0
     with connection(job, register) as con:
         execute.set_clock(con, time, before)
         if splits:
@@ -98,14 +98,23 @@ def run_scan(
                 )
 
             with user_errors(stage.name, explain):
-                plan = plan_of(splits)
-                rows, stats = execute.scan_input(con, stage, plan.relation, keep=plan.keep)
+                plan = take(con, splits, stage.table, warehouse=job.warehouse, time=time)
+                bounds = malformed.time_bounds(stage.table, time)
+                rows, stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+                if stats.astray and not malformed.drops_astray(stage.table):
+                    raise malformed.astray_error(con, stage, splits)
                 if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
                     execute.check_updates(con, stage, splits, lambda split: plan_of([split]).relation)
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
                         yield newest(stats.watermark, tick), output
-                malformed = plan.skipped(con)
+                skipped = plan.skipped(con) + stats.astray
+                plan.forget(con)
+                if skipped and stage.errors is not None:
+                    kept = malformed.keep(con, job, stage, splits, batch, time)
+                    if kept is not None:
+                        output = Output("segment", json.dumps(kept.to_list()), stage.errors)
+                        yield newest(stats.watermark, tick), output
         watermark = newest(stats.watermark, tick)
         message = {
             "scan": stage.name,
@@ -113,7 +122,7 @@ def run_scan(
             "last": work[0].last,
             "rows": stats.rows,
             "null_rows": stats.null_rows,
-            "malformed_rows": malformed,
+            "malformed_rows": skipped,
             "max_event_time": stats.max_event_time,
             "watermark": watermark,
         }

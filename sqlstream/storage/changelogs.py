@@ -1,7 +1,7 @@
 """Files whose rows are changes: a column says what each does, or it stands in Debezium's envelope.
 
-Beside the table's columns their rows have `__change`: I a row is added, U it is so after an update, B it was so before one, D it
-is deleted. Where the table has a key, three further columns say which of two changes came later.
+Beside the table's columns their rows have `__sqlstream_change`: I a row is added, U it is so after an update, B it was so before
+one, D it is deleted. Where the table has a key, three further columns say which of two changes came later.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from sqlstream.storage.segments import quote_name, quote_text
 from sqlstream.storage.zsets import WEIGHT, names, repeated, summed
 from sqlstream.units import parse_boolean
 
-# No names that a user would give to columns.
-CHANGE = Column("__change", "VARCHAR")
-MODIFIED = Column("__mtime", "BIGINT", metadata="order.mtime")
-PATH = Column("__path", "VARCHAR", metadata="file.path")
-ROW = Column("__row", "BIGINT", metadata="row-number")
+CHANGE = Column("__sqlstream_change", "VARCHAR")
+MODIFIED = Column("__sqlstream_mtime", "BIGINT", metadata="order.mtime")
+PATH = Column("__sqlstream_path", "VARCHAR", metadata="file.path")
+ROW = Column("__sqlstream_row", "BIGINT", metadata="row-number")
 # The order in which the rows of a batch stand: by these columns.
 PLACE = (MODIFIED, PATH, ROW)
 ADDS = f"{CHANGE.name} IN ('I', 'U')"

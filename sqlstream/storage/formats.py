@@ -1,6 +1,7 @@
 """Reading files as a table declares them: the SQL that DuckDB reads them with, and what is wrong when it cannot.
 
-Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`.
+Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`. A column
+that a file lacks is NULL, unless it is NOT NULL or in the key.
 
 JSON: one object per line, keys by exact name; a missing key is NULL, further keys are ignored.
 
@@ -11,33 +12,50 @@ Beside its rows, a file tells metadata, and the values of the columns by which a
 
 Debezium: JSON of its envelopes, see `changelogs`.
 
-JSON and CSV may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, 1.5 rounds to an integer,
-a number is not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant).
+JSON and CSV may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, a number is not a time, and a
+TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant); but 1.5 is no integer, see
+`whole_numbers`.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import duckdb
 
-from sqlstream.catalog import DEBEZIUM, IDLE_TIMEOUT, OP_COLUMN, VALUES, Column, Table
+from sqlstream.catalog import DEBEZIUM, IDLE_TIMEOUT, MAX_AHEAD, OP_COLUMN, VALUES, Column, Table
 from sqlstream.errors import BindError, DataError, missing
 from sqlstream.storage.changelogs import MODIFIED, SCHEMA_INCLUDE, malformed
 from sqlstream.storage.changelogs import validate as validate_changes
+from sqlstream.storage.csv_rows import csv_layout, csv_syntax, one_character
 from sqlstream.storage.files import Split
-from sqlstream.storage.json_lines import json_source
+from sqlstream.storage.json_lines import does_not_hold, json_source
+from sqlstream.storage.malformed import WRONG, format_of, options_of, skips
 from sqlstream.storage.parquet_types import conversion
-from sqlstream.storage.read_errors import duckdb_paths, name_file, open_text, reading
+from sqlstream.storage.read_errors import duckdb_paths, name_file, reading
 from sqlstream.storage.segments import quote_name, quote_text
 from sqlstream.storage.values import values_sql
+from sqlstream.storage.whole_numbers import as_text, fraction, whole
 from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
 
+# The rows of a plan that were taken.
+_TAKEN = "_taken"
 FORMATS = ("parquet", "json", "csv", DEBEZIUM)
+
+
+class Rejected(NamedTuple):
+    """A row of CSV that DuckDB has rejected, and what it says about it."""
+
+    path: str
+    number: int
+    text: str
+    kind: str
+    column: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +63,14 @@ class ReadPlan:
     """How to read some splits.
 
     `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
-    skipped, `skipped` counts them once `sql` has been read to its end, on the same connection. `keep` says that the rows
+    skipped, `marked` has all rows, with a column WRONG that says why one is malformed, NULL where it is not; those that are not
+    even that are in the table `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
     are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little.
     """
 
     sql: str
-    malformed_sql: str | None = None
-    temporary: tuple[str, ...] = ()
+    marked: str | None = None
+    rejects: tuple[str, str] | None = None
     keep: bool = False
 
     @property
@@ -59,23 +78,67 @@ class ReadPlan:
         """The SELECT as it stands in a FROM clause."""
         return f"({self.sql})"
 
+    @classmethod
+    def of_marked(cls, marked: str, rejects: tuple[str, str] | None = None, *, keep: bool = False) -> ReadPlan:
+        """Return the plan of rows of which some are marked."""
+        return cls(f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL", marked, rejects, keep)
+
+    def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
+        """Return what the reader itself has rejected, file by file, in order."""
+        if self.rejects is None:
+            return []
+        rejects, scans = self.rejects
+        # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
+        said = ("error_type", "column_name", "error_message")
+        items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in said)
+        rows = con.execute(
+            f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
+            f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line ORDER BY ALL"
+        ).fetchall()
+        return [Rejected(*row) for row in rows]
+
+    def take(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Read all rows where some may be marked: `taken`, `skipped` and what is malformed are known then."""
+        if self.marked is not None:
+            # Whole: of a column that nobody asks for, the reader would not see that it is wrong.
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {_TAKEN} AS {self.marked}")
+
+    @property
+    def taken(self) -> str:
+        """The rows that are not malformed as FROM-able SQL, once they were taken."""
+        if self.marked is None:
+            return self.relation
+        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_TAKEN} WHERE {WRONG} IS NULL)"
+
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
-        """Return how many malformed rows were skipped, and forget them."""
-        if self.malformed_sql is None:
+        """Return how many malformed rows there were among those that were `taken`."""
+        if self.marked is None:
             return 0
-        [(count,)] = con.execute(self.malformed_sql).fetchall()
-        for table in self.temporary:
+        [(count,)] = con.execute(f"SELECT count(*) FROM {_TAKEN} WHERE {WRONG} IS NOT NULL").fetchall()
+        return int(count) + len(self.rejected(con))
+
+    def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
+        """Return a select item of the malformed rows among those that were `taken`, with the reason, in its order."""
+        return con.execute(f"SELECT {item}, {WRONG} FROM {_TAKEN} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
+
+    def forget(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Drop what the reader has left on the connection."""
+        for table in (_TAKEN, *(self.rejects or ())):
             con.execute(f"DROP TABLE IF EXISTS {table}")
-        return int(count)
 
 
 def read(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Iterable[str] | None = None
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[Split],
+    table: Table,
+    columns: Iterable[str] | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> ReadPlan:
     """Return how to read the splits, all of them local, of a table.
 
-    `columns` names the physical columns to read, by default all; what is wrong in others goes unnoticed. Raises DataError
-    when a file is not there, is not of the format, or does not hold the columns.
+    `columns` names the physical columns to read, by default all; what is wrong in others goes unnoticed. `copies` are files of
+    JSON to read in place of others, by their paths. Raises DataError when a file is not there, is not of the format, or does
+    not hold the columns.
     """
     wanted = list(table.physical)
     if columns is not None:
@@ -86,51 +149,54 @@ def read(
         return ReadPlan(f"SELECT {nothing} WHERE false")
     if table.connector == VALUES:
         return ReadPlan(values_sql(table, wanted))
-    plan = _read_wanted(con, splits, table, wanted)
-    return _without_malformed(plan, table) if table.has_changes and _ignores_errors(table) else plan
+    plan = _read_wanted(con, splits, table, wanted, copies or {})
+    if not (table.has_changes and skips(table)):
+        return plan
+    # Rows that say nothing that a row can do.
+    before = f"coalesce({WRONG}, " if plan.marked else "("
+    operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
+    rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
+    return ReadPlan.of_marked(f"{rows} FROM ({plan.marked or plan.sql})", plan.rejects, keep=plan.keep)
 
 
-def _ignores_errors(table: Table) -> bool:
-    return _flag(table.options, f"{table.options['format'].lower()}.ignore-parse-errors")
-
-
-def _without_malformed(plan: ReadPlan, table: Table) -> ReadPlan:
-    """Return the plan without rows that say nothing that a row can do; they are counted."""
-    wrong = malformed(table)
-    counted = f"(SELECT count(*) FROM {plan.relation} WHERE {wrong})"
-    # The rows are read before those that their reader rejects are counted.
-    more = f" + ({plan.malformed_sql})" if plan.malformed_sql else ""
-    return replace(
-        plan, sql=f"SELECT * FROM {plan.relation} WHERE NOT ({wrong})", malformed_sql=f"SELECT {counted}{more}"
-    )
+def _operation_fault(table: Table) -> str:
+    if format_of(table) == DEBEZIUM:
+        return "The envelope has no operation, or not the row that its operation needs"
+    return f'Column "{table.options[OP_COLUMN]}" holds none of I, U, B, D'
 
 
 def _read_wanted(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, wanted: Sequence[Column]
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[Split],
+    table: Table,
+    wanted: Sequence[Column],
+    copies: Mapping[str, str],
 ) -> ReadPlan:
     stored = replace(table, columns=table.stored)
     if all(c in stored.columns for c in wanted):
-        return _read_stored(con, splits, stored, wanted)
-    plans = [_read_group(con, group, table, wanted) for group in _alike(splits, table, wanted)]
-    counts = " + ".join(f"({p.malformed_sql})" for p in plans if p.malformed_sql)
-    return ReadPlan(
-        " UNION ALL ".join(p.sql for p in plans),
-        f"SELECT {counts}" if counts else None,
-        tuple(name for p in plans for name in p.temporary),
-        any(p.keep for p in plans),
-    )
+        return _read_stored(con, splits, stored, wanted, copies)
+    plans = [_read_group(con, group, table, wanted, copies) for group in _alike(splits, table, wanted)]
+    keep, rejects = any(p.keep for p in plans), next((p.rejects for p in plans if p.rejects), None)
+    marked = [p.marked for p in plans if p.marked]
+    if marked:
+        return ReadPlan.of_marked(" UNION ALL ".join(marked), rejects, keep=keep)
+    return ReadPlan(" UNION ALL ".join(p.sql for p in plans), rejects=rejects, keep=keep)
 
 
 def _read_stored(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[Split],
+    table: Table,
+    columns: Sequence[Column],
+    copies: Mapping[str, str],
 ) -> ReadPlan:
-    match table.options["format"].lower():
+    match format_of(table):
         case "parquet":
             return _read_parquet(con, splits, table, columns)
         case "json" | "debezium-json":
-            return _read_json(con, splits, table, columns)
+            return _read_json(con, [copies.get(s.path, s.path) for s in splits], table, columns)
         case _:
-            return _read_csv(splits, table, columns)
+            return _read_csv(con, splits, table, columns)
 
 
 # What a file tells beside its rows
@@ -173,11 +239,15 @@ def _told(column: Column, split: Split, table: Table) -> str:
 
 
 def _read_group(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, wanted: Sequence[Column]
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[Split],
+    table: Table,
+    wanted: Sequence[Column],
+    copies: Mapping[str, str],
 ) -> ReadPlan:
-    parquet = table.options["format"].lower() == "parquet"
+    parquet = format_of(table) == "parquet"
     inner = [c for c in wanted if c in table.stored or (parquet and c.metadata == ROW_NUMBER)]
-    plan = _read_stored(con, splits, replace(table, columns=table.stored), inner)
+    plan = _read_stored(con, splits, replace(table, columns=table.stored), inner, copies)
     items = []
     for column in wanted:
         value = quote_name(column.name)
@@ -185,6 +255,10 @@ def _read_group(
             # Text is read by one thread, or with its order kept.
             value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
         items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")
+    if plan.marked is not None:
+        return ReadPlan.of_marked(
+            f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})", plan.rejects, keep=plan.keep
+        )
     return replace(plan, sql=f"SELECT {', '.join(items)} FROM {plan.relation}")
 
 
@@ -235,14 +309,15 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, c
             f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"
         ).description
     found = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
+    _check_columns(split, table, [name for name, _ in found.values()])
     items = []
     for column in columns:
         if column.metadata == ROW_NUMBER:
             items.append(f"file_row_number AS {quote_name(column.name)}")
             continue
         if column.name.lower() not in found:
-            hint = missing("column", column.name, [name for name, _ in found.values()])
-            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
+            items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
+            continue
         name, type_ = found[column.name.lower()]
         converted = conversion(quote_name(name), type_, con.sqltype(column.type))
         if converted is None:
@@ -254,25 +329,39 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, c
     return ", ".join(items) or "1"
 
 
+def _check_columns(split: Split, table: Table, found: Sequence[str]) -> None:
+    """Raise DataError unless a Parquet file has the columns that it needs: one at least, and those that are never NULL.
+
+    Others may be missing: the file may be older than the column.
+    """
+    there = {name.lower() for name in found}
+    operation = table.options.get(OP_COLUMN, "").lower()
+    key = {name.lower() for name in table.primary_key}
+    for column in table.stored:
+        needed = column.not_null or column.name.lower() in (operation, *key)
+        if needed and column.name.lower() not in there:
+            hint = missing("column", column.name, found)
+            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
+    if table.stored and not any(c.name.lower() in there for c in table.stored):
+        hint = missing("column", table.stored[0].name, found)
+        raise DataError(f"{name_file(split.path, table)} has none of the columns of the table", hint=hint)
+
+
 # JSON
 
 
 def _read_json(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
+    con: duckdb.DuckDBPyConnection, files: Sequence[str], table: Table, columns: Sequence[Column]
 ) -> ReadPlan:
-    items = ", ".join(quote_name(c.name) for c in columns) or "1"
-    paths = duckdb_paths(s.path for s in splits)
-    if not _ignores_errors(table):
-        types = ", ".join(f"{quote_text(c.name)}: {quote_text(c.type)}" for c in columns or table.physical)
-        options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
-        return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options})", keep=True)
-    source = json_source(con, paths, columns)
-    fields = ", ".join(f"_row.{quote_name(c.name)}" for c in columns) or "1"
-    return ReadPlan(
-        f"SELECT {fields} FROM {source} WHERE _wrong IS NULL",
-        f"SELECT count(*) FROM {source} WHERE _wrong IS NOT NULL",
-        keep=True,
-    )
+    paths = duckdb_paths(files)
+    if skips(table):
+        names = ", ".join(quote_name(c.name) for c in columns) or "1"
+        return ReadPlan.of_marked(f"SELECT {names}, {WRONG} FROM {json_source(con, paths, columns)}", keep=True)
+    typed = [(c, con.sqltype(c.type)) for c in columns or table.physical]
+    types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t) or c.type)}" for c, t in typed)
+    items, where = whole(typed if columns else [])
+    options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
+    return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options}){where}", keep=True)
 
 
 # CSV
@@ -280,110 +369,49 @@ def _read_json(
 _rejects = itertools.count()
 
 
-def _read_csv(splits: Sequence[Split], table: Table, columns: Sequence[Column]) -> ReadPlan:
-    options = [*_csv_syntax(table.options), "hive_partitioning = false"]
-    malformed_sql: str | None = None
-    temporary: tuple[str, ...] = ()
-    if _flag(table.options, "csv.ignore-parse-errors"):
+def _read_csv(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
+) -> ReadPlan:
+    options = [*csv_syntax(table.options), "hive_partitioning = false"]
+    rejects: tuple[str, str] | None = None
+    if skips(table):
         number = next(_rejects)
-        rejects, scans = f"_rejects_{number}", f"_reject_scans_{number}"
-        options.append(f"store_rejects = true, rejects_table = '{rejects}', rejects_scan = '{scans}'")
-        # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
-        rows = f"SELECT DISTINCT file_path, line FROM {rejects} JOIN {scans} USING (scan_id, file_id)"
-        malformed_sql = f"SELECT count(*) FROM ({rows})"
-        temporary = (rejects, scans)
+        rejects = f"_rejects_{number}", f"_reject_scans_{number}"
+        options.append(f"store_rejects = true, rejects_table = '{rejects[0]}', rejects_scan = '{rejects[1]}'")
     layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for split in splits:
-        layouts.setdefault(_csv_layout(split, table), []).append(split.path)
-    items = ", ".join(quote_name(c.name) for c in columns) or "1"
+        layouts.setdefault(csv_layout(split, table), []).append(split.path)
+    typed = [(c, con.sqltype(c.type)) for c in columns]
+    texts = {c.name: text for c, type_ in typed if (text := as_text(type_))}
+    items, where = whole(typed)
+    if rejects:
+        items, where = _marked(typed), ""
     selects = []
     for layout, paths in layouts.items():
-        types = ", ".join(f"{quote_text(name)}: {quote_text(type_)}" for name, type_ in layout)
+        types = ", ".join(f"{quote_text(name)}: {quote_text(texts.get(name, type_))}" for name, type_ in layout)
         arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
-        selects.append(f"SELECT {items} FROM read_csv({arguments})")
-    return ReadPlan(" UNION ALL ".join(selects), malformed_sql, temporary, keep=True)
+        selects.append(f"SELECT {items} FROM read_csv({arguments}){where}")
+    sql = " UNION ALL ".join(selects)
+    return ReadPlan.of_marked(sql, rejects, keep=True) if rejects else ReadPlan(sql, keep=True)
 
 
-def _csv_layout(split: Split, table: Table) -> tuple[tuple[str, str], ...]:
-    """Return the (name, type) of each field of a file's rows, by its header if there is one."""
-    if not _flag(table.options, "csv.header"):
-        return tuple((c.name, c.type) for c in table.physical)
-    with reading([split], table):
-        header = _csv_header(split.path, table.options)
-    declared = {c.name.lower(): c for c in table.physical}
-    if header is None:
-        return tuple((c.name, c.type) for c in table.physical)
-    places = [name.strip().lower() for name in header]
-    for name, column in declared.items():
-        if name not in places:
-            hint = missing("column", column.name, [n.strip() for n in header])
-            message = f'the header of {name_file(split.path, table)} has no column "{column.name}"'
-            raise DataError(message, hint=hint)
-        if places.count(name) > 1:
-            raise DataError(f'the header of {name_file(split.path, table)} has column "{column.name}" twice')
-    # Fields that are not declared need a name of their own, but no type.
-    return tuple(
-        (declared[n].name, declared[n].type) if n in declared else (f"_undeclared_{i}", "VARCHAR")
-        for i, n in enumerate(places)
-    )
-
-
-def _csv_header(path: str, options: Mapping[str, str]) -> list[str] | None:
-    quote = options.get("csv.quote-character", '"')
-    escape = options.get("csv.escape-character", quote)
-    with open_text(path) as lines:
-        reader = csv.reader(
-            lines,
-            delimiter=_character(options.get("csv.field-delimiter", ",")),
-            quotechar=quote or None,
-            quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
-            doublequote=escape == quote,
-            escapechar=None if escape == quote else escape,
-        )
-        return next(reader, None)
-
-
-def _csv_syntax(options: Mapping[str, str]) -> list[str]:
-    quote = options.get("csv.quote-character", '"')
-    nulls = ["", *([options["csv.null-literal"]] if options.get("csv.null-literal") else [])]
-    return [
-        "auto_detect = false",
-        f"header = {str(_flag(options, 'csv.header')).lower()}",
-        f"delim = {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
-        f"quote = {quote_text(quote)}",
-        f"escape = {quote_text(options.get('csv.escape-character', quote))}",
-        f"nullstr = [{', '.join(map(quote_text, nulls))}]",
-        "allow_quoted_nulls = false",
-    ]
-
-
-def csv_write_options(options: Mapping[str, str]) -> list[str]:
-    """Return how COPY writes CSV that `read` reads back, by the same options."""
-    quote = options.get("csv.quote-character", '"')
-    return [
-        f"HEADER {str(_flag(options, 'csv.header')).lower()}",
-        f"DELIMITER {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
-        f"QUOTE {quote_text(quote)}",
-        f"ESCAPE {quote_text(options.get('csv.escape-character', quote))}",
-        f"NULLSTR {quote_text(options.get('csv.null-literal', ''))}",
-    ]
-
-
-def _character(text: str) -> str:
-    return "\t" if text == "\\t" else text
+def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
+    """Return the select items of columns that may hold text where integers should be."""
+    items, cases = [], []
+    for column, type_ in columns:
+        name = quote_name(column.name)
+        if as_text(type_) is None:
+            items.append(name)
+            continue
+        value = f"TRY_CAST({name} AS {column.type})"
+        items.append(f"{value} AS {name}")
+        wrong = [f"{name} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(name, type_)])]
+        cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
+    reason = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
+    return ", ".join([*(items or ["1"]), f"{reason} AS {WRONG}"])
 
 
 # Options
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    return parse_boolean(options.get(name, "false"))
-
-
-def _one_character(text: str) -> str:
-    if len(_character(text)) != 1:
-        raise ValueError(f'"{text}" is not one character')
-    return text
 
 
 _Parse = Callable[[str], object]
@@ -395,20 +423,21 @@ _OPTIONS: dict[str, _Parse] = {
     "source.max-files-per-batch": parse_count,
     "source.max-bytes-per-batch": parse_bytes,
     IDLE_TIMEOUT: parse_duration,
+    MAX_AHEAD: parse_duration,
 }
 _OPERATION: dict[str, _Parse] = {OP_COLUMN: str}
 _FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
-    "parquet": {},
-    "json": {"json.ignore-parse-errors": parse_boolean},
+    "parquet": {**options_of("parquet")},
+    "json": {**options_of("json")},
     "csv": {
         "csv.header": parse_boolean,
-        "csv.field-delimiter": _one_character,
-        "csv.quote-character": lambda text: text and _one_character(text),
-        "csv.escape-character": _one_character,
+        "csv.field-delimiter": one_character,
+        "csv.quote-character": lambda text: text and one_character(text),
+        "csv.escape-character": one_character,
         "csv.null-literal": str,
-        "csv.ignore-parse-errors": parse_boolean,
+        **options_of("csv"),
     },
-    DEBEZIUM: {SCHEMA_INCLUDE: parse_boolean, "debezium-json.ignore-parse-errors": parse_boolean},
+    DEBEZIUM: {SCHEMA_INCLUDE: parse_boolean, **options_of(DEBEZIUM)},
 }
 
 

@@ -9,26 +9,40 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import Column
+from sqlstream.storage.malformed import WRONG
 from sqlstream.storage.segments import quote_name, quote_text
+from sqlstream.storage.whole_numbers import READ_AS_TEXT, as_text, fraction
+
+NO_OBJECT = "The line is not a JSON object"
+# A column that any line fits.
+_ANY = Column("_", "VARCHAR")
 
 
 def json_source(con: duckdb.DuckDBPyConnection, paths: str, columns: Sequence[Column]) -> str:
-    """Return a relation with a row per line: its values in `_row`, and in `_wrong` the column at fault (-1: the line)."""
-    shape = quote_text(json.dumps({c.name: c.type for c in columns}))
-    typed = [(i, c, con.sqltype(c.type)) for i, c in enumerate(columns)]
-    value = {i: f"json_extract(json, {_json_key(c.name)})" for i, c, _ in typed}
-    faults = [(i, _misfit(value[i], type_)) for i, _, type_ in typed]
-    cases = " ".join(f"WHEN {fault} THEN {i}" for i, fault in faults if fault != "false")
-    # A value that does not fit becomes NULL, so most lines of flat columns need no second look.
-    suspicious = [
-        "true" if type_.id in ("struct", "list", "map", "array") else f"_row.{quote_name(c.name)} IS NULL"
-        for _, c, type_ in typed
-    ]
+    """Return a relation with a row per line: its columns, and in WRONG why it is no row of the table, NULL where it is one."""
+    typed = [(c, con.sqltype(c.type), f"json_extract(json, {_json_key(c.name)})") for c in columns]
+    shape = quote_text(json.dumps({c.name: as_text(t) or c.type for c, t, _ in typed}))
+    items, suspicious = [], []
+    for column, type_, _ in typed:
+        name = f"_row.{quote_name(column.name)}"
+        item = name if as_text(type_) is None else f"TRY_CAST({name} AS {column.type})"
+        items.append(f"{item} AS {quote_name(column.name)}")
+        # A value that does not fit becomes NULL, so most lines of flat columns need no second look.
+        nested = type_.id in ("struct", "list", "map", "array")
+        suspicious += ["true"] if nested else [f"{item} IS NULL", *filter(None, [fraction(name, type_)])]
+    faults = [(c, _misfit(value, type_)) for c, type_, value in typed]
+    cases = " ".join(f"WHEN {f} THEN {quote_text(does_not_hold(c))}" for c, f in faults if f != "false")
     wrong = f"CASE WHEN {' OR '.join(suspicious)} THEN CASE {cases} END END" if cases else "NULL"
-    whole = "json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL')"
+    not_an_object = "json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL')"
     lines = f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)"
     rows = f"(SELECT json, json_transform(json, {shape}) AS _row FROM {lines})"
-    return f"(SELECT _row, CASE WHEN {whole} THEN -1 ELSE {wrong} END AS _wrong FROM {rows})"
+    items.append(f"CASE WHEN {not_an_object} THEN {quote_text(NO_OBJECT)} ELSE {wrong} END AS {WRONG}")
+    return f"(SELECT {', '.join(items)} FROM {rows})"
+
+
+def does_not_hold(column: Column) -> str:
+    """Return why a row is malformed of which a value does not fit its column."""
+    return f'Column "{column.name}" does not hold a {column.type}'
 
 
 def _json_key(name: str) -> str:
@@ -41,6 +55,10 @@ def _misfit(value: str, declared: Any, depth: int = 0) -> str:
     match declared.id:
         case "varchar":
             return "false"
+        case id if id in READ_AS_TEXT:
+            text = f"json_extract_string({value}, '$')"
+            wrong = [f"TRY_CAST({text} AS {declared}) IS NULL", *filter(None, [fraction(text, declared)])]
+            return f"(coalesce(json_type({value}), 'NULL') <> 'NULL' AND ({' OR '.join(wrong)}))"
         case "struct":
             fields = [_misfit(f"json_extract({value}, {_json_key(n)})", t, depth) for n, t in declared.children]
             kind, inner = "OBJECT", " OR ".join(fields)
@@ -55,17 +73,14 @@ def _misfit(value: str, declared: Any, depth: int = 0) -> str:
     return f"CASE coalesce(json_type({value}), 'NULL') WHEN 'NULL' THEN false WHEN '{kind}' THEN {inner} ELSE true END"
 
 
-def first_wrong_line(path: str, columns: Sequence[Column]) -> tuple[int, Column | None] | None:
-    """Return which line of a file, not counting empty ones, is the first that is not a row, and the column at fault.
+def first_wrong_line(path: str) -> int:
+    """Return which line of a file, not counting empty ones, is the first that is not a JSON object; 0 where all are.
 
     `path` is a literal of DuckDB's. Takes a pass over the file.
     """
     with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
         found = con.execute(
-            f"SELECT _n, _wrong FROM (SELECT row_number() OVER () AS _n, _wrong FROM {json_source(con, path, columns)})"
-            " WHERE _wrong IS NOT NULL ORDER BY _n LIMIT 1"
+            f"SELECT _n FROM (SELECT row_number() OVER () AS _n, {WRONG} FROM {json_source(con, path, [_ANY])})"
+            f" WHERE {WRONG} IS NOT NULL ORDER BY _n LIMIT 1"
         ).fetchone()
-    if found is None:
-        return None
-    number, wrong = found
-    return number, columns[wrong] if wrong >= 0 else None
+    return found[0] if found else 0

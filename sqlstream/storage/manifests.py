@@ -1,7 +1,7 @@
 """Declarations of state tables, and manifests: which segments hold a bucket's rows.
 
 A manifest answers every retained version, not only its own: a row remembers the batch that added it, so version v with
-watermark W sees the rows of a table with `_batch` <= v and, where the table has a time column, time > W.
+watermark W sees the rows of a table with `__sqlstream_batch` <= v and, where the table has a time column, time > W.
 """
 
 from __future__ import annotations

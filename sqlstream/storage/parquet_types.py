@@ -6,12 +6,16 @@ DECIMAL    DECIMAL with at least as many digits on both sides of the point
 DATE       TIMESTAMP (midnight)
 TIMESTAMP  of another precision, cut to microseconds; with and without zone: as the wall clock of UTC
 ENUM, UUID, JSON  VARCHAR
-STRUCT     STRUCT with fewer fields, matched by name; fields, elements and values by these rules, but keep their zone
+NULL       anything: what writers declare of a column without a value
+STRUCT     STRUCT, fields matched by name: what is not declared is left out, what is not there is NULL
+Fields, elements and values go by these rules, too.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from sqlstream.storage.segments import quote_name, quote_text
 
 # Bits of the whole numbers that each type holds: (signed, unsigned) integers, and floats by their mantissa.
 _SIGNED = {"tinyint": 7, "smallint": 15, "integer": 31, "bigint": 63, "hugeint": 127}
@@ -24,30 +28,74 @@ _CLOCKS = {"timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"}
 _TEXTS = {"enum", "uuid", "varchar"}
 
 
-def conversion(column: str, found: Any, declared: Any) -> str | None:
-    """Return the SQL that reads a column of one DuckDB type as another, or None when it might lose something."""
+def conversion(value: str, found: Any, declared: Any, depth: int = 0) -> str | None:
+    """Return the SQL that reads a value of one DuckDB type as another, or None when it might lose something."""
     if found == declared:
-        return column
+        return value
+    item = f"_x{depth}"
+    match found.id, declared.id:
+        case "null", _:
+            return f"CAST(NULL AS {declared})"
+        case "struct", "struct":
+            return _struct(value, found, declared, depth)
+        case ("list" | "array", "list"):
+            inner = conversion(item, found.children[0][1], declared.children[0][1], depth + 1)
+            return inner and f"CAST(list_transform({value}, lambda {item}: {inner}) AS {declared})"
+        case "map", "map":
+            return _map(value, found, declared, depth)
     if found.id in _INSTANTS and declared.id == "timestamp":
-        return f"timezone('UTC', CAST({column} AS TIMESTAMPTZ))"
+        return f"timezone('UTC', {_microseconds(value, found)})"
     if found.id in _CLOCKS and declared.id == "timestamp with time zone":
-        return f"timezone('UTC', CAST({column} AS TIMESTAMP))"
-    return f"CAST({column} AS {declared})" if _holds(found, declared) else None
+        return f"timezone('UTC', {_microseconds(value, found)})"
+    if not _holds(found, declared):
+        return None
+    return f"CAST({_microseconds(value, found)} AS {declared})"
+
+
+def _struct(value: str, found: Any, declared: Any, depth: int) -> str | None:
+    fields = {name.lower(): (name, type_) for name, type_ in found.children}
+    items = []
+    for name, type_ in declared.children:
+        own, there = fields.get(name.lower(), (None, None))
+        item = f"CAST(NULL AS {type_})"
+        if own is not None:
+            converted = conversion(f"struct_extract({value}, {quote_text(own)})", there, type_, depth)
+            if converted is None:
+                return None
+            item = converted
+        items.append(f"{quote_name(name)} := {item}")
+    if not any(name.lower() in fields for name, _ in declared.children):
+        return None
+    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(items)}) END"
+
+
+def _map(value: str, found: Any, declared: Any, depth: int) -> str | None:
+    item = f"_x{depth}"
+    (_, found_key), (_, found_value) = found.children
+    (_, key), (_, inner) = declared.children
+    keys = conversion(f"{item}.key", found_key, key, depth + 1)
+    values = conversion(f"{item}.value", found_value, inner, depth + 1)
+    if keys is None or values is None:
+        return None
+    entry = f"lambda {item}: {{'key': {keys}, 'value': {values}}}"
+    return f"CAST(map_from_entries(list_transform(map_entries({value}), {entry})) AS {declared})"
+
+
+def _microseconds(value: str, found: Any) -> str:
+    """Return the SQL of a time with its nanoseconds cut off; DuckDB's cast rounds, perhaps into the next window."""
+    if found.id in ("timestamp_ns", "timestamptz_ns"):
+        cut = f"make_timestamp((epoch_ns({value}) - ((epoch_ns({value}) % 1000) + 1000) % 1000) // 1000)"
+        return f"timezone('UTC', {cut})" if found.id == "timestamptz_ns" else cut
+    if found.id == "time_ns":
+        return f"TIME '00:00:00' + to_microseconds(epoch_ns({value}) // 1000)"
+    if found.id in _INSTANTS:
+        return f"CAST({value} AS TIMESTAMPTZ)"
+    return f"CAST({value} AS TIMESTAMP)" if found.id in _CLOCKS else value
 
 
 def _holds(found: Any, declared: Any) -> bool:
-    if found == declared:
-        return True
-    pair = (found.id, declared.id)
-    match pair:
-        case ("struct", "struct"):
-            fields = {name.lower(): type_ for name, type_ in found.children}
-            return all(n.lower() in fields and _holds(fields[n.lower()], t) for n, t in declared.children)
-        case ("list", "list"):
-            return _holds(found.children[0][1], declared.children[0][1])
-        case ("map", "map"):
-            return all(_holds(f, d) for (_, f), (_, d) in zip(found.children, declared.children, strict=True))
-        case ("date", "timestamp") | ("float", "double"):
+    match found.id, declared.id:
+        case ("date", "timestamp") | ("float", "double") | ("time_ns", "time"):
             return True
         case ("decimal", "decimal"):
             (_, digits), (_, scale) = found.children

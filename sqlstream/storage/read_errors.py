@@ -15,11 +15,12 @@ import pyarrow as pa
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import DataError
 from sqlstream.storage.files import Split, vanished
-from sqlstream.storage.json_lines import first_wrong_line
+from sqlstream.storage.json_lines import NO_OBJECT, does_not_hold, first_wrong_line
+from sqlstream.storage.long_lines import lines_of
+from sqlstream.storage.malformed import format_of, shorten, skip_hint
 from sqlstream.storage.segments import quote_text
 
-# A malformed row is shown up to this length.
-_SHOWN = 200
+_TAIL = 1 << 16
 
 _CSV_ROW = re.compile(
     r"CSV Error on Line: (\d+)\nOriginal Line: (.*?)\n(?=Error when|Expected Number|\n?Value with|Invalid|.*\n)", re.S
@@ -28,19 +29,14 @@ _CSV_CAST = re.compile(r"Error when converting column \"(.+?)\"")
 _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 
 
-def translate(
-    error: Exception, splits: Iterable[Split], table: Table, columns: Sequence[Column] | None = None
-) -> DataError | None:
-    """Return the error of reading one of the splits as people should see it, or None when it is about something else.
+def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> DataError | None:
+    """Return the error of opening or reading one of the splits as people should see it, None when it is about something else.
 
-    `columns` are those that were read, by default all. A malformed row is looked for again, to name its line.
+    Of rows it knows only what the reader has said: `faults.translate` looks for the one that is malformed.
     """
-    if "format" not in table.options:
-        return None
     text = re.sub(r"\n+LINE \d+: .*", "", str(error), flags=re.DOTALL).strip()
-    splits = list(splits)
-    parquet = table.options["format"].lower() == "parquet"
-    path = _path_in(text, splits)
+    parquet = format_of(table) == "parquet"
+    path = path_in(text, splits)
     if path is None and parquet and type(error) is duckdb.Error:
         # What the Parquet reader makes of a damaged page has no class of its own, and no file name.
         path = _unreadable(splits)
@@ -52,15 +48,12 @@ def translate(
     if not os.access(path, os.R_OK):
         return DataError(f"no permission to read {file}")
     if "GZIP" in text or "ZSTD" in text:
-        return DataError(f"{file} is not whole, or not compressed as its name says", detail=_sentence(text))
+        return DataError(f"{file} is not whole, or not compressed as its name says", detail=sentence(text))
     if parquet:
         return _parquet_error(text, file)
-    match table.options["format"].lower():
-        case "json" | "debezium-json" as form if "JSON" in text:
-            return _json_error(text, path, file, columns or table.stored, form)
-        case "csv" if match := _CSV_ROW.search(text):
-            return _csv_error(text, match, file, table)
-    return DataError(f"{file} cannot be read", detail=_sentence(text))
+    if format_of(table) == "csv" and (match := _CSV_ROW.search(text)):
+        return malformed_row(path, "row", int(match[1]), _csv_fault(text, match, table), match[2], table)
+    return DataError(f"{file} cannot be read", detail=sentence(text))
 
 
 @contextmanager
@@ -69,7 +62,7 @@ def reading(splits: Sequence[Split], table: Table) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if translated := translate(error, splits, table):
+        if translated := translate_file(error, splits, table):
             raise translated from error
         raise
     except FileNotFoundError as error:
@@ -100,7 +93,7 @@ def _literal(path: str) -> str:
     return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
-def _path_in(text: str, splits: Iterable[Split]) -> str | None:
+def path_in(text: str, splits: Iterable[Split]) -> str | None:
     paths = {form: s.path for s in splits for form in (s.path, _literal(s.path))}
     found = [form for form in paths if form in text]
     return paths[max(found, key=len)] if found else None
@@ -118,60 +111,69 @@ def _unreadable(splits: Iterable[Split]) -> str | None:
 
 def _parquet_error(text: str, file: str) -> DataError:
     if "magic bytes" in text or "too small" in text:
-        return DataError(f"{file} is not a Parquet file, or not a whole one", hint=_WHOLE)
-    return DataError(f"{file} is damaged", detail=_sentence(text))
+        return DataError(f"{file} is not a Parquet file, or not a whole one", hint=WHOLE)
+    return DataError(f"{file} is damaged", detail=sentence(text))
 
 
-_WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
+# What writers of files should do.
+WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
 
 
-def _json_error(text: str, path: str, file: str, columns: Sequence[Column], form: str) -> DataError:
-    hint = f"Set '{form}.ignore-parse-errors' = 'true' to skip such rows and count them."
-    found = first_wrong_line(duckdb_paths([path]), columns)
-    if found is None:
-        return DataError(f"{file} has a malformed row", detail=_sentence(text), hint=hint)
-    count, column = found
-    line, content = _nth_line(path, count)
-    fault = f'Column "{column.name}" does not hold a {column.type}' if column else "The line is not a JSON object"
-    return DataError(f"line {line} of {file} is malformed", detail=f"{fault}: {_shorten(content)}", hint=hint)
+def malformed_row(path: str, what: str, number: int, reason: str, text: str, table: Table) -> DataError:
+    """Return the error that names a row (or line) of a file, why it is malformed, and what to do about it."""
+    # To skip the last line of a file that is not whole would be to lose the rest of it: a file is read once.
+    hint = f"The file may not be whole yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
+    message = f"{what} {number} of {name_file(path, table)} is malformed"
+    return DataError(message, detail=f"{reason}: {shorten(text)}", hint=hint)
+
+
+def _is_unfinished(path: str, text: str) -> bool:
+    """Whether some text is the last line of a file, which nothing has ended yet."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _TAIL))
+        tail = file.read()
+    last = text.strip().encode()[-_TAIL // 2 :]
+    return bool(last) and not tail.endswith((b"\n", b"\r")) and tail.rstrip().endswith(last)
 
 
 def malformed_line(path: str) -> tuple[int, str]:
     """Return the number of the first line of a file that is not a JSON object, and a sentence that says so."""
-    # A column that any line fits.
-    count, _ = first_wrong_line(duckdb_paths([path]), [Column("_", "VARCHAR")]) or (0, None)
-    line, content = _nth_line(path, count)
-    return line, f"The line is not a JSON object: {_shorten(content)}"
+    count = first_wrong_line(duckdb_paths([path]))
+    [(line, content)] = nth_lines(path, [count]).values() or [(0, "")]
+    return line, f"{NO_OBJECT}: {shorten(content)}"
 
 
-def _nth_line(path: str, count: int) -> tuple[int, str]:
-    """Return the number and content of the nth line that is not empty."""
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, 1):
-            count -= bool(line.strip())
-            if count == 0:
-                return number, line.strip()
-    return 0, ""
+def nth_lines(path: str, counts: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """Return the number and content of the nth lines that are not empty."""
+    wanted, found, count = set(counts), dict[int, tuple[int, str]](), 0
+    for number, line in enumerate(lines_of(path), 1):
+        text = line.strip()
+        count += bool(text)
+        if text and count in wanted:
+            found[count] = number, text.decode("utf-8-sig", errors="replace")
+            if len(found) == len(wanted):
+                break
+    return found
 
 
-def _csv_error(text: str, match: re.Match[str], file: str, table: Table) -> DataError:
-    fault = _sentence(text[match.end() :]).rstrip(".")
+def _csv_fault(text: str, match: re.Match[str], table: Table) -> str:
+    """Return what DuckDB says about a row of CSV, as a sentence without its end."""
     if cast := _CSV_CAST.search(text):
-        types = {c.name: c.type for c in table.physical}
-        fault = f'Column "{cast[1]}" does not hold a {types.get(cast[1], "value")}'
-    elif fields := _CSV_FIELDS.search(text):
+        return csv_reason("CAST", cast[1], "", table)
+    return csv_reason("", "", text if _CSV_FIELDS.search(text) else text[match.end() :], table)
+
+
+def csv_reason(kind: str, column: str, message: str, table: Table) -> str:
+    """Return why a row of CSV is malformed, given what DuckDB says about it."""
+    if kind == "CAST":
+        return does_not_hold(next((c for c in table.physical if c.name == column), Column(column, "value")))
+    if fields := _CSV_FIELDS.search(message):
         # DuckDB stops counting at the first field too many.
-        fault = f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields"
-    hint = "Set 'csv.ignore-parse-errors' = 'true' to skip such rows and count them."
-    return DataError(f"row {match[1]} of {file} is malformed", detail=f"{fault}: {_shorten(match[2])}", hint=hint)
+        return f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields"
+    return sentence(message).rstrip(".")
 
 
-def _shorten(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-
-
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """Return the first line of DuckDB's message as a sentence."""
     first = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text.strip()).split("\n")[0].strip()
     return first[:1].upper() + first[1:].rstrip(".") + "." if first else ""

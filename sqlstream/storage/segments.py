@@ -26,7 +26,7 @@ from sqlstream.names import path_name
 from sqlstream.storage.filesystem import Filesystem
 from sqlstream.storage.records import CHANGED, CUT, EMPTY, GONE, damage
 
-BATCH_COLUMN = "_batch"
+BATCH_COLUMN = "__sqlstream_batch"
 ROW_GROUP_ROWS = 122_880
 
 # Arrow has no exact form of these (INTERVAL has one, but Parquet has not).
@@ -43,7 +43,7 @@ class Segment:
 
     `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
     forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
-    and the file has no `_batch` column. From the version `until` on other segments hold its rows. `crc` is the CRC-32 of the
+    and the file has no column of the batch. From the version `until` on other segments hold its rows. `crc` is the CRC-32 of the
     file's bytes.
     """
 
@@ -168,7 +168,7 @@ def write_segment(
 ) -> Segment | None:
     """Write encoded rows as a new segment and return it, or None when there are no rows.
 
-    `batches`, the first and the last, says that the rows are compacted and have a `_batch` column.
+    `batches`, the first and the last, says that the rows are compacted and have a column of the batch.
     """
     chunks: Iterator[pa.Table | pa.RecordBatch] = iter([rows] if isinstance(rows, pa.Table) else rows)
     first = next((c for c in chunks if c.num_rows), None)
@@ -339,7 +339,7 @@ def time_literal(micros: int, type: str) -> str:
 def scan(
     fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment], *, batch: bool = False
 ) -> str:
-    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `_batch` if asked.
+    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `__sqlstream_batch` if asked.
 
     Whoever runs it checks the segments.
     """
@@ -348,12 +348,12 @@ def scan(
 
 
 def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:
-    """Return a SELECT over the rows of some segments (at least one) as they are stored, with their `_batch`."""
+    """Return a SELECT over the rows of some segments (at least one) as they are stored, with their `__sqlstream_batch`."""
     return _select(fs, directory, ", ".join(quote_name(c.name) for c in columns), segments, True)
 
 
 def _select(fs: Filesystem, directory: str, names: str, segments: Iterable[Segment], batch: bool) -> str:
-    # Files that lack the column `_batch` are of one batch each; they get it from here.
+    # Files that lack the column of the batch are of one batch each; they get it from here.
     groups: dict[int | None, list[Segment]] = {}
     for segment in segments:
         groups.setdefault(segment.first_batch if batch and not segment.compacted else None, []).append(segment)

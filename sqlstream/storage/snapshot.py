@@ -126,7 +126,7 @@ def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
 class VisibleSegments:
     """The segments of a table that hold rows of a version, named from the directory above the buckets.
 
-    All rows of `whole` are seen; of `forgetting` those past the watermark; of `mixed`, which has a `_batch` column, those
+    All rows of `whole` are seen; of `forgetting` those past the watermark; of `mixed`, which has a column of the batch, those
     past the watermark of batches up to the version.
     """
 

@@ -62,6 +62,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "idle_since": "TIMESTAMPTZ",
         "null_rows": "BIGINT",
         "holding_since": "TIMESTAMPTZ",
+        "malformed_rows": "BIGINT",
     },
 }
 
@@ -167,7 +168,7 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
             "holds_minimum": source in found,
             "holding_since": values["holding_since"] if source in found else None,
             "idle_since": idle.get(source),
-            **{name: values[name] for name in ("max_event_time", "watermark", "null_rows")},
+            **{name: values[name] for name in ("max_event_time", "watermark", "null_rows", "malformed_rows")},
         }
 
 

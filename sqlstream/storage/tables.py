@@ -328,7 +328,7 @@ class Bucket:
     def _compaction(
         self, declaration: TableDeclaration, group: list[Segment], span: tuple[int, int], bound: Moment | None
     ) -> str:
-        """Return a SELECT of encoded rows of some segments, with `_batch`: those that versions from `bound` on see."""
+        """Return a SELECT of encoded rows of some segments, with `__sqlstream_batch`: those that versions from `bound` on see."""
         stored = f"({scan_stored(self._fs, self._data, declaration.columns, group)})"
         if bound is None:
             return f"FROM {stored}"

@@ -8,11 +8,10 @@ from sqlstream.catalog import Column
 from sqlstream.storage.manifests import TableDeclaration
 from sqlstream.storage.segments import quote_name
 
-# No name that a user would give to a column.
-WEIGHT = "__weight"
+WEIGHT = "__sqlstream_weight"
 WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
 # The batch of a change.
-VERSION = "__version"
+VERSION = "__sqlstream_version"
 VERSION_COLUMN = Column(VERSION, "BIGINT")
 
 
@@ -55,13 +54,13 @@ def repeated(columns: Sequence[Column], rows: str) -> str:
     A row that was taken away more often than it was added is not there.
     """
     listed = names(columns)
-    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS __copy FROM {rows} WHERE {WEIGHT} > 1"
+    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS __sqlstream_copy FROM {rows} WHERE {WEIGHT} > 1"
     return f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})"
 
 
 def current(columns: Sequence[Column], rows: str) -> str:
     """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
-    return f"WITH __sum AS ({summed(columns, rows)}) {repeated(columns, '__sum')}"
+    return f"WITH __sqlstream_sum AS ({summed(columns, rows)}) {repeated(columns, '__sqlstream_sum')}"
 
 
 def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:

@@ -16,6 +16,7 @@ from sqlstream.catalog import Table
 from sqlstream.compiler import Compiler
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.queries import relation
+from sqlstream.storage.faults import take
 from sqlstream.storage.files import Split
 from sqlstream.storage.formats import read
 
@@ -83,8 +84,8 @@ def test_rows_that_are_skipped_are_counted_beside_metadata(tmp_path: Path) -> No
     table = declared(script, tmp_path)
     with duckdb.connect(config={"threads": 1}) as con:
         splits = [Split(str(tmp_path / "in" / name), 4, 1, 4) for name in "ab"]
-        plan = read(con, splits, table)
-        assert con.execute(f'SELECT k, "file.name" FROM {plan.relation}').fetchall() == [(7, "a")]
+        plan = take(con, splits, table)
+        assert con.execute(f'SELECT k, "file.name" FROM {plan.taken}').fetchall() == [(7, "a")]
         assert plan.skipped(con) == 3
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import BindError, DataError
+from sqlstream.storage.faults import malformed_rows, take, translate
 from sqlstream.storage.files import Split
 from sqlstream.storage.formats import read, validate_options
-from sqlstream.storage.read_errors import translate
 
 Con = duckdb.DuckDBPyConnection
 
@@ -66,11 +66,13 @@ def failure(con: Con, declared: Table, *splits: Split) -> DataError:
 
 
 def skipping(con: Con, declared: Table, *splits: Split) -> tuple[list[tuple[Any, ...]], int]:
-    plan = read(con, splits, declared)
-    return con.execute(plan.sql).fetchall(), plan.skipped(con)
+    plan = take(con, splits, declared)
+    return con.execute(f"FROM {plan.taken}").fetchall(), plan.skipped(con)
 
 
 # Parquet
+
+OPTIONS = {"connector": "filesystem", "path": "x", "format": "parquet"}
 
 
 def parquet(path: Path, columns: dict[str, pa.Array], **options: Any) -> Split:
@@ -135,7 +137,7 @@ def test_parquet_instants_and_wall_clocks_meet_in_utc(con: Con, tmp_path: Path) 
         (pa.array([1]), "TIMESTAMP"),
         (pa.array([Decimal("1.25")], pa.decimal128(5, 2)), "DECIMAL(5,1)"),
         (pa.array([{"x": 2**40}]), "STRUCT(x INTEGER)"),
-        (pa.array([{"x": 1}]), "STRUCT(x BIGINT, y BIGINT)"),
+        (pa.array([{"x": 1}]), "STRUCT(y BIGINT)"),
         (pa.array([[2**40]]), "INTEGER[]"),
         (pa.array([datetime(2024, 1, 1)], pa.timestamp("us")), "DATE"),
     ],
@@ -192,13 +194,77 @@ def test_parquet_files_of_several_schemas_are_read_together(con: Con, tmp_path: 
     assert con.execute(f"SELECT count(*), sum(a) FROM {plan.relation}").fetchone() == (500, sum(range(500)))
 
 
-def test_parquet_file_without_a_column(con: Con, tmp_path: Path) -> None:
-    good = parquet(tmp_path / "a.parquet", {"auction": pa.array([1])})
-    bad = parquet(tmp_path / "b.parquet", {"auctoin": pa.array([1])})
-    error = failure(con, table("parquet", {"auction": "BIGINT"}), good, bad)
-    assert error.render() == (
-        f'job failed: file "{bad.path}" of table "t" has no column "auction"\nhint: did you mean "auctoin"?'
+def test_parquet_times_are_cut_to_microseconds(con: Con, tmp_path: Path) -> None:
+    nanos = [1_767_261_600_123_456_999, -1, -1000]
+    cut = [datetime(2026, 1, 1, 10, 0, 0, 123456), *[datetime(1969, 12, 31, 23, 59, 59, 999999)] * 2]
+    for zone in (None, "UTC"):
+        times = pa.array(nanos, pa.timestamp("ns", zone))
+        deep = pa.array(
+            [{"at": n, "all": [n]} for n in nanos], pa.struct({"at": times.type, "all": pa.list_(times.type)})
+        )
+        maps = pa.array([[("k", n)] for n in nanos], pa.map_(pa.string(), times.type))
+        file = parquet(tmp_path / "a.parquet", {"t": times, "z": times, "s": deep, "m": maps})
+        declared = table(
+            "parquet",
+            {
+                "t": "TIMESTAMP",
+                "z": "TIMESTAMP WITH TIME ZONE",
+                "s": 'STRUCT("at" TIMESTAMP, "all" TIMESTAMP[])',
+                "m": "MAP(VARCHAR, TIMESTAMP)",
+            },
+        )
+        found = rows(con, declared, file)
+        assert [(t, z.astimezone(UTC).replace(tzinfo=None), s, m) for t, z, s, m in found] == [
+            (t, t, {"at": t, "all": [t]}, {"k": t}) for t in cut
+        ]
+    clock = parquet(tmp_path / "b.parquet", {"t": pa.array([86_399_999_999_999], pa.time64("ns"))})
+    assert rows(con, table("parquet", {"t": "TIME"}), clock) == [(time(23, 59, 59, 999999),)]
+
+
+def test_parquet_columns_of_no_type_and_columns_that_came_later_are_null(con: Con, tmp_path: Path) -> None:
+    declared = table("parquet", {"a": "BIGINT", "t": "TIMESTAMP", "s": "STRUCT(x BIGINT, y VARCHAR)", "l": "BIGINT[]"})
+    new = {"a": [1], "t": [datetime(2026, 1, 1)], "s": [{"x": 1, "y": "z"}], "l": [[1]]}
+    untyped = {"a": pa.nulls(1), "t": pa.nulls(1), "s": pa.array([{"x": None, "y": "z"}]), "l": pa.array([[None]])}
+    files = [
+        parquet(tmp_path / "a.parquet", {"a": pa.array([7])}),
+        parquet(
+            tmp_path / "b.parquet",
+            {
+                "a": pa.array([8]),
+                "s": pa.array(
+                    [
+                        {"x": 2},
+                    ]
+                ),
+            },
+        ),
+        parquet(tmp_path / "c.parquet", untyped),
+        parquet(tmp_path / "d.parquet", {name: pa.array(values) for name, values in new.items()}),
+    ]
+    con.execute(f"COPY (SELECT 9 AS a, NULL AS t) TO '{tmp_path}/e.parquet'")
+    files.append(split(tmp_path / "e.parquet"))
+    assert rows(con, declared, *files) == [
+        (7, None, None, None),
+        (8, None, {"x": 2, "y": None}, None),
+        (None, None, {"x": None, "y": "z"}, [None]),
+        tuple(values[0] for values in new.values()),
+        (9, None, None, None),
+    ]
+
+
+def test_parquet_columns_that_must_be_there(con: Con, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", {"auctoin": pa.array([1]), "price": pa.array([1])})
+    never_null = Table("t", (Column("auction", "BIGINT", not_null=True), Column("price", "BIGINT")), options=OPTIONS)
+    key = Table(
+        "t", (Column("auction", "BIGINT"), Column("price", "BIGINT")), primary_key=("auction",), options=OPTIONS
     )
+    for declared in (never_null, key):
+        assert failure(con, declared, file).render() == (
+            f'job failed: file "{file.path}" of table "t" has no column "auction"\nhint: did you mean "auctoin"?'
+        )
+    error = failure(con, table("parquet", {"x": "BIGINT"}), file)
+    assert error.message == f'file "{file.path}" of table "t" has none of the columns of the table'
+    assert error.hint == "existing columns: auctoin, price"
 
 
 def test_parquet_files_that_are_not_whole(con: Con, tmp_path: Path) -> None:
@@ -237,7 +303,13 @@ def test_any_file_name_names_one_file(con: Con, tmp_path: Path, format: str, nam
 
 # JSON
 
-NESTED = {"a": "BIGINT", "s": "STRUCT(x INTEGER, y VARCHAR[])", "l": "DOUBLE[]", "m": "MAP(VARCHAR, INTEGER)"}
+NESTED = {
+    "a": "BIGINT",
+    "s": "STRUCT(x INTEGER, y VARCHAR[])",
+    "l": "DOUBLE[]",
+    "m": "MAP(VARCHAR, INTEGER)",
+    "i": "INTEGER[][]",
+}
 
 
 def test_json_lines_are_read_by_key(con: Con, tmp_path: Path) -> None:
@@ -261,7 +333,11 @@ def test_json_lines_are_read_by_key(con: Con, tmp_path: Path) -> None:
             assert [(*r[:2], r[2] and r[2].astimezone(UTC), r[3]) for r in found] == expected
 
 
-FITTING = ["{}", "null", '{"a": 1.5}', '{"s": {"x": 1, "z": 2}, "l": [1, null], "m": {"k": null}}', '{"s": null}']
+FITTING = ["{}", "null", '{"a": 1.0}', '{"s": {"x": 1, "z": 2}, "l": [1, null], "m": {"k": null}}', '{"s": null}']
+HINT = (
+    "Set 'json.ignore-parse-errors' = 'true' to skip such rows and count them,"
+    " 'json.errors-to' = 'name' to keep them in a table."
+)
 MALFORMED = [
     ("garbage", "The line is not a JSON object"),
     ('{"a": 1', "The line is not a JSON object"),
@@ -271,6 +347,15 @@ MALFORMED = [
     ('{"a": "x"}', 'Column "a" does not hold a BIGINT'),
     ('{"a": 9223372036854775808}', 'Column "a" does not hold a BIGINT'),
     ('{"a": {"b": 1}}', 'Column "a" does not hold a BIGINT'),
+    ('{"a": 1.5}', 'Column "a" does not hold a BIGINT'),
+    ('{"a": -1e-3}', 'Column "a" does not hold a BIGINT'),
+    ('{"a": true}', 'Column "a" does not hold a BIGINT'),
+    ('{"a": "1.5"}', 'Column "a" does not hold a BIGINT'),
+    ('{"a": "15e-1"}', 'Column "a" does not hold a BIGINT'),
+    ('{"s": {"x": 1.5}}', f'Column "s" does not hold a {NESTED["s"]}'),
+    ('{"s": {"x": false}}', f'Column "s" does not hold a {NESTED["s"]}'),
+    ('{"m": {"j": 1, "k": 1.5}}', 'Column "m" does not hold a MAP(VARCHAR, INTEGER)'),
+    ('{"i": [[1], [2, 2.5]]}', 'Column "i" does not hold a INTEGER[][]'),
     ('{"s": 5}', f'Column "s" does not hold a {NESTED["s"]}'),
     ('{"s": {"x": "q"}}', f'Column "s" does not hold a {NESTED["s"]}'),
     ('{"a": 1, "s": {"x": "q"}}', f'Column "s" does not hold a {NESTED["s"]}'),
@@ -288,7 +373,7 @@ def test_malformed_json_fails_with_its_line(con: Con, tmp_path: Path, line: str,
     error = failure(con, table("json", NESTED), file)
     assert error.message == f'line {len(FITTING) + 2} of file "{file.path}" of table "t" is malformed'
     assert error.detail == f"{reason}: {line}"
-    assert error.hint == "Set 'json.ignore-parse-errors' = 'true' to skip such rows and count them."
+    assert error.hint == HINT
 
 
 def test_the_file_at_fault_is_named_among_similar_names(con: Con, tmp_path: Path) -> None:
@@ -319,6 +404,8 @@ def test_malformed_json_is_skipped_and_counted(con: Con, tmp_path: Path) -> None
         ("DATE", "5"),
         ("DECIMAL(4,2)", "123.5"),
         ("BOOLEAN", '"maybe"'),
+        ("BOOLEAN", "2"),
+        ("BOOLEAN", "1.5"),
         ("TINYINT", "300"),
         ("DOUBLE", '"1,5"'),
     ],
@@ -329,6 +416,51 @@ def test_json_scalars_of_another_type(con: Con, tmp_path: Path, declared: str, v
     assert error.message.startswith("line 2 of file")
     assert error.detail == f'Column "a" does not hold a {declared}: {{"a": {value}}}'
     assert skipping(con, table("json", {"a": declared}, ignore_parse_errors="true"), file) == ([(None,)], 1)
+
+
+@pytest.mark.parametrize("ignore", ["true", "false"])
+def test_whole_numbers_however_they_are_written(con: Con, tmp_path: Path, ignore: str) -> None:
+    values = ["12", "12.0", "1.2e1", "120e-1", '"12"', '"12.0"', '"1.2e1"']
+    columns = {"a": "BIGINT", "s": "STRUCT(x UTINYINT)"}
+    text = "".join(f'{{"a": {v}, "s": {{"x": {v}}}}}\n' for v in values)
+    declared = table("json", columns, ignore_parse_errors=ignore)
+    assert rows(con, declared, write(tmp_path / "a.json", text)) == [(12, {"x": 12})] * len(values)
+    declared = table("csv", {"a": "BIGINT", "b": "HUGEINT"}, ignore_parse_errors=ignore)
+    text = "".join(f"{v},-170141183460469231731687303715884105728\n" for v in values)
+    assert rows(con, declared, write(tmp_path / "a.csv", text)) == [(12, -(2**127))] * len(values)
+
+
+def test_what_else_json_values_become(con: Con, tmp_path: Path) -> None:
+    columns = {"d": "DOUBLE", "m": "DECIMAL(6,2)", "b": "BOOLEAN", "s": "VARCHAR", "t": "TIMESTAMP"}
+    text = '{"d": true, "m": 1.235, "b": 1, "s": 1.5, "t": "2026-01-01 10:00:00.9999999"}\n'
+    expected = (1.0, Decimal("1.24"), True, "1.5", datetime(2026, 1, 1, 10, 0, 0, 999999))
+    for ignore in ("true", "false"):
+        declared = table("json", columns, ignore_parse_errors=ignore)
+        assert rows(con, declared, write(tmp_path / "a.json", text)) == [expected]
+
+
+def test_a_line_that_is_not_whole_yet(con: Con, tmp_path: Path) -> None:
+    hint = (
+        "The file may not be whole yet."
+        " Write files under a name that starts with a dot and rename them when they are complete."
+    )
+    error = failure(con, table("json", {"a": "BIGINT"}), write(tmp_path / "a.json", '{"a": 1}\n{"a": 2, "b'))
+    assert error.hint == hint
+    error = failure(con, table("csv", {"a": "BIGINT", "b": "BIGINT"}), write(tmp_path / "a.csv", "1,2\n3"))
+    assert error.hint == hint
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_json_lines_that_are_too_long(con: Con, tmp_path: Path, name: str) -> None:
+    text = '{"a": 1}\n\n{"a": 2, "s": "' + "x" * (34 << 20) + '"}\n{"a": 3}\nx\n'
+    file = write(tmp_path / name, gzip.compress(text.encode(), 1) if name.endswith("gz") else text)
+    error = failure(con, table("json", {"a": "BIGINT"}), file)
+    assert error.message == f'line 3 of file "{file.path}" of table "t" is malformed'
+    assert (error.detail or "").startswith('The line is longer than 32 MB: {"a": 2, "s": "xxx')
+    ignoring = table("json", {"a": "BIGINT"}, ignore_parse_errors="true")
+    assert skipping(con, ignoring, file) == ([(1,), (3,)], 2)
+    found = [(row.number, row.reason, min(len(row.text), 99)) for row in malformed_rows([file], ignoring)]
+    assert found == [(3, "The line is longer than 32 MB", 99), (5, "The line is not a JSON object", 1)]
 
 
 def test_a_twice_given_json_key_fails_with_duckdbs_reason(con: Con, tmp_path: Path) -> None:
@@ -398,7 +530,10 @@ MALFORMED_CSV = [
     ("x,y,", 'Column "a" does not hold a BIGINT'),
     ("1,y,1700000000", 'Column "ts" does not hold a TIMESTAMP'),
     ('"",y,', 'Column "a" does not hold a BIGINT'),
-    ("x,y,z", 'Column "a" does not hold a BIGINT'),
+    ("1.5,y,", 'Column "a" does not hold a BIGINT'),
+    ("-15e-1,y,", 'Column "a" does not hold a BIGINT'),
+    ("true,y,", 'Column "a" does not hold a BIGINT'),
+    ("x,y,z", 'Column "ts" does not hold a TIMESTAMP'),
     ("1,y", "The row has fewer than 3 fields"),
     ("1,y,,z,z", "The row has more than 3 fields"),
     ('1,"y"z,', "Value with unterminated quote found"),
@@ -423,9 +558,11 @@ def test_malformed_csv_is_skipped_and_counted(con: Con, tmp_path: Path) -> None:
     plan = read(con, [*files, latin], declared)
     # Reading twice, as a plan with two uses of the table does, counts once.
     for _ in range(2):
-        found = con.execute(plan.sql).fetchall()
+        plan.take(con)
+        found = con.execute(f"FROM {plan.taken}").fetchall()
         assert len(found) == 3 * len(MALFORMED_CSV) + 1
     assert plan.skipped(con) == 3 * len(MALFORMED_CSV) + 1
+    plan.forget(con)
     assert con.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 

@@ -16,7 +16,7 @@ from sqlstream.storage import tables as state_tables
 from sqlstream.storage.filesystem import BucketedPaths, LocalFilesystem
 from sqlstream.storage.manifests import HISTORY_LENGTH, Manifest, Moment, TableDeclaration, horizon, thinned
 from sqlstream.storage.retention import sweep_directory
-from sqlstream.storage.segments import Segment, scan, write_segment
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, scan, write_segment
 from sqlstream.storage.tables import LARGEST_MERGED, Bucket, due, segment_bound
 
 FS = LocalFilesystem()
@@ -64,7 +64,7 @@ def version(directory: Path, manifest: str, table: TableDeclaration, batch: int,
     segments = Manifest.from_json(manifest).tables[table.name]
     if not segments:
         return []
-    seen = f"_batch <= {batch}"
+    seen = f"{BATCH_COLUMN} <= {batch}"
     if watermark is not None and table.time_column:
         seen += f" AND e > make_timestamp({watermark})"
     stored = scan(FS, str(directory / "data" / "0"), table.columns, segments, batch=True)

@@ -1,0 +1,51 @@
+"""What scans read of a table: its columns, what its rows change, their places in files, and where malformed ones go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlstream.catalog import DEBEZIUM, Table
+from sqlstream.errors import BindError
+from sqlstream.logical.nodes import quote
+from sqlstream.physical.plan import ScanStage, SinkPlan
+from sqlstream.storage.changelogs import CHANGE, PLACE, ROW, changes_of, weight
+from sqlstream.storage.malformed import COLUMNS as MALFORMED
+from sqlstream.storage.malformed import errors_to
+from sqlstream.storage.zsets import WEIGHT
+
+
+def scanned(table: Table) -> str:
+    """Return the SELECT over `_input` of a table's columns, the computed ones too, and of what its rows change."""
+    columns = [quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible]
+    if not table.has_changes:
+        return f"SELECT {', '.join(columns)} FROM _input"
+    more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
+    return f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, '_input')})"
+
+
+def numbered(table: Table) -> str:
+    """Return what `scanned` does, with each row's number in its file."""
+    if not (table.has_changes and table.primary_key):
+        return scanned(replace(table, columns=(*table.columns, ROW)))
+    # An envelope is two places.
+    envelope = table.options["format"].lower() == DEBEZIUM
+    return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({scanned(table)})"
+
+
+def keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) -> tuple[ScanStage, ...]:
+    """Return the scans with their places for malformed rows, which are added to the sinks; a table's rows are kept once."""
+    kept, found = set[str](), []
+    for scan in scans:
+        name = errors_to(scan.table)
+        if name is not None and scan.table.name not in kept:
+            kept.add(scan.table.name)
+            table = Table(name, MALFORMED)
+            columns = tuple((c.name, c.type) for c in MALFORMED)
+            sink = sinks.setdefault(name.lower(), SinkPlan(table, columns, malformed=True))
+            if not sink.malformed:
+                message = f'table "{scan.table.name}": malformed rows cannot go into "{name}", which the job writes'
+                raise BindError(message, scan.table.span, hint="Give their table another name.")
+            scan = replace(scan, errors=list(sinks).index(name.lower()))
+        found.append(scan)
+    return tuple(found)

@@ -1,0 +1,111 @@
+"""Malformed rows of a batch: those whose event time cannot be, and what a job keeps of all of them.
+
+What the readers skip they count; which rows these were is found by reading the files again, when there are some and somebody
+wants to know. A batch that is repeated finds the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import MAX_AHEAD, Table
+from sqlstream.connectors.reading import files_among
+from sqlstream.connectors.splits import Split
+from sqlstream.errors import DataError
+from sqlstream.physical.plan import ScanStage
+from sqlstream.runtime.execute import astray
+from sqlstream.runtime.worker import Job
+from sqlstream.storage.changelogs import ROW
+from sqlstream.storage.faults import malformed_rows, place, take_numbered
+from sqlstream.storage.files import Split as FileSplit
+from sqlstream.storage.filesystem import Warehouse
+from sqlstream.storage.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
+from sqlstream.storage.read_errors import malformed_row
+from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
+from sqlstream.units import parse_duration
+
+_ROWS = "rows"
+# 290000 BC and the year 294000 in microseconds: so far from the ends of what microseconds can count that windows fit.
+EARLIEST = -9_213_651_676_800_000_000
+LATEST = 9_215_576_668_800_000_000
+
+
+def time_bounds(table: Table, time: int) -> tuple[int, int]:
+    """Return the first and the last event time (microseconds) that rows of a batch may have; `time` (ms) is the batch's own."""
+    ahead = table.options.get(MAX_AHEAD)
+    if ahead is None:
+        return EARLIEST, LATEST
+    return EARLIEST, min(LATEST, time * 1000 + int(parse_duration(ahead).total_seconds() * 1_000_000))
+
+
+def drops_astray(table: Table) -> bool:
+    """Whether rows whose event time is out of bounds are left out, instead of failing the job."""
+    return skips(table) or MAX_AHEAD in table.options
+
+
+def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split]) -> DataError:
+    """Return the error for the first row whose event time is out of bounds."""
+    table = scan.table
+    hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
+    for split in files_among(splits):
+        for row in astray_rows(con, scan, split, (EARLIEST, LATEST)):
+            found = malformed_row(row.path, "row", row.number, row.reason, row.text, table)
+            return DataError(found.message, detail=found.detail, hint=f"{skip_hint(table)} {hint}")
+    reason = f'Its event time "{scan.time_column}" is beyond the years that are possible.'
+    return DataError(f'a row of table "{table.name}" is malformed', detail=reason, hint=hint)
+
+
+def astray_rows(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, split: FileSplit, bounds: tuple[int, int]
+) -> list[MalformedRow]:
+    """Return the rows of a split that can be read, and whose event time is out of bounds."""
+    assert scan.time_column is not None
+    plan = take_numbered(con, split, scan.table)
+    time = quote_name(scan.time_column)
+    found = con.execute(
+        f"SELECT {ROW.name} + 1, any_value({time}::VARCHAR), bool_or(epoch_us({time}) BETWEEN {EARLIEST} AND {LATEST})"
+        f" FROM (WITH _input AS (SELECT * FROM {plan.taken}) {scan.numbered})"
+        f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    places = place(split, scan.table, [n for n, *_ in found], [r.number for r in plan.rejected(con)])
+    plan.forget(con)
+    return [MalformedRow(split.path, places[n][0], _reason(scan, at, ahead), places[n][1]) for n, at, ahead in found]
+
+
+def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
+    what = f'Event time "{scan.time_column}" is {at}'
+    limit = scan.table.options.get(MAX_AHEAD)
+    return (
+        f"{what}, ahead of the clock by more than {limit}" if ahead else f"{what}, beyond the years that are possible"
+    )
+
+
+def keep(
+    con: duckdb.DuckDBPyConnection,
+    job: Job,
+    scan: ScanStage,
+    splits: Sequence[Split],
+    batch: int,
+    time: int,
+) -> Segment | None:
+    """Write the malformed rows of some splits as a segment of the table that keeps them."""
+    assert scan.errors is not None
+    found = list(malformed_rows(files_among(splits), scan.table))
+    if scan.time_column is not None and not scan.by_clock:
+        bounds = time_bounds(scan.table, time)
+        found += [row for split in files_among(splits) for row in astray_rows(con, scan, split, bounds)]
+    names = [c.name for c in COLUMNS]
+    values = [
+        (job.name, scan.table.name, r.path, r.number, r.text[:KEPT_CHARACTERS], r.reason, time) for r in sorted(found)
+    ]
+    columns = list(zip(*values, strict=True)) or [()] * len(names)
+    types = [*[pa.string()] * 3, pa.int64(), pa.string(), pa.string(), pa.timestamp("ms", "UTC")]
+    rows = pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=names)
+    con.register("_malformed", rows)
+    warehouse = Warehouse(job.warehouse)
+    directory = job.sink_paths(warehouse, scan.errors).data(0)
+    reader = con.sql(encoded(COLUMNS, "_malformed")).to_arrow_reader()
+    return write_segment(warehouse.fs, directory, _ROWS, batch, reader)

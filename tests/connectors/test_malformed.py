@@ -1,0 +1,310 @@
+"""Malformed rows while a job runs: skipped, counted, kept in a table once each, whatever is repeated; times that cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sqlstream.errors import BindError, DataError
+from sqlstream.runtime.batches import Descriptor, to_lines
+from sqlstream.storage.files import Split
+from sqlstream.testing import Stream
+
+KEPT = "SELECT source_table, row_number, text, reason FROM bad ORDER BY file, row_number"
+TIMED = "id BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts"
+ON_TIME = datetime(2026, 1, 1, 10)
+NOW = int(ON_TIME.replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def declared(columns: str, form: str, **options: str) -> str:
+    given = {"connector": "filesystem", "path": "in", "format": form}
+    given |= {k.replace("_", "-").replace("--", "."): v for k, v in options.items()}
+    return f"CREATE TABLE t ({columns}) WITH ({', '.join(f'{k!r} = {v!r}' for k, v in given.items())});"
+
+
+def copying(table: str, columns: str = "id BIGINT") -> Stream:
+    names = ", ".join(c.split()[0] for c in columns.split(", "))
+    return Stream(f"{table} CREATE TABLE out ({columns}); INSERT INTO out SELECT {names} FROM t")
+
+
+def counting(table: str) -> Stream:
+    window = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)"
+    query = f"SELECT window_start, COUNT(*) FROM {window} GROUP BY window_start, window_end"
+    return Stream(f"{table} CREATE TABLE out (w TIMESTAMP, n BIGINT); INSERT INTO out {query}")
+
+
+def put(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def lines(path: Path, values: Sequence[object]) -> Path:
+    return put(path, "".join(f"{json.dumps(v)}\n" for v in values))
+
+
+def feed(stream: Stream, *paths: Path, now: int = NOW) -> None:
+    splits = [Split(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
+    for run in stream.runs.values():
+        run.batch({0: splits}, {}, now)
+
+
+def malformed_count(stream: Stream) -> int:
+    return int(stream.query("SELECT sum(malformed_rows) FROM sqlstream.watermarks")[0][0])
+
+
+def test_malformed_json_is_kept_with_its_place(tmp_path: Path) -> None:
+    with copying(declared("id BIGINT", "json", json__errors_to="bad")) as stream:
+        assert stream.query(KEPT) == []
+        first = put(tmp_path / "a.json", '{"id": 1}\n\n{"id": 1.5}\nnothing\n{"id": 2}')
+        feed(stream, first)
+        assert sorted(stream.rows("out")) == [(1,), (2,)]
+        assert malformed_count(stream) == 2
+        expected = [
+            ("t", 3, '{"id": 1.5}', 'Column "id" does not hold a BIGINT'),
+            ("t", 4, "nothing", "The line is not a JSON object"),
+        ]
+        assert stream.query(KEPT) == expected
+        assert stream.query("SELECT DISTINCT job, file, epoch_ms(processed_at) FROM bad") == [("out", str(first), NOW)]
+        assert stream.query("SELECT rows_in, rows_out FROM sqlstream.jobs") == [(2, 2)]
+        stream.restart()
+        feed(stream, put(tmp_path / "b.json", f"[1]\n{'x' * 20_000}\n"))
+        assert stream.query(KEPT)[:3] == [*expected, ("t", 1, "[1]", "The line is not a JSON object")]
+        assert stream.query("SELECT max(length(text)) FROM bad") == [(10_000,)]
+        assert stream.query("SELECT count(*) FROM bad AT (VERSION => 0)") == [(2,)]
+        assert malformed_count(stream) == 4
+
+
+def test_a_batch_that_is_repeated_keeps_its_rows_once(tmp_path: Path) -> None:
+    """A crash between the results and the commit: the batch is run again, over the results of its first attempt."""
+    with counting(declared(TIMED, "json", json__errors_to="bad")) as stream:
+        feed(stream, put(tmp_path / "a.json", '{"id": 1, "ts": "2026-01-01 10:00:01"}\nx\n'))
+        run = next(iter(stream.runs.values()))
+        split = Split(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
+        descriptor = Descriptor(run.sequence + 1, NOW, {0: [split]}, {})
+        commits = run.paths.commits
+        number, watermark = run.batch_number, run.watermark
+        run.run(to_lines(descriptor, run.job.labels), NOW)
+        run.commits.warehouse.fs.delete(f"{commits}/{number}")
+        stream.restart()
+        again = next(iter(stream.runs.values()))
+        assert (again.batch_number, again.watermark) == (number, watermark)
+        again.run(to_lines(descriptor, again.job.labels), NOW)
+        assert [text for _, _, text, _ in stream.query(KEPT)] == ["x", "y", "z"]
+        assert malformed_count(stream) == 3
+
+
+def test_malformed_csv_is_kept_with_its_place(tmp_path: Path) -> None:
+    options = {"csv__header": "true", "csv__errors_to": "bad"}
+    with copying(declared("id BIGINT, s STRING, at TIMESTAMP", "csv", **options)) as stream:
+        rows = [
+            "id,s,at",
+            '1,"two\nlines",',
+            "x,,",
+            "1.5,,",
+            '2,"a ""b""",nope',
+            "3,",
+            "4,,,z",
+            "",
+            "5,,",
+            '1.5,"c\nd",',
+        ]
+        feed(stream, put(tmp_path / "a.csv", "\n".join(rows) + "\n"))
+        assert sorted(stream.rows("out")) == [(1,), (5,)]
+        found = stream.query(KEPT)
+        assert [(text, reason) for _, _, text, reason in found] == [
+            ("x,,", 'Column "id" does not hold a BIGINT'),
+            ("1.5,,", 'Column "id" does not hold a BIGINT'),
+            ('2,"a ""b""",nope', 'Column "at" does not hold a TIMESTAMP'),
+            ("3,", "The row has fewer than 3 fields"),
+            ("4,,,z", "The row has more than 3 fields"),
+            ('1.5,"c\nd",', 'Column "id" does not hold a BIGINT'),
+        ]
+        assert [number for _, number, _, _ in found][:5] == [3, 4, 5, 6, 7]
+        assert malformed_count(stream) == 6
+
+
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) NOT ENFORCED"])
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_operations_that_do_not_exist_are_kept(tmp_path: Path, form: str, key: str) -> None:
+    values = [{"op": "I", "id": 1}, {"op": "x", "id": 2}, {"op": None, "id": 3}, {"op": "I", "id": 4}]
+    path = tmp_path / f"a.{form}"
+    match form:
+        case "json":
+            lines(path, values)
+        case "csv":
+            put(path, "".join(f"{v['op'] or ''},{v['id']}\n" for v in values))
+        case _:
+            pq.write_table(pa.Table.from_pylist(values), path)
+    options = {"changelog__op_column": "op", f"{form}__errors_to": "bad"}
+    with copying(declared(f"op STRING, id BIGINT{key}", form, **options)) as stream:
+        feed(stream, path)
+        assert sorted(stream.rows("out")) == [(1,), (4,)]
+        texts = {"json": ['{"op": "x", "id": 2}', '{"op": null, "id": 3}'], "csv": ["x,2", ",3"]}
+        parquet = ['{"op":"x","id":2}', '{"op":null,"id":3}']
+        reason = 'Column "op" holds none of I, U, B, D'
+        pairs = zip((2, 3), texts.get(form, parquet), strict=True)
+        assert stream.query(KEPT) == [("t", number, text, reason) for number, text in pairs]
+
+
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) NOT ENFORCED"])
+def test_envelopes_that_are_wrong_are_kept(tmp_path: Path, key: str) -> None:
+    values = [{"op": "c", "after": {"id": 1}}, {"op": "x"}, {"op": "c", "after": {"id": 1.5}}, {"op": "d"}, None]
+    with copying(declared(f"id BIGINT{key}", "debezium-json", debezium_json__errors_to="bad")) as stream:
+        feed(stream, lines(tmp_path / "a.json", values))
+        assert stream.rows("out") == [(1,)]
+        assert [(number, reason.split(" does")[0]) for _, number, _, reason in stream.query(KEPT)] == [
+            (2, "The envelope has no operation, or not the row that its operation needs"),
+            (3, 'Column "after"'),
+            (4, "The envelope has no operation, or not the row that its operation needs"),
+        ]
+
+
+FAR = "294247-01-10 00:00:00"
+
+
+def at(time: str, id: int = 1) -> dict[str, object]:
+    return {"id": id, "ts": time}
+
+
+@pytest.mark.parametrize("time", [FAR, "294001-01-01 00:00:00", "290308-12-22 (BC)"])
+def test_a_time_that_cannot_be_fails_with_its_row(tmp_path: Path, time: str) -> None:
+    path = lines(tmp_path / "a.json", [at("2026-01-01 10:00:00"), at(time)])
+    with counting(declared(TIMED, "json")) as stream:
+        with pytest.raises(DataError) as error:
+            feed(stream, path)
+        assert error.value.message == f'row 2 of file "{path}" of table "t" is malformed'
+        assert f'Event time "ts" is {time}' in (error.value.detail or "")
+        assert "beyond the years that are possible" in (error.value.detail or "")
+        assert "'json.ignore-parse-errors'" in (error.value.hint or "")
+        assert "'scan.watermark.max-ahead'" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_times_that_cannot_be_are_skipped_and_kept(tmp_path: Path, form: str) -> None:
+    times = [
+        "2026-01-01 10:00:00",
+        FAR,
+        "2026-01-01 10:00:05",
+        "infinity",
+        "294001-01-01 00:00:00",
+        "2026-01-01 10:00:11",
+    ]
+    path = tmp_path / f"a.{form}"
+    match form:
+        case "json":
+            put(path, "!\n" + "".join(f"{json.dumps(at(t))}\n" for t in times))
+        case "csv":
+            put(path, "!\n" + "".join(f"1,{t}\n" for t in times))
+        case _:
+            values = ", ".join(f"(1, TIMESTAMP '{t}')" for t in times)
+            pa_con().execute(f"COPY (FROM (VALUES {values}) t(id, ts)) TO '{path}'")
+    with counting(declared(TIMED, form, **{f"{form}__errors_to": "bad"})) as stream:
+        feed(stream, path)
+        first = 0 if form == "parquet" else 1
+        assert stream.rows("out") == [(ON_TIME, 2)]
+        found = [(number, reason) for _, number, _, reason in stream.query(KEPT)][first:]
+        reason = 'Event time "ts" is {}, beyond the years that are possible'
+        assert found == [(2 + first, reason.format(FAR)), (5 + first, reason.format("294001-01-01 00:00:00"))]
+        assert malformed_count(stream) == 2 + first
+        assert stream.query("SELECT null_rows FROM sqlstream.watermarks") == [(1,)]
+        stream.finish()
+        assert sorted(n for _, n in stream.rows("out")) == [1, 2]
+
+
+def pa_con() -> Any:
+    import duckdb
+
+    return duckdb.connect(config={"threads": 1})
+
+
+def test_times_ahead_of_the_batchs_clock(tmp_path: Path) -> None:
+    options = {"scan__watermark__max_ahead": "1 min", "json__errors_to": "bad"}
+    path = lines(
+        tmp_path / "a.json", [at("2026-01-01 10:00:00"), at("2026-01-01 10:01:00.001"), at("2026-01-01 10:01:00")]
+    )
+    with counting(declared(TIMED, "json", **options)) as stream:
+        feed(stream, path)
+        assert stream.rows("out") == [(ON_TIME, 1)]
+        reason = 'Event time "ts" is 2026-01-01 10:01:00.001, ahead of the clock by more than 1 min'
+        assert [(number, why) for _, number, _, why in stream.query(KEPT)] == [(2, reason)]
+        # The clock is that of the batch, so that a repeated batch drops the same rows.
+        feed(stream, lines(tmp_path / "b.json", [at("2026-01-01 10:01:00.001")]), now=NOW + 1)
+        assert malformed_count(stream) == 1
+        stream.finish()
+        assert sorted(n for _, n in stream.rows("out")) == [1, 2]
+
+
+def test_any_source_may_have_a_bound_on_times() -> None:
+    script = "CREATE TABLE t (id BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) {};"
+    bound = "WITH ('scan.watermark.max-ahead' = '1 min')"
+    with Stream(script.format(bound) + "CREATE TABLE out (id BIGINT); INSERT INTO out SELECT id FROM t") as stream:
+        stream.now = NOW
+        stream.batch("t", [(1, "2026-01-01 10:00:00"), (2, FAR), (3, "2027-01-01 00:00:00")])
+        assert stream.rows("out") == [(1,)]
+        assert malformed_count(stream) == 2
+    with pytest.raises(BindError, match='max-ahead" needs a watermark'):
+        Stream(script.replace(", WATERMARK FOR ts AS ts", "").format(bound))
+
+
+def test_a_row_whose_time_cannot_be_is_no_longer_there(tmp_path: Path) -> None:
+    columns = "id BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts, PRIMARY KEY (id) NOT ENFORCED"
+    for form in ("json", "debezium-json"):
+        options = {f"{form.replace('-', '_')}__errors_to": "bad"} | (
+            {"changelog__op_column": "op"} if form == "json" else {}
+        )
+        table = declared(columns, form, **options)
+        rows = [at("2026-01-01 10:00:00", 1), at("2026-01-01 10:00:01", 2), at(FAR, 1)]
+        values: list[object] = [{"op": "I", **r} for r in rows[:2]] + [{"op": "U", **rows[2]}]
+        if form != "json":
+            values = [{"op": "c", "after": r} for r in rows[:2]] + [{"op": "u", "after": rows[2]}]
+        with counting(table) as stream:
+            feed(stream, lines(tmp_path / "a.json", values))
+            assert [number for _, number, _, _ in stream.query(KEPT)] == [3]
+            stream.finish()
+            assert stream.rows("out") == [(ON_TIME, 1)]
+
+
+def test_what_becomes_of_malformed_rows_can_change_while_a_job_lives() -> None:
+    with (
+        copying(declared("id BIGINT", "json")) as before,
+        copying(declared("id BIGINT", "json", json__errors_to="bad")) as after,
+    ):
+        assert before.runs["out"].job.fingerprint == after.runs["out"].job.fingerprint
+
+
+def test_names_that_cannot_keep_malformed_rows() -> None:
+    for script, message in (
+        (
+            declared("id BIGINT", "json", json__errors_to="out"),
+            'malformed rows cannot go into "out", which is declared with other columns',
+        ),
+        (
+            "CREATE TABLE bad (id BIGINT) WITH ('connector' = 'print');"
+            + declared("id BIGINT", "json", json__errors_to="BAD"),
+            'malformed rows cannot go into "BAD", which is declared with other columns',
+        ),
+        (declared("id BIGINT", "json", json__errors_to=""), 'option "json.errors-to": it names a table'),
+    ):
+        with pytest.raises(BindError, match=message):
+            copying(script)
+
+
+def test_another_job_reads_what_is_kept(tmp_path: Path) -> None:
+    bad = (
+        "CREATE TABLE bad (job STRING, source_table STRING, file STRING, row_number BIGINT, text STRING, reason STRING,"
+    )
+    bad += " processed_at TIMESTAMP_LTZ(3));"
+    script = "CREATE TABLE copy (text STRING); INSERT INTO copy SELECT text FROM bad;"
+    with copying(declared("id BIGINT", "json", json__errors_to="bad")) as stream:
+        stream.script(bad + script)
+        feed_one = [Split(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
+        stream.runs["out"].batch({0: feed_one}, {}, NOW)
+        stream.pull()
+        assert stream.rows("copy") == [("x",)]
