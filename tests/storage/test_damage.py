@@ -300,3 +300,11 @@ def test_what_check_prints(tmp_path: Path) -> None:
         ]
         assert checked(session, None, repair=True, write=said.append)
         assert checked(session, None, repair=False, write=lambda line: None)
+
+
+def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:
+    path = the_file(copy, "state segment")
+    run = LocalRun(replace(made.job, warehouse=copy.root))
+    hurt(path, "flipped")
+    with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
+        run.batch({0: [made.stream._write("t", rows_of(0))]}, {}, 0)
