@@ -16,6 +16,9 @@ demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a s
 test: $(VENV)/.test $(VENV)/.demo ## Run all tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
 
+fuzz: $(VENV)/.test ## Compile texts and run queries made by chance (ARGS="--seed 7 --seconds 900")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
 check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

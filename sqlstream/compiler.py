@@ -24,7 +24,16 @@ from sqlstream.connectors.options import (
     usable,
     validate,
 )
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnboundedState, UnsupportedError, missing
+from sqlstream.errors import (
+    BindError,
+    ParseError,
+    Source,
+    Span,
+    SqlStreamError,
+    UnboundedState,
+    UnsupportedError,
+    missing,
+)
 from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
@@ -37,6 +46,7 @@ from sqlstream.logical.join_nodes import LookupJoin
 from sqlstream.logical.judge import Judge
 from sqlstream.logical.nodes import Scan, Sink, walk
 from sqlstream.logical.rules import optimize
+from sqlstream.logical.sharing import shared
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -219,6 +229,12 @@ class Compiler:
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
+        try:
+            return self._compiled(statement)
+        except RecursionError:
+            raise ParseError("the statement is nested too deeply", statement.span) from None
+
+    def _compiled(self, statement: Statement) -> Compiled | None:
         match statement:
             case CreateTable():
                 self._define(self._table(statement), statement)
@@ -390,13 +406,14 @@ class Compiler:
                     raise BindError(
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
-        optimized, rules = [], dict[str, None]()
+        optimized, rules = list[Sink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, Sink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
+        optimized = shared(optimized)
         planned = PlannedJob(
             name=name,
             statement=statement,

@@ -12,6 +12,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import IO, NamedTuple
 
 from sqlstream.secrets import MASK, hidden, masked, places
@@ -220,6 +221,22 @@ def _rebuild_damage(path: str, fault: str, torn: bool, detail: str | None, hint:
 
 class QueryError(SqlStreamError):
     """A state query was refused or failed."""
+
+
+class plainly:
+    """Lets an error reach a Python program without the frames inside: its message tells what there is to tell.
+
+    A context manager; a class, because one that is a generator keeps the frames.
+    """
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, SqlStreamError):
+            raise error.with_traceback(None) from None
 
 
 def terminal_width(stream: IO[str]) -> int | None:

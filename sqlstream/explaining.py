@@ -119,11 +119,12 @@ def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple
     title = f"print {sink.table.name}" if sink.kind == "print" else f"write {into}"
     taken_back = f"{_CHANGELOG}: rows are added, and taken back"
     limit = f", ends after {sink.limit} rows" if sink.limit is not None else ""
-    keyed = f", a row for each {', '.join(sink.table.primary_key)}" if sink.upserts else ""
+    last = "the last row of" if sink.order else "a row for"
+    keyed = f", {last} each {', '.join(sink.table.primary_key)}" if sink.upserts else ""
     facts = [
         ("reads", "; ".join(dict.fromkeys(read))),
         ("columns", ", ".join(f"{n} {t}" for n, t in sink.columns)),
-        ("rows", f"{taken_back if sink.changing else _APPEND_ONLY}{keyed}{limit}"),
+        ("rows", f"{taken_back if sink.changing and not sink.order else _APPEND_ONLY}{keyed}{limit}"),
         ("guarantee", guarantee([s.table for s in plan.scans], sink.table)),
     ]
     return title, facts

@@ -15,6 +15,18 @@ from sqlstream.storage.segments import quote_name
 MAX_WIDTH = 40
 
 
+class Receiver(Protocol):
+    """What takes the rows of a sink; once it `is_full`, a job with a `limit` ends."""
+
+    @property
+    def limit(self) -> int | None: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def receive(self, files: Sequence[str], /) -> None: ...
+
+
 class Writable(Protocol):
     """Where lines can go."""
 
@@ -36,7 +48,7 @@ class RowPrinter:
     def is_full(self) -> bool:
         return self.limit is not None and self.count >= self.limit
 
-    def print_files(self, files: Sequence[str]) -> None:
+    def receive(self, files: Sequence[str]) -> None:
         """Print the rows of the Parquet files of one batch."""
         names = ", ".join(f"CAST({quote_name(name)} AS VARCHAR)" for name in (OPERATION, *dict(self.columns)))
         with duckdb.connect() as con:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from sqlstream.answering import Answer, WarehouseQuery
 from sqlstream.catalog import VALUES
+from sqlstream.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
-from sqlstream.errors import DamageError, Source, SqlStreamError, UsageError, missing
+from sqlstream.errors import DamageError, Source, SqlStreamError, UsageError, missing, plainly
 from sqlstream.explaining import explained
 from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
@@ -26,7 +27,7 @@ from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
 from sqlstream.launch import check_only_writer, hash_probe, job_record, worker_job
 from sqlstream.options import Options
-from sqlstream.output import RowPrinter
+from sqlstream.output import Receiver, RowPrinter
 from sqlstream.project import Project, find_project, load_project
 from sqlstream.queries import query
 from sqlstream.runtime.feed import check_input
@@ -50,6 +51,9 @@ from sqlstream.storage.recovery import Versions
 
 class Session:
     """Tables, functions and jobs of one project in one process. Use it as a context manager; Spark starts with the first job.
+
+    `sql` runs statements, `query` reads state and results, `register` makes a function of Python one of SQL; `jobs` are those
+    that were started here, `stop` and `drop` end any job of the warehouse, `wait` and `close` all of this session.
 
     `conf` holds options as `SET` takes them, `table_options` by table what goes over the options of its CREATE TABLE (an empty
     value takes an option away); `output` is where `print` tables and bare SELECTs
@@ -82,21 +86,30 @@ class Session:
         self._queries = 0
         # The jobs of INSERT .. VALUES: a second one must keep what the first one wrote, --fresh or not.
         self._appended: set[str] = set()
+        self._changes: list[Changes] = []
         if load:
-            load_project(self.project, self.compiler)
+            with plainly():
+                load_project(self.project, self.compiler)
             for error in self.compiler.catalog.broken:
                 self.notice(f"warning: {error.message}; its functions are not known")
 
     # -- statements
 
-    def sql(self, text: str, *, fresh: bool | Collection[str] = False) -> Job | duckdb.DuckDBPyRelation | None:
-        """Run statements; return what the last of them gives: a job, not waited for (see `Job.wait`), or a relation.
+    def sql(
+        self, text: str, *, fresh: bool | Collection[str] = False
+    ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
+        """Run statements; return what the last of them gives: a job, changes, a relation, or nothing.
 
-        Jobs come from INSERT and SELECT, relations from SHOW, DESCRIBE and EXPLAIN. Where there are several jobs, a
-        bounded one has ended before the next begins; one of nothing but VALUES has always ended. `fresh` discards what the
-        jobs, or those that it names, had before.
+        INSERT gives a job, which is not waited for (see `Job.wait`). A bare SELECT over input that ends gives a relation of its
+        rows, once there are all; over other input an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN give
+        relations. Where there are several jobs, a bounded one has ended before the next begins; one of nothing but VALUES has
+        always ended. `fresh` discards what the jobs, or those that it names, had before.
         """
-        result: Job | duckdb.DuckDBPyRelation | None = None
+        with plainly():
+            return self._sql(text, fresh)
+
+    def _sql(self, text: str, fresh: bool | Collection[str]) -> Job | Changes | duckdb.DuckDBPyRelation | None:
+        result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         compiled = self.compile(Source("sql", text))
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
@@ -104,11 +117,26 @@ class Session:
                 result = self.answer(one)
                 continue
             for warning in one.warnings:
-                warnings.warn(warning.render(), stacklevel=2)
+                # That of whoever called `sql`: contextlib's is between.
+                warnings.warn(warning.render(), stacklevel=3)
+            if one.is_query and number == len(compiled):
+                return self._select(one)
             result = job = self.start(one, fresh=one.name in anew)
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
+
+    def _select(self, planned: PlannedJob) -> Changes | duckdb.DuckDBPyRelation:
+        """Return the result of a bare SELECT: as a relation where its input ends."""
+        [sink] = planned.physical.sinks
+        if planned.bounded:
+            rows = RowReceiver(sink)
+            self.start(planned, receiver=rows).wait()
+            return rows.relation()
+        receiver = ChangeReceiver(sink)
+        changes = Changes(receiver.columns, self.start(planned, receiver=receiver), receiver.held)
+        self._changes.append(changes)
+        return changes
 
     def answer(self, question: Question) -> duckdb.DuckDBPyRelation:
         """Return what SHOW, DESCRIBE or EXPLAIN asks for, as a relation."""
@@ -136,12 +164,15 @@ class Session:
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
-        return query(self.project, self.compiler, sql)
+        with plainly():
+            return query(self.project, self.compiler, sql)
 
     # -- jobs
 
-    def start(self, planned: PlannedJob, *, fresh: bool = False) -> Job:
+    def start(self, planned: PlannedJob, *, fresh: bool = False, receiver: Receiver | None = None) -> Job:
         """Start a job, or go on with it; one that has finished is skipped with a notice.
+
+        What a bare SELECT gives goes to the receiver, without one to `output`.
 
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
@@ -165,7 +196,7 @@ class Session:
                 lock.release()
                 job = Job(name, ended=ended)
             else:
-                run = self._run(planned, name, record)
+                run = self._run(planned, name, record, receiver)
                 job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
                 run.start()
                 if planned.is_immediate:
@@ -230,15 +261,15 @@ class Session:
         self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
         return status.state
 
-    def _run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
+    def _run(self, planned: PlannedJob, name: str, record: JobRecord | None, receiver: Receiver | None) -> Any:
         if not planned.is_immediate:
-            return self._spark_run(planned, name, record)
+            return self._spark_run(planned, name, record, receiver)
         job = worker_job(planned, self.project.warehouse, (0,), name=name)
         if record is None:
             write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
-        return ImmediateRun(job, self._emit(self._printers(job), lambda: None))
+        return ImmediateRun(job, self._emit(self._receivers(job, receiver), lambda: None))
 
-    def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None) -> Any:
+    def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None, receiver: Receiver | None) -> Any:
         from sqlstream.spark.labels import spread_labels
         from sqlstream.spark.runner import JobRun, Settings
 
@@ -263,16 +294,20 @@ class Session:
             interval=planned.options.milliseconds("execution.checkpointing.interval") / 1000,
             log_file=self.project.log_file,
         )
-        printers = self._printers(job)
-        run = JobRun(spark, job, settings, self._emit(printers, lambda: run.request_stop()))
-        limited = [printer for printer in printers.values() if printer.limit is not None]
+        receivers = self._receivers(job, receiver)
+        run = JobRun(spark, job, settings, self._emit(receivers, lambda: run.request_stop()))
+        if isinstance(receiver, ChangeReceiver):
+            receiver.held.is_ending = lambda: run.is_stopping
+        limited = [one for one in receivers.values() if one.limit is not None]
         if limited:
             run.is_satisfied = lambda: limited[0].is_full
         return run
 
-    def _printers(self, job: WorkerJob) -> dict[int, RowPrinter]:
-        """Return what prints the rows of sinks, by their place in the plan."""
-        printers = {}
+    def _receivers(self, job: WorkerJob, receiver: Receiver | None) -> dict[int, Receiver]:
+        """Return what takes the rows of sinks, by their place in the plan: prints them, unless a receiver is given."""
+        if receiver is not None:
+            return {0: receiver}
+        printers: dict[int, Receiver] = {}
         for number, sink in enumerate(job.plan.sinks):
             if sink.kind == "print":
                 title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
@@ -280,15 +315,15 @@ class Session:
         return printers
 
     def _emit(
-        self, printers: Mapping[int, RowPrinter], unread: Callable[[], None]
+        self, receivers: Mapping[int, Receiver], unread: Callable[[], None]
     ) -> Callable[[int, Sequence[str]], None]:
-        """Return what prints a batch; `unread` is called when nobody reads it any more, as in `sqlstream run .. | head`."""
+        """Return what hands on a batch; `unread` is called when nobody reads it any more, as in `sqlstream run .. | head`."""
 
         def emit(sink: int, files: Sequence[str]) -> None:
-            if sink not in printers:
+            if sink not in receivers:
                 return
             try:
-                printers[sink].print_files(files)
+                receivers[sink].receive(files)
             except BrokenPipeError:
                 self.is_unread = True
                 unread()
@@ -360,6 +395,8 @@ class Session:
 
     def close(self) -> None:
         """Stop what still runs, after its batch, and Spark."""
+        for changes in self._changes:
+            changes.close()
         for job in self.jobs:
             job.stop()
         for job in self.jobs:
@@ -377,6 +414,12 @@ class Session:
             self._lock.close()
             self._lock = None
         self.compiler.close()
+
+    def __dir__(self) -> list[str]:
+        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "wait"]
+
+    def __repr__(self) -> str:
+        return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"
 
     def __enter__(self) -> Session:
         return self

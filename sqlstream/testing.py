@@ -15,7 +15,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from types import TracebackType
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -23,7 +22,6 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler import Compiled, Compiler, PlannedJob
@@ -31,6 +29,7 @@ from sqlstream.connectors.splits import Split
 from sqlstream.errors import BindError, Source, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.duck import recover, register_for_queries
+from sqlstream.given_rows import connection, write_rows
 from sqlstream.launch import check_only_writer, job_record, worker_job
 from sqlstream.operators.step import Clock
 from sqlstream.options import Options
@@ -48,12 +47,11 @@ from sqlstream.runtime.times import END_OF_INPUT, from_spark_millis, timer_milli
 from sqlstream.runtime.worker import Job, release
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
 from sqlstream.sql.statements import parse_script
-from sqlstream.storage.duckdb_errors import plain
 from sqlstream.storage.files import Split as FileSplit
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import committed_watermark, write_commit, write_record
 from sqlstream.storage.query import open_query, translate
-from sqlstream.storage.segments import forget_known, quote_name, quote_text
+from sqlstream.storage.segments import forget_known
 from sqlstream.storage.snapshot import named_manifest
 
 # Rows as tuples in the order of the physical columns, or as mappings by name (text is cast to the column's type); or an
@@ -408,7 +406,7 @@ class LocalRun:
     def _print(self, sink: int, files: Sequence[str]) -> None:
         plan = self.job.plan.sinks[sink]
         for file in files:
-            found = _connection().execute(changelog(plan, file)).fetchall()
+            found = connection().execute(changelog(plan, file)).fetchall()
             if plan.limit is not None:
                 found = found[: plan.limit - len(self.printed)]
             self.printed += found if plan.changing else [row[1:] for row in found]
@@ -424,89 +422,11 @@ def _followed(table: Table) -> Table:
     return replace(table, options={**table.options, "source.monitor-interval": "0 s"})
 
 
-def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:
-    """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
-    columns = table.physical
-    given = [_row(table, row) for row in rows]
-    names = ", ".join(quote_name(c.name) for c in columns)
-    marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
-    nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
-    source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
-    values = [_value(v, c.type) for row in given for v, c in zip(row, columns, strict=True)]
-    try:
-        _connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
-    except duckdb.Error as e:
-        raise _misfit(table, given) or e from None
-
-
-def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
-    columns = table.physical
-    if not isinstance(row, Mapping):
-        if len(row) != len(columns):
-            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {tuple(row)}')
-        return tuple(row)
-    by_name = {name.lower(): value for name, value in row.items()}
-    known = [c.name for c in columns]
-    for name in row:
-        if name.lower() not in {k.lower() for k in known}:
-            hint = missing("column", name, known)
-            raise BindError(f'column "{name}" does not exist in table "{table.name}": {dict(row)}', hint=hint)
-    return tuple(by_name.get(name.lower()) for name in known)
-
-
-def _value(value: Any, type: str) -> Any:
-    """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
-    if not isinstance(value, Mapping | list | tuple):
-        return value
-    if "MAP(" not in type and "STRUCT(" not in type:
-        return value
-    kind = DuckDBPyType(type)
-    return duckdb.Value(_shaped(value, kind), kind)
-
-
-def _shaped(value: Any, type: DuckDBPyType) -> Any:
-    """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
-    if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
-        return value
-    children: dict[str, Any] = dict(type.children)
-    if isinstance(value, Mapping) and type.id == "struct":
-        names = {name.lower(): name for name in value}
-        fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
-        # What the STRUCT does not have is for DuckDB to refuse.
-        return {**fields, **{name: value[name] for name in names.values()}}
-    if isinstance(value, Mapping) and type.id == "map":
-        return {key: _shaped(inner, children["value"]) for key, inner in value.items()}
-    if not isinstance(value, Mapping) and type.id in ("list", "array"):
-        return [_shaped(inner, children["child"]) for inner in value]
-    return value
-
-
-def _misfit(table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
-    """Return the error for the first value that its column cannot hold."""
-    for number, row in enumerate(rows, 1):
-        for column, value in zip(table.physical, row, strict=True):
-            try:
-                _connection().execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
-            except duckdb.Error as e:
-                message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
-                return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")
-    return None
-
-
 def _microseconds(time: int | str) -> int:
     if isinstance(time, int):
         return time
-    [(value,)] = _connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
+    [(value,)] = connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
     return int(value)
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    """Return a connection to convert values with; opening one takes longer than a batch."""
-    con = duckdb.connect(config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con
 
 
 __all__ = ["FedTables", "Stream", "write_rows"]

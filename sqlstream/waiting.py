@@ -139,9 +139,8 @@ class Silence:
         if not busy and batch != seen and now - max(at, self._since) >= SILENCE:
             self._seen = (batch, now)
             windows = self.count_windows()
-            found = dropped(progress, self._before) or held(progress, windows)
-            if found is None and waits:
-                found = awaited(progress, windows)
+            # A source that always has rows never waits: its windows do.
+            found = dropped(progress, self._before) or held(progress, windows) or awaited(progress, windows)
             self._hint = found and Hint(
                 found.subject, f"No {'new result' if progress.rows_out else 'result yet'}: {found.text}"
             )

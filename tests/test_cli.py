@@ -140,17 +140,6 @@ def test_formats_and_output(project: Path) -> None:
     assert (project / "out.csv").read_text() == "k,x\n1,10\n2,\n"
 
 
-def test_only_the_public_names_are_there() -> None:
-    assert sqlstream.__all__ == sorted(sqlstream.__all__) == ["Job", "Session", "SqlStreamError", "udf"]
-    assert all(getattr(sqlstream, name) for name in sqlstream.__all__)
-    assert {n for n in vars(sqlstream) if not n.startswith("_") and not hasattr(vars(sqlstream)[n], "__path__")} <= {
-        *sqlstream.__all__,
-        *(m.removesuffix(".py") for m in os.listdir(os.path.dirname(sqlstream.__file__))),
-        "TYPE_CHECKING",
-        "Any",
-    }
-
-
 def test_statements_that_need_no_spark(project: Path) -> None:
     # Without a Java: what can be answered or written by this process alone.
     script = """

@@ -282,6 +282,15 @@ def test_after_a_result_it_is_a_new_one_that_does_not_come(start: Start) -> None
     assert found.text.startswith("No new result: 1 window is open; it closes when a row with event time")
 
 
+def test_windows_wait_also_where_a_source_always_has_rows(start: Start) -> None:
+    stream = start(ONE)
+    silence = Silence(lambda: windows(stream))
+    assert silence.look(put(stream, "a", "10:00:34"), 0.0, waits=False) is None
+    found = silence.look(put(stream, "a", "10:00:36"), SILENCE, waits=False)
+    assert found is not None
+    assert found.text.startswith("No result yet: 1 window is open; it closes when a row with event time")
+
+
 def test_times_of_today_have_no_date(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = start(ONE)
     monkeypatch.setattr(waiting, "today", lambda: date(2026, 1, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import SqlStreamError, plainly
 from sqlstream.progress import Progress, progress_of
 from sqlstream.storage.jobs import FINISHED
 from sqlstream.storage.locks import JobLock
@@ -29,6 +29,9 @@ class Job:
         self._on_end = on_end
         # How a job that was skipped had ended.
         self._ended = ended
+
+    def __dir__(self) -> list[str]:
+        return ["error", "name", "progress", "status", "stop", "wait", "warnings"]
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {self.status})"
@@ -78,7 +81,8 @@ class Job:
             return False
         self.release()
         if self._run.error is not None:
-            raise self._run.error
+            with plainly():
+                raise self._run.error
         return True
 
     def release(self) -> None:

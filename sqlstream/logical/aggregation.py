@@ -9,7 +9,7 @@ from sqlglot import exp, parse_one
 
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.expressions import ExpressionBinder, GroupedBinder, makes_rows
-from sqlstream.logical.grouping import grouping_sets, has_sets
+from sqlstream.logical.grouping import count_sets, grouping_sets, has_sets
 from sqlstream.logical.judge import NULL_TYPE
 from sqlstream.logical.nodes import (
     Aggregate,
@@ -38,6 +38,8 @@ from sqlstream.sql.dialect import to_duckdb
 Projections = list[tuple[str, exp.Expr]]
 # The column that says which grouping set a row is for.
 SET = "_grouping_set"
+# As many as CUBE of twelve columns has.
+MOST_SETS = 4096
 
 
 class Aggregation:
@@ -165,12 +167,22 @@ class Aggregation:
         self, group: exp.Group, keys: list[Item], names: dict[str, str], bounds: dict[str, str]
     ) -> tuple[list[Item], dict[str, str]]:
         """Emit every row once for each grouping set; a key is NULL in the sets that it is not in."""
+        if (number := count_sets(group.expressions)) > MOST_SETS:
+            raise self.binder.unsupported(
+                f"GROUP BY with {number:,} grouping sets",
+                group,
+                f"Every row counts in each of them. There can be {MOST_SETS:,}: name those that are needed in "
+                "GROUPING SETS ((a, b), (a), ()).",
+            )
         sets = [self._grouped(group, s) for s in grouping_sets(group.expressions)]
         self.empty_sets = tuple(number for number, members in enumerate(sets) if not members)
-        self._add_keys([node for s in sets for node in s], keys, names, bounds)
+        # The sets of CUBE have the same keys over and over.
+        every = {id(node): node for s in sets for node in s}
+        self._add_keys([*every.values()], keys, names, bounds)
+        sqls = {place: self.binder.bind(node).sql for place, node in every.items()}
         column = self._free(SET)
         self.node = Expand(self.node, column, tuple(range(len(sets))))
-        members = [{self.binder.bind(node).sql for node in s} for s in sets]
+        members = [{sqls[id(node)] for node in s} for s in sets]
         found = []
         for key, sql in zip(keys, names, strict=True):
             inside = [str(number) for number, member in enumerate(members) if sql in member]

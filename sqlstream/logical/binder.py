@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
@@ -75,11 +75,14 @@ class Binder:
         self.catalog, self.judge = catalog, judge
         # Hints that no operator has followed yet.
         self._unused: dict[Span, StateTtl] = {}
+        # The plans of CTEs and views that the query being bound has named so far, with those.
+        self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
     def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
         self._unused.clear()
+        self._plans.clear()
         ordered = query.args.get("order") is not None
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
             return self._sorted(query, Environment(source, {})), None
@@ -324,9 +327,7 @@ class Binder:
             what = "a view" if relation else "a query of WITH"
             raise BindError(f'"{name}" is {what}, and has no options', options.span)
         if (cte := env.ctes.get(name.lower())) is not None:
-            definition, outer = cte
-            bound = named(self.query(definition.this, outer), definition.alias)
-            bound = self._renamed(bound, definition.args.get("alias"), env.source)
+            bound = self._once(cte[0], lambda: self._cte(*cte))
             return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
         match relation:
             case None:
@@ -338,7 +339,7 @@ class Binder:
                 bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
                 return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
-                bound = self.view(view)
+                bound = self._once(view, lambda: self._view(view))
                 return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
 
     def _values(self, node: exp.Values, env: Environment) -> Relation:
@@ -348,8 +349,22 @@ class Binder:
         bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
         return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
+    def _once(self, definition: exp.CTE | View, bind: Callable[[], Node]) -> Node:
+        """Return the plan of a CTE or a view: however often a query names it, it is bound once, and is one node."""
+        if id(definition) not in self._plans:
+            self._plans[id(definition)] = definition, bind()
+        return self._plans[id(definition)][1]
+
+    def _cte(self, definition: exp.CTE, env: Environment) -> Node:
+        bound = named(self.query(definition.this, env), definition.alias)
+        return self._renamed(bound, definition.args.get("alias"), env.source)
+
     def view(self, view: View) -> Node:
         """Return the plan of a view."""
+        self._plans.clear()
+        return self._view(view)
+
+    def _view(self, view: View) -> Node:
         assert view.span is not None
         bound = named(self.query(view.query, Environment(view.span.source, {})), view.name)
         if not view.columns:

@@ -166,11 +166,16 @@ def _forgets(node: Node) -> bool:
 
 def _inputs(node: Node) -> Iterator[Node]:
     """Yield the inputs of a union, through filters and projections, else the node itself."""
-    match node:
-        case Union():
-            for child in node.inputs:
-                yield from _inputs(child)
-        case Filter() | Project() | Expand() | Lateral() | LookupJoin():
-            yield from _inputs(node.input)
-        case _:
-            yield node
+    pending, seen = [node], set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        match node:
+            case Union():
+                pending += reversed(node.inputs)
+            case Filter() | Project() | Expand() | Lateral() | LookupJoin():
+                pending.append(node.input)
+            case _:
+                yield node

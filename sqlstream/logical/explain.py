@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
@@ -31,27 +32,37 @@ from sqlstream.logical.nodes import (
     WindowRank,
     Windows,
     children,
+    walk,
 )
 from sqlstream.logical.properties import changes, schema, time_attribute
 from sqlstream.secrets import planned
 
+# A part of a plan with more lines is not told twice.
+_LONG = 20
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
 
 def logical_text(node: Node, *, schemas: bool = True) -> str:
-    """Return a plan as an indented tree, the sink first."""
-    return "\n".join(_lines(node, 0, schemas))
+    """Return a plan as an indented tree, the sink first. What is long, and below several nodes, is told once."""
+    above = Counter(id(child) for n in walk(node) for child in children(n))
+    several = {place for place, count in above.items() if count > 1}
+    return "\n".join(_lines(node, 0, schemas, several, {}))
 
 
-def _lines(node: Node, depth: int, schemas: bool) -> list[str]:
+def _lines(node: Node, depth: int, schemas: bool, several: set[int], told: dict[int, int]) -> list[str]:
     pad = "  " * depth
+    if id(node) in told:
+        return [f"{pad}[{told[id(node)]}], as above"]
     lines = [f"{pad}{describe(node)}"]
     if schemas and not isinstance(node, Sink):
         time = time_attribute(node)
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
         lines.append(f"{pad}    -> {columns}{_changing(node)}")
     for child in children(node):
-        lines += _lines(child, depth + 1, schemas)
+        lines += _lines(child, depth + 1, schemas, several, told)
+    if id(node) in several and len(lines) > _LONG:
+        told[id(node)] = len(told) + 1
+        lines[0] += f" [{told[id(node)]}]"
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, combinations, product
+from math import prod
 
 from sqlglot import exp
 
@@ -18,6 +19,23 @@ def has_sets(group: exp.Group) -> bool:
 def grouping_sets(elements: Sequence[exp.Expr]) -> Sets:
     """Return the lists of keys that the elements of GROUP BY stand for: every combination of what each stands for."""
     return [list(chain.from_iterable(parts)) for parts in product(*map(_sets, elements))]
+
+
+def count_sets(elements: Sequence[exp.Expr]) -> int:
+    """Return how many lists of keys `grouping_sets` would return."""
+    return prod(map(_count, elements))
+
+
+def _count(element: exp.Expr) -> int:
+    match element:
+        case exp.GroupingSets():
+            return sum(map(_count, element.expressions))
+        case exp.Rollup():
+            return len(element.expressions) + 1
+        case exp.Cube():
+            return 1 << len(element.expressions)
+        case _:
+            return 1
 
 
 def _sets(element: exp.Expr) -> Sets:

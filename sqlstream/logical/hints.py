@@ -20,10 +20,9 @@ from sqlstream.logical.nodes import (
     Scan,
     SetOperation,
     Sink,
-    children,
     walk,
-    with_children,
 )
+from sqlstream.logical.sharing import rebuilt
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -69,16 +68,19 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
 
 def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
-    if node is base or isinstance(node, Scan | Normalize):
-        return node
-    found = with_children(node, tuple(with_ttl(child, base, ttl) for child in children(node)))
-    match found:
-        case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if _can_forget(found) and found.ttl is None:
-            return replace(found, ttl=ttl)
-        case Join():
-            return replace(found, ttls=tuple(ttl if own is None else own for own in found.ttls))
-        case _:
-            return found
+
+    def limited(node: Node) -> Node:
+        match node:
+            case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if (
+                _can_forget(node) and node.ttl is None
+            ):
+                return replace(node, ttl=ttl)
+            case Join():
+                return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
+            case _:
+                return node
+
+    return rebuilt(node, limited, lambda node: node is base or isinstance(node, Scan | Normalize))
 
 
 def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
@@ -97,7 +99,8 @@ def with_session_ttl(sink: Sink, ttl: int) -> Sink:
 
 def keeps_state(node: Node, base: Node) -> bool:
     """Tell whether a plan has an operator above `base` that can forget keys."""
-    return node is not base and (_can_forget(node) or any(keeps_state(n, base) for n in children(node)))
+    below = {id(n) for n in walk(base)}
+    return any(_can_forget(n) and id(n) not in below for n in walk(node))
 
 
 def _can_forget(node: Node) -> bool:

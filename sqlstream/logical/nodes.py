@@ -497,7 +497,14 @@ def with_children(node: Node, inputs: tuple[Node, ...]) -> Node:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and everything below it, inputs first."""
-    for child in children(node):
-        yield from walk(child)
-    yield node
+    """Yield a node and everything below it, inputs first; what is below several nodes is yielded once."""
+    seen: set[int] = set()
+    pending = [(node, False)]
+    while pending:
+        node, ready = pending.pop()
+        if ready:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            pending.append((node, True))
+            pending += [(child, False) for child in reversed(children(node))]

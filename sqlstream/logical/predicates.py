@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sqlglot import exp, parse_one
+from functools import lru_cache
+
+from sqlglot import exp
+
+from sqlstream.errors import Source
+from sqlstream.sql.statements import parse_expression
 
 
 def upper_bounds(condition: str) -> dict[str, int]:
@@ -79,7 +84,8 @@ def never_null(condition: str) -> set[str]:
     return found
 
 
-def _conjuncts(condition: str) -> list[exp.Expr]:
+@lru_cache(maxsize=1000)
+def _conjuncts(condition: str) -> tuple[exp.Expr, ...]:
     """Return the conditions that are all true where one is."""
-    whole = parse_one(condition, dialect="duckdb").unnest()
-    return [part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole])]
+    whole = parse_expression(Source("condition", condition)).unnest()
+    return tuple(part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole]))

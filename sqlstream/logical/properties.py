@@ -40,9 +40,9 @@ from sqlstream.logical.nodes import (
     children,
     quote,
     walk,
-    with_children,
 )
 from sqlstream.logical.predicates import constants, upper_bounds
+from sqlstream.logical.sharing import once, rebuilt
 
 T = TypeVar("T")
 # How far window_time is before window_end, in microseconds.
@@ -51,6 +51,7 @@ _WINDOW_TIME = 1000
 _MOST_KEYS = 16
 
 
+@once
 def schema(node: Node) -> Schema:
     """Return the columns that a node emits."""
     match node:
@@ -102,6 +103,7 @@ def time_attribute(node: Node) -> str | None:
     return next(iter(time_attributes(node)), None)
 
 
+@once
 def time_attributes(node: Node) -> tuple[str, ...]:
     """Return all such columns: a join of rows within an interval has those of both sides."""
     match node:
@@ -146,11 +148,13 @@ def _time_of_input(node: IntervalJoin, place: int) -> str | None:
     return window.time if window else None
 
 
+@once
 def delay(node: Node) -> int:
     """Return how far (microseconds) the watermark may be ahead of a row's time when it leaves this node, and is not late."""
     return behind(node) + node.delay if isinstance(node, IntervalJoin) else behind(node)
 
 
+@once
 def behind(node: Node) -> int:
     """Return how far (microseconds) what a node computes must keep behind the watermark, for no row from below to be late."""
     below = max(map(delay, children(node)), default=0)
@@ -164,11 +168,13 @@ def _in_windows(node: Node) -> bool:
     return any(isinstance(n, Windows | Session | RowWindows | WindowAggregate) for n in walk(node))
 
 
+@once
 def processing_times(node: Node) -> tuple[str, ...]:
     """Return the columns that hold the batch's time, where rows can be in its order: windows can be made over any of them."""
     return batch_times(node) if _can_go_by_clock(node) else ()
 
 
+@once
 def batch_times(node: Node) -> tuple[str, ...]:
     """Return the columns that hold the time of the batch in which a row leaves a node."""
     match node:
@@ -203,6 +209,7 @@ def batch_times(node: Node) -> tuple[str, ...]:
             assert_never(node)
 
 
+@once
 def _can_go_by_clock(node: Node) -> bool:
     match node:
         case Scan():
@@ -221,15 +228,14 @@ def _can_go_by_clock(node: Node) -> bool:
 
 def by_clock(node: Node) -> Node:
     """Return a plan that has `processing_times` with its rows in their order, and not in that of an event time."""
-    if isinstance(node, Scan):
-        return replace(node, by_clock=True)
-    return with_children(node, tuple(map(by_clock, children(node))))
+    return rebuilt(node, lambda n: replace(n, by_clock=True) if isinstance(n, Scan) else n)
 
 
 def _goes_by_clock(node: Node) -> bool:
     return all(n.by_clock for n in walk(node) if isinstance(n, Scan))
 
 
+@once
 def window_columns(node: Node) -> WindowColumns | None:
     """Return the window bounds that a node's rows carry: those of a window table function or of a window aggregate."""
     match node:
@@ -260,6 +266,7 @@ def window_columns(node: Node) -> WindowColumns | None:
             assert_never(node)
 
 
+@once
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
@@ -282,6 +289,7 @@ def window_size(node: Node) -> int | None:
             assert_never(node)
 
 
+@once
 def on_time(node: Node) -> bool:
     """Tell whether every row leaves this node before the watermark passes its event time: none can be late above.
 
@@ -311,6 +319,7 @@ def changes(node: Node) -> bool:
     return changer(node) is not None
 
 
+@once
 def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
     """Return the node that makes a result change: a table of changes, or the topmost operator that changes what it emitted.
 
@@ -333,6 +342,7 @@ def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)
 
 
+@once
 def keys(node: Node) -> tuple[frozenset[str], ...]:
     """Return sets of columns whose values no two rows of a node's result share at a time; none where nothing is known."""
     match node:
@@ -374,7 +384,7 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
                 [[i.name for i in node.items if i.expression.sql == quote(name)] for name in sorted(found)]
                 for found in keys(node.input)
             ]
-            return tuple(frozenset(names) for found in below for names in islice(product(*found), _MOST_KEYS))
+            return tuple(islice((frozenset(names) for found in below for names in product(*found)), _MOST_KEYS))
         case _:
             return ()
 
@@ -396,7 +406,7 @@ def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
         # The rows that have no match on the other side are told apart by their own key.
         if alone and place and node.kind in ("inner", "left"):
             continue
-        found = [names | more for names in found for more in keys(below)]
+        found = [names | more for names in found for more in keys(below)][:_MOST_KEYS]
     return tuple(found)
 
 

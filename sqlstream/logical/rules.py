@@ -24,14 +24,15 @@ from sqlstream.logical.nodes import (
     Union,
     WindowAggregate,
     WindowRank,
-    children,
     quote,
     with_children,
 )
 from sqlstream.logical.predicates import upper_bounds
 from sqlstream.logical.properties import schema
+from sqlstream.logical.sharing import rebuilt
 
 Rule = Callable[[Node], Node]
+_MOST_INPUTS = 1000
 
 
 def merge_filters(node: Node) -> Node:
@@ -63,7 +64,8 @@ def flatten_unions(node: Node) -> Node:
             inputs: list[Node] = []
             for child in node.inputs:
                 inputs += child.inputs if isinstance(child, Union) and schema(child) == schema(node) else (child,)
-            return Union(tuple(inputs))
+            # One that is read twice, by one that is read twice, and so on, would have no end of inputs.
+            return Union(tuple(inputs)) if len(inputs) <= _MOST_INPUTS else node
         case _:
             return node
 
@@ -213,12 +215,8 @@ def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str
     """Return the plan after all rules, bottom up, and the names of those that changed it."""
     changed = []
     for rule in rules:
-        after = _everywhere(rule, node)
+        after = rebuilt(node, rule)
         if after is not node:
             changed.append(rule.__name__)
             node = after
     return node, tuple(changed)
-
-
-def _everywhere(rule: Rule, node: Node) -> Node:
-    return rule(with_children(node, tuple(_everywhere(rule, child) for child in children(node))))

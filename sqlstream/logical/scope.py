@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, missing
 from sqlstream.logical.nodes import Schema
-from sqlstream.sql.spans import span_of
+from sqlstream.sql.spans import placed_at, span_of
 
 # Where a reference says itself which column of the schema it means.
 _COLUMN = "column"
@@ -101,11 +101,11 @@ class Scope:
             if len(names) == 1 and names[0].lower() in self.select_aliases:
                 return None
             raise self.missing(column)
-        bound: exp.Expr = column_reference(found)
-        bound.meta.update(column.meta)
+        place = span_of(column, self.source)
+        bound = placed_at(column_reference(found), column, place)
         for name in fields[1:]:
-            bound = exp.Anonymous(this="struct_extract", expressions=[bound, exp.Literal.string(name)])
-            bound.meta.update(column.meta)
+            field = exp.Anonymous(this="struct_extract", expressions=[bound, exp.Literal.string(name)])
+            bound = placed_at(field, column, place)
         return bound
 
     def _only(self, name: str, column: exp.Column) -> str | None:

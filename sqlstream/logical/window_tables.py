@@ -45,13 +45,17 @@ def tells_windows_apart(node: Node, window: WindowColumns, named: Collection[str
 
 
 def _is_cumulative(node: Node) -> bool:
-    match node:
-        case Windows():
-            return node.kind == "CUMULATE"
-        case Scan() | Session() | RowWindows():
-            return False
-        case _:
-            return any(map(_is_cumulative, children(node)))
+    pending, seen = [node], set[int]()
+    while pending:
+        below = pending.pop()
+        if id(below) in seen:
+            continue
+        seen.add(id(below))
+        if isinstance(below, Windows) and below.kind == "CUMULATE":
+            return True
+        # What is below other windows is in theirs.
+        pending += () if isinstance(below, Windows | Session | RowWindows) else children(below)
+    return False
 
 
 DAY = 86_400_000_000

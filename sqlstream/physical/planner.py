@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -26,6 +27,7 @@ from sqlstream.logical.nodes import (
     unquoted,
 )
 from sqlstream.logical.properties import changes, schema
+from sqlstream.logical.sharing import once
 from sqlstream.names import check_name
 from sqlstream.operators.changes import Changes
 from sqlstream.operators.late_rows import LATE
@@ -50,6 +52,9 @@ from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in
 from sqlstream.storage.changelogs import CHANGE, PLACE, source_table
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
+# The paths that a union can have before those from one leaf are made one.
+_MANY = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -66,6 +71,14 @@ class Branch:
     timed: bool = False
     placed: bool = False
     lookups: tuple[Lookup, ...] = ()
+    # What several parts of the SELECT read, by name: each may read those before it.
+    common: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def query(self) -> str:
+        """The whole SELECT over `_input`."""
+        parts = ", ".join(f"{name} AS MATERIALIZED ({sql})" for name, sql in self.common)
+        return f"SELECT * FROM (WITH {parts} {self.sql})" if parts else self.sql
 
     def select(self, items: str, where: str = "") -> Branch:
         """Return the path with a projection above it; weights and event times stay."""
@@ -120,7 +133,7 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
                     [Column(c.name, c.type) for c in sink.columns], f"(SELECT {casts}, {WEIGHT} FROM _rows)"
                 )
             planner.add(
-                branch, Fragment(branch.select(positions).sql, (("rows", stored),), None, number, branch.lookups)
+                branch, Fragment(branch.select(positions).query, (("rows", stored),), None, number, branch.lookups)
             )
     scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
@@ -156,9 +169,13 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
     The windows of `made_above` are left to the operator that the paths lead to. With `timed`, rows that came into windows on the
     way have their event time.
     """
+    return _branches(node, made_above, timed)
 
+
+@once
+def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
     def below(child: Node) -> list[Branch]:
-        return branches(child, made_above, timed=timed)
+        return _branches(child, made_above, timed)
 
     match node:
         case Windows() | Session() if node is made_above:
@@ -190,13 +207,31 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
             return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, schema(node), timed)]
-            return [b.with_weight() for b in found] if changes(node) else found
+            return _in_one([b.with_weight() for b in found] if changes(node) else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
         case Sink():
             raise TypeError("a sink is not part of a path")
         case _:
             assert_never(node)
+
+
+def _in_one(found: list[Branch]) -> list[Branch]:
+    """Return many paths with those from one leaf made one: what they have in common is then computed once."""
+    if len(found) <= _MANY:
+        return found
+    groups: dict[tuple[object, ...], list[Branch]] = {}
+    for number, branch in enumerate(found):
+        alone = number if branch.lookups or branch.placed else None
+        groups.setdefault((id(branch.leaf), branch.weighted, branch.timed, alone), []).append(branch)
+    return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def _united(group: list[Branch]) -> Branch:
+    common = dict(part for branch in group for part in branch.common)
+    rows = " UNION ALL BY NAME ".join(f"({branch.sql})" for branch in group)
+    name = f"_union_{hashlib.sha256(rows.encode()).hexdigest()[:16]}"
+    return replace(group[0], sql=f"SELECT * FROM {name}", common=(*common.items(), (name, rows)))
 
 
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
@@ -206,7 +241,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
-        f"SELECT *, {wanted} FROM ({branch.sql})",
+        f"SELECT *, {wanted} FROM ({branch.query})",
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
@@ -222,7 +257,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     shown = f"_before.* EXCLUDE ({', '.join(names)}), _found.* EXCLUDE ({', '.join(n for n, _ in looked)})"
     how = "LEFT JOIN" if node.kind == "left" else "JOIN"
     sql = f"SELECT {shown} FROM _before_{number} _before {how} {found} _found ON {on}"
-    return replace(branch, sql=sql, lookups=(*branch.lookups, lookup))
+    return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
 
 
 def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
@@ -314,7 +349,7 @@ class _Planner:
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             exchange = Exchange(place, operator.hash_columns, numbers)
-            fragments.append(Fragment(branch.sql, parts, exchange, lookups=branch.lookups))
+            fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
         check_name("an operator", name, node.span)

@@ -8,6 +8,7 @@ from typing import assert_never
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical import nodes, properties
 from sqlstream.logical.clock import uses_clock
+from sqlstream.logical.explain import duration
 from sqlstream.logical.join_nodes import Joining, LookupJoin
 from sqlstream.logical.nodes import (
     Expand,
@@ -25,13 +26,17 @@ from sqlstream.logical.nodes import (
 from sqlstream.logical.properties import changes
 from sqlstream.logical.rules import over_expressions
 from sqlstream.physical.row_order import Unordered, in_order, needs_order
+from sqlstream.physical.windows import made_above
 
+# In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
+MOST_COPIED, MOST_SLICED = 10_000, 100_000
 # What the names of columns begin with that rows have on their way beside their own.
 _OWN = "__sqlstream_"
 
 
 def refuse(sinks: Sequence[Sink]) -> None:
     """Raise UnsupportedError for what would give wrong results in a job."""
+    refuse_many_windows(sinks)
     refuse_names(sinks)
     refuse_replay_differences(sinks)
     refuse_two_clocks(sinks)
@@ -40,6 +45,43 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_windows_over_changes(sinks)
     refuse_unlike_rows(sinks)
     refuse_changes(sinks)
+
+
+def refuse_many_windows(sinks: Sequence[Sink]) -> None:
+    """Refuse windows of which a row is in so many that its batch would not come to an end."""
+    pending: list[Node] = [*sinks]
+    seen = set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        made = made_above(node)
+        if isinstance(made, Windows):
+            # The aggregate puts windows together from slices: a row is in one of those.
+            _refuse_more(made, MOST_SLICED)
+            pending.append(made.input)
+            continue
+        if isinstance(node, Windows | nodes.RowWindows):
+            _refuse_more(node, MOST_COPIED)
+        pending += nodes.children(node)
+
+
+def _refuse_more(node: Windows | nodes.RowWindows, most: int) -> None:
+    number = -(-node.size // node.slide)
+    if number <= most:
+        return
+    if isinstance(node, nodes.RowWindows):
+        lengths = f"{node.size} rows every {node.slide}"
+    else:
+        lengths = f"{duration(node.size)} every {duration(node.slide)}"
+    hint = f"There can be {most:,}: make windows shorter, or let them follow each other at a greater distance."
+    if most < MOST_SLICED and number <= MOST_SLICED and isinstance(node, Windows):
+        hint += (
+            f" There can be {MOST_SLICED:,} where GROUP BY window_start, window_end stands right above them,"
+            " and nothing below it looks at the bounds."
+        )
+    raise UnsupportedError(f"windows of {lengths}, of which each row is in {number:,}", node.span, hint=hint)
 
 
 def refuse_names(sinks: Sequence[Sink]) -> None:

@@ -20,7 +20,7 @@ from sqlstream.storage.retention import sweep_directory
 from sqlstream.storage.values import SPLIT
 
 # As many as Spark keeps.
-KEPT_COMMITS = 10
+KEPT_COMMITS = 100
 
 
 def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:

@@ -80,6 +80,11 @@ class JobRun(threading.Thread):
         """Ask the job to stop after the batch that is running, with `drain` when it has closed all windows."""
         (self._drain_requested if drain else self._stop_requested).set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop_requested.is_set() or self._drain_requested.is_set()
+
     def take_warnings(self) -> list[str]:
         """Return the warnings that nobody has taken yet."""
         taken = []
@@ -226,12 +231,13 @@ class JobRun(threading.Thread):
         return not status["isDataAvailable"] and not status["isTriggerActive"] and "Waiting" in status["message"]
 
     def _finish_batch(self, query: StreamingQuery) -> None:
-        """Wait until the batch that is running is committed."""
-        version, deadline = self.totals.version, time.monotonic() + STOP_SECONDS
-        while time.monotonic() < deadline and query.isActive:
-            latest = self.totals.version
-            if self._is_committed(latest) and (latest > version or self._is_idle(query)):
-                return
+        """Wait until the batch that is running is committed, and let no further one begin: Spark would interrupt it."""
+        self._source.hold()
+        quiet, deadline = 0, time.monotonic() + STOP_SECONDS
+        # An empty batch may follow; between the two Spark looks idle for a moment.
+        while quiet < 2 and time.monotonic() < deadline and query.isActive:
+            done = self.totals.sequence >= self._source.shown and self._is_committed(self.totals.version)
+            quiet = quiet + 1 if done and self._is_idle(query) else 0
             time.sleep(POLL_SECONDS)
 
     def _keep_house(self) -> None:

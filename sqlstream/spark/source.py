@@ -37,7 +37,8 @@ class DescriptorSource:
         getattr(self._stream, "currentOffset_$eq")(offset)
         getattr(self._stream, "lastOffsetCommitted_$eq")(offset)
         self._lock = threading.Lock()
-        self._shown = self._fixed = after
+        self.shown = self._fixed = after
+        self._held = False
         self._waiting: deque[Sequence[str]] = deque()
 
     def frame(self) -> DataFrame:
@@ -56,11 +57,16 @@ class DescriptorSource:
             self._fixed = sequence
             self._show()
 
+    def hold(self) -> None:
+        """Show no further descriptor: after what was `shown`, Spark waits."""
+        with self._lock:
+            self._held = True
+
     def _show(self) -> None:
-        if self._waiting and self._fixed >= self._shown:
+        if self._waiting and self._fixed >= self.shown and not self._held:
             rows = self._jvm.java.util.ArrayList()
             for lines in self._waiting.popleft():
                 rows.add(lines)
             # Row i of a descriptor is in partition i: there are as many rows as partitions.
             self._stream.addData(self._jvm.PythonUtils.toSeq(rows))
-            self._shown += 1
+            self.shown += 1

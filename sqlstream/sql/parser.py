@@ -34,6 +34,8 @@ _UNITS = {
     *("MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "QUARTERS", "YEARS"),
     *("DECADES", "CENTURY", "CENTURIES", "MILLENNIUM", "MILLENNIA"),
 }
+# The conditions that a chain of ANDs or ORs has before it is made a tree.
+_CHAIN = 50
 _SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 _CODE_POINT = re.compile(r"\\(?:(\\)|\+([0-9a-fA-F]{6})|([0-9a-fA-F]{4}))")
 
@@ -94,6 +96,8 @@ class StreamingParser(FlinkCallParser):
         "MAP": lambda self: self._parse_map_call(),
     }
     LAMBDAS: ClassVar[dict[TokenType, Any]] = {TokenType.FARROW: DuckDBParser.LAMBDAS[TokenType.FARROW]}
+    # What sqlglot takes a column (or a call) of these names in front of a bracket for.
+    ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
     # A script has no parameters; @x and :x would hide a column.
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
     JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
@@ -222,11 +226,15 @@ class StreamingParser(FlinkCallParser):
         return join
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        # sqlglot takes the call list(x) in front of [1] for the word LIST of a literal, and forgets x.
-        is_call = isinstance(this, exp.Anonymous | exp.Filter | exp.WithinGroup)
-        if is_call and this is not None and self._curr.token_type == TokenType.L_BRACKET:
-            this = self.expression(exp.Paren(this=this))
+        # Nothing but the bare word ARRAY begins a list: "array"[1] and t.array[1] are elements of a column.
+        if this is not None and self._curr.token_type == TokenType.L_BRACKET and self._follows_array():
+            this = None
         return super()._parse_bracket(this)
+
+    def _follows_array(self) -> bool:
+        word, before = self._prev, self._tokens[self._index - 2] if self._index > 1 else None
+        is_word = word.text.upper() == "ARRAY" and word.token_type != TokenType.IDENTIFIER
+        return is_word and (before is None or before.token_type != TokenType.DOT)
 
     def _parse_lateral(self) -> exp.Lateral | None:
         if self._curr.token_type == TokenType.LATERAL and self._next.token_type == TokenType.TABLE:
@@ -271,6 +279,12 @@ class StreamingParser(FlinkCallParser):
 
     # -- expressions
 
+    def _parse_conjunction(self) -> exp.Expr | None:
+        return _balanced(super()._parse_conjunction(), exp.And)
+
+    def _parse_disjunction(self) -> exp.Expr | None:
+        return _balanced(super()._parse_disjunction(), exp.Or)
+
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
         if literal := self._parse_typed_literal():
             return self._parse_column_ops(literal)
@@ -309,16 +323,23 @@ class StreamingParser(FlinkCallParser):
         return super()._parse_primary()
 
     def _parse_map_call(self) -> exp.Expr:
+        word = self._prev
         if self._match(TokenType.L_BRACE, advance=False):
             return self.expression(exp.ToMap(this=self._parse_bracket()))
         if self._match(TokenType.L_PAREN):
             call = self._call("map", *self._parse_csv(self._parse_lambda))
             self._match_r_paren()
             return call
+        index = self._index
+        if not self._match(TokenType.L_BRACKET):
+            return self.expression(exp.Identifier(this=word.text), word)
         # Flink's MAP['a', 1, 'b', 2]
-        start = self._prev.start
-        self._need_token(TokenType.L_BRACKET, '"{"')
+        start = word.start
         items = self._parse_csv(self._parse_disjunction)
+        if len(items) == 1:
+            # A column of that name: map['a'], map[1:2]
+            self._retreat(index)
+            return self.expression(exp.Identifier(this=word.text), word)
         if len(items) % 2:
             raise self._wanted("a value for the last key")
         self._need_token(TokenType.R_BRACKET, '"]"')
@@ -360,6 +381,8 @@ class StreamingParser(FlinkCallParser):
 
         def argument() -> exp.Expr | None:
             arrow = self._parse_arrow_lambda() if name in _HIGHER_ORDER else None
+            if not arrow and self._curr and self._curr.token_type == TokenType.ORDER_BY:
+                raise self._wanted("an argument", f"Write {name.upper()}(x ORDER BY y).")
             return arrow or self._parse_lambda(alias=alias)
 
         return self._parse_csv(argument)
@@ -435,6 +458,24 @@ class StreamingParser(FlinkCallParser):
         start = self._parse_bitwise()
         length = [self._parse_bitwise()] if self._match(TokenType.FOR) else []
         return self._call("overlay", text, placed, start, *length)
+
+
+def _balanced(condition: exp.Expr | None, kind: type[exp.And] | type[exp.Or]) -> exp.Expr | None:
+    """Return a long chain of ANDs or ORs as a tree that is not deep: nobody who walks it runs out of stack."""
+    if not isinstance(condition, kind) or not isinstance(condition.this, kind):
+        return condition
+    level: list[exp.Expr] = []
+    rest: exp.Expr = condition
+    while isinstance(rest, kind):
+        level.append(rest.expression)
+        rest = rest.this
+    level = [rest, *reversed(level)]
+    if len(level) <= _CHAIN:
+        return condition
+    while len(level) > 1:
+        pairs = [kind(this=a, expression=b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = [*pairs, *([level[-1]] if len(level) % 2 else [])]
+    return level[0]
 
 
 def _has_condition(join: exp.Join) -> bool:

@@ -52,6 +52,14 @@ def mark(node: exp.Expr, start: int, end: int) -> None:
     node.meta["start"], node.meta["end"] = start, end
 
 
+def placed_at(node: exp.Expr, old: exp.Expr, place: Span) -> exp.Expr:
+    """Return a node with the marks of the one that it stands for, whose place may be known by its leaves alone."""
+    node.meta.update(old.meta)
+    if place.start < place.end:
+        mark(node, place.start, place.end - 1)
+    return node
+
+
 def marks(node: exp.Expr) -> tuple[int, int] | None:
     """Return the first and the last character that a node itself is marked with."""
     start, end = node.meta_get("start"), node.meta_get("end")

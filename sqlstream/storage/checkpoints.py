@@ -149,6 +149,13 @@ class Checkpoint:
                 found += [self.snapshot_fault(directory, n) for n in numbers(self.fs, directory, ".zip")]
         return [error for error in found if error is not None]
 
+    def sequence(self, batch: int) -> int:
+        """Return the last descriptor that a batch reads by its offset, -1 when that does not say."""
+        try:
+            return int(self.fs.read_text(f"{self.offsets}/{batch}").splitlines()[2])
+        except (FileNotFoundError, ValueError, LookupError):
+            return -1
+
     # -- going back
 
     def tidy(self, batch: int, *, keep_next: bool = True) -> None:

@@ -246,8 +246,8 @@ class Versions:
         if isinstance(entry, LogEntry):
             last = max((s.get("sequence", -1) for s in entry.sources.values()), default=-1)
         later = [n for n in numbers(self.fs, f"{self.inputs}/next", ".json") if n > last]
-        damaged = (n for place, n in enumerate(later, last + 1) if n != place or self.record_fault(self.descriptor(n)))
-        first = next(damaged, None)
+        expected = range(last + 1, max([*later, self.checkpoint.sequence(version + 1)]) + 1)
+        first = next((n for n in expected if self.record_fault(self.descriptor(n))), None)
         if first is None:
             return True
         for n in reversed(later):

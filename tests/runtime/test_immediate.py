@@ -5,7 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from sqlstream import Session
+from sqlstream.runtime import immediate
 
 TABLE = "CREATE TABLE t (a INT);"
 
@@ -42,7 +45,8 @@ def test_several_sessions_take_turns(tmp_path: Path) -> None:
     assert rows(tmp_path) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
 
-def test_many_inserts_stay_few_files(tmp_path: Path) -> None:
+def test_many_inserts_stay_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(immediate, "KEPT_COMMITS", 10)
     with Session(str(tmp_path)) as session:
         session.sql(TABLE)
         for i in range(70):
@@ -50,3 +54,4 @@ def test_many_inserts_stay_few_files(tmp_path: Path) -> None:
     assert rows(tmp_path) == list(range(70))
     log = list((tmp_path / "warehouse/jobs/t_values/log").iterdir())
     assert len(log) < 70
+    assert len(list((tmp_path / "warehouse/jobs/t_values/checkpoint/commits").iterdir())) == 10

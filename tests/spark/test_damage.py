@@ -87,8 +87,7 @@ def several(warehouse: Path, job: str) -> None:
 
 
 DAMAGE: dict[str, Callable[[Path, str], None]] = {
-    "offset": killed_with_an_empty_offset,
-    "changes": empty("jobs/{job}/checkpoint/state/0/0/*.changelog"),
+    "begun": killed_with_an_empty_offset,
     "result": missing("tables/{job}/{job}/manifests/0/*"),
     "everything": several,
 }
@@ -115,7 +114,7 @@ def test_jobs_go_on_after_a_power_cut(tmp_path: Path) -> None:
         write(tmp_path / "in", number)
     said = run(tmp_path)
     for name in DAMAGE:
-        if name != "offset":
+        if name != "begun":
             assert f'job "{name}": batch' in said
     expected = duckdb.execute(ANSWER.format(path=tmp_path / "in")).fetchall()
     with Session(str(tmp_path)) as session:

@@ -91,12 +91,32 @@ def test_another_query_under_the_same_name_is_refused(session: Session) -> None:
     assert "--fresh" in text
 
 
-def test_a_select_prints_and_a_limit_ends_it(session: Session) -> None:
-    session.output = io.StringIO()
-    job = session.sql("SELECT k, x FROM events WHERE k = 1 LIMIT 1")
-    assert job is not None
-    job.wait()
-    assert session.output.getvalue().splitlines()[2:] in ([["+I | 1 | 5"], ["+I | 1 | 1"]])
+def test_a_select_over_input_that_ends_is_a_relation(session: Session) -> None:
+    found = session.sql("SELECT k, x FROM events WHERE k = 1 LIMIT 1")
+    assert found.columns == ["k", "x"]
+    assert found.fetchall() in ([(1, 5)], [(1, 1)])
+    totals = session.sql("SELECT k, SUM(x) AS total FROM events GROUP BY k")
+    assert sorted(totals.fetchall()) == [(1, 6), (2, 7)]
+    assert not [j for (j,) in rows(session, "SELECT job FROM sqlstream.jobs") if str(j).startswith("select")]
+
+
+def test_a_select_over_input_that_goes_on_is_an_iterator_of_changes(session: Session) -> None:
+    made = "CREATE TABLE IF NOT EXISTS made (n INT) WITH ('connector' = 'datagen', 'rows-per-second' = '20000')"
+    session.sql(made)
+    session.sql("SET 'sqlstream.unbounded-state' = 'allow'")
+    limited = session.sql("SELECT n FROM made LIMIT 3")
+    assert [change.kind for change in limited] == ["+I"] * 3
+    assert limited.job.status == "FINISHED"
+    with session.sql("SELECT n > 0 AS positive, COUNT(*) AS total FROM made GROUP BY n > 0") as changes:
+        state: dict[bool, int] = {}
+        for kind, row in changes:
+            if kind in ("+I", "+U"):
+                state[row["positive"]] = row["total"]
+            if len(state) == 2 and all(total > 20_000 for total in state.values()):
+                break
+        assert changes.job.progress.rows_in > 0
+    assert changes.job.status == "STOPPED"
+    session.sql("RESET 'sqlstream.unbounded-state'")
     assert not [j for (j,) in rows(session, "SELECT job FROM sqlstream.jobs") if str(j).startswith("select")]
 
 
@@ -129,21 +149,15 @@ def test_a_registered_function_runs_in_jobs_and_queries(session: Session) -> Non
         return x * factor
 
     session.register(scaled)
-    session.output = io.StringIO()
-    job = session.sql("SELECT k, scaled(x) AS y FROM events WHERE k = 2")
-    assert job is not None
-    job.wait()
-    assert session.output.getvalue().splitlines()[-1] == "+I | 2 | 21"
+    assert session.sql("SELECT k, scaled(x) AS y FROM events WHERE k = 2").fetchall() == [(2, 21)]
     assert rows(session, "SELECT scaled(k) FROM sums ORDER BY 1 LIMIT 1") == [(3,)]
-    job = session.sql("SELECT scaled(-x) FROM events")
-    assert job is not None
     with pytest.raises(JobError) as caught:
-        job.wait()
+        session.sql("SELECT scaled(-x) FROM events")
     text = caught.value.render()
     assert 'failed: function "scaled" raised ValueError: negative' in text
     assert "arguments: x=-" in text
     assert f"log: {session.project.log_file}" in text
-    assert job.status == "FAILED"
+    assert session.jobs[-1].status == "FAILED"
 
 
 def test_a_value_that_does_not_fit_names_column_and_row(session: Session) -> None:

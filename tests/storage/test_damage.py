@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from sqlstream.errors import DamageError, JobError, QueryError
+from sqlstream.jobs.checking import checked
 from sqlstream.runtime.worker import Job
+from sqlstream.session import Session
 from sqlstream.storage.check import check_job, repair_job
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import STOPPED, Status, write_status
 from sqlstream.storage.query import open_query
+from sqlstream.storage.records import write_sealed
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.segments import forget_known
 from sqlstream.testing import LocalRun, Stream
@@ -90,7 +95,8 @@ def hurt(path: Path, way: str) -> None:
         case "zeros":
             path.write_bytes(bytes(len(data)))
         case "flipped":
-            data[len(data) // 2] ^= 4
+            # In the middle; of a file with checksums in one of these.
+            data[-1 if path.suffix == ".crc" else len(data) // 2] ^= 4
             path.write_bytes(data)
         case "missing":
             path.unlink()
@@ -178,3 +184,119 @@ def test_a_job_goes_on_by_itself_after_a_power_cut(made: Made, copy: Warehouse, 
     faults = Versions(copy, "totals").settle()
     assert [error.path for error in faults] == [str(path)]
     assert goes_on(made, copy) == made.rows[NEWEST]
+
+
+def with_sparks_checkpoint(warehouse: Warehouse) -> Path:
+    """Add what a job on Spark has besides: descriptors, offsets, and Hadoop's checksums. One more batch has begun."""
+    job = warehouse.job("totals")
+    for n in range(NEWEST + 2):
+        write_sealed(
+            warehouse.fs,
+            f"{job.root}/splits/next/{n:010d}.json",
+            json.dumps({"slot": 0, "sequence": n, "path": "x" * 99}),
+        )
+        offset = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{{}}}}\n{n}'
+        warehouse.fs.write_text_atomic(f"{job.checkpoint}/offsets/{n}", offset)
+        for directory in ("offsets", "commits") if n <= NEWEST else ("offsets",):
+            path = Path(job.checkpoint, directory, str(n))
+            sums = zlib.crc32(path.read_bytes()).to_bytes(4, "big")
+            path.with_name(f".{n}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+    warehouse.fs.write_text_atomic(f"{job.checkpoint}/metadata", '{"id":"0"}')
+    return Path(job.root)
+
+
+def listed(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.iterdir() if path.name[0] != ".")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_descriptor_that_no_version_has_read(copy: Warehouse, way: str) -> None:
+    """Its batch has begun, and is begun anew: the input is found again."""
+    job = with_sparks_checkpoint(copy)
+    hurt(job / f"splits/next/{NEWEST + 1:010d}.json", way)
+    assert way == "missing" or len(check_job(copy, "totals").damaged) == 1
+    assert Versions(copy, "totals").settle() == []
+    assert listed(job / "splits/next") == listed(job / "checkpoint/offsets") == list(range(NEWEST + 1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_descriptor_that_the_newest_version_has_read(copy: Warehouse, way: str) -> None:
+    """Without it what was read would be read again: the job goes back to before, where it is sure."""
+    job = with_sparks_checkpoint(copy)
+    path = job / f"splits/next/{NEWEST:010d}.json"
+    hurt(path, way)
+    assert [error.path for error in check_job(copy, "totals").damaged] == [str(path)]
+    if way == "flipped":
+        with pytest.raises(DamageError, match=path.name):
+            Versions(copy, "totals").settle()
+        assert repair_job(copy, "totals")
+    else:
+        assert [error.path for error in Versions(copy, "totals").settle()] == [str(path)]
+    assert listed(job / "splits/next") == listed(job / "checkpoint/offsets") == list(range(NEWEST))
+    assert listed(job / "checkpoint/commits") == list(range(NEWEST))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_what_spark_logs_and_its_checksums(copy: Warehouse, log: str, hidden: bool, way: str) -> None:
+    job = with_sparks_checkpoint(copy)
+    path = job / "checkpoint" / log / (f".{NEWEST}.crc" if hidden else str(NEWEST))
+    hurt(path, way)
+    named = [error.path for error in check_job(copy, "totals").damaged]
+    if hidden and way == "missing":
+        # Nor does Spark look for them.
+        assert named == []
+        return
+    assert any(str(job / "checkpoint" / log) in name for name in named)
+    assert repair_job(copy, "totals")
+    assert check_job(copy, "totals").damaged == ()
+    assert listed(job / "checkpoint/commits") == list(range(NEWEST))
+    # The batch that is repeated reads what it read, if that is still known.
+    assert listed(job / "checkpoint/offsets") == list(range(NEWEST + (log == "commits")))
+
+
+def test_rows_that_stood_in_a_statement_are_not_given_up_unasked(tmp_path: Path) -> None:
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
+    log = tmp_path / "warehouse/jobs/t_values/log/0000000001.json"
+    hurt(log, "emptied")
+    with Session(str(tmp_path)) as session:
+        with pytest.raises(DamageError, match=r"0000000001.json\" is empty"):
+            session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (3)")
+        assert session.repair("t_values") == [
+            "It goes back to version 0: the rows of batch 1 are lost. Insert them again."
+        ]
+        session.sql("INSERT INTO t VALUES (2); INSERT INTO t VALUES (3)")
+        assert sorted(session.query("FROM t").fetchall()) == [(1,), (2,), (3,)]
+        assert [checkup.damaged for checkup in session.check()] == [()]
+
+
+def test_a_damaged_record_is_no_reason_to_keep_a_job(tmp_path: Path) -> None:
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    hurt(tmp_path / "warehouse/jobs/t_values/job.json", "flipped")
+    with Session(str(tmp_path)) as session:
+        with pytest.raises(DamageError, match=r"job.json\" is not as it was written"):
+            session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (2)")
+        session.drop("t_values")
+        session.sql("INSERT INTO t VALUES (2)")
+        assert session.query("FROM t").fetchall() == [(2,)]
+
+
+def test_what_check_prints(tmp_path: Path) -> None:
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
+        said: list[str] = []
+        assert checked(session, None, repair=False, write=said.append)
+        assert said == ['job "t_values" is whole']
+        hurt(tmp_path / "warehouse/jobs/t_values/checkpoint/commits/1", "missing")
+        said.clear()
+        assert not checked(session, "T_VALUES", repair=False, write=said.append)
+        assert said == [
+            'job "t_values" is damaged:',
+            "  jobs/t_values/checkpoint/commits/1 is missing. It says that batch 1 is committed.",
+            "  Version 0 is the newest that is whole; the job was at 1. --repair takes it back there.",
+        ]
+        assert checked(session, None, repair=True, write=said.append)
+        assert checked(session, None, repair=False, write=lambda line: None)

@@ -1,0 +1,223 @@
+"""Python's side: what is public, what a bare SELECT gives, what errors look like."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError, fields
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import duckdb
+import pytest
+
+import sqlstream
+from sqlstream.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
+from sqlstream.compiler import Compiler
+from sqlstream.errors import JobError, Source, SqlStreamError
+from sqlstream.jobs.job import Job
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.progress import progress_of
+from sqlstream.testing import Stream
+
+TABLE = "CREATE TABLE t (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND)"
+
+
+def sink_of(query: str) -> SinkPlan:
+    compiler = Compiler()
+    [job] = compiler.jobs([Source("sql", f"{TABLE} WITH ('connector' = 'datagen'); {query}")])
+    compiler.close()
+    return job.physical.sinks[0]
+
+
+def batch(folder: Path, rows: str) -> list[str]:
+    """Write what a sink gets of a batch."""
+    path = f"{folder}/{len(list(folder.iterdir()))}.parquet"
+    duckdb.sql(f"COPY ({rows}) TO '{path}' (FORMAT parquet)")
+    return [path]
+
+
+# -- what is public
+
+
+def test_only_the_public_names_are_there() -> None:
+    assert sqlstream.__all__ == sorted(sqlstream.__all__) == dir(sqlstream)
+    assert all(getattr(sqlstream, name) for name in sqlstream.__all__)
+    modules = {name.removesuffix(".py") for name in os.listdir(os.path.dirname(sqlstream.__file__))}
+    assert {name for name in vars(sqlstream) if not name.startswith("_")} <= {*sqlstream.__all__, *modules}
+
+
+def test_dir_shows_what_is_for_users(tmp_path: Path) -> None:
+    with sqlstream.Session(str(tmp_path)) as session:
+        assert dir(session) == ["close", "drop", "jobs", "query", "register", "sql", "stop", "wait"]
+        assert all(getattr(session, name) is not None for name in dir(session))
+        assert repr(session).startswith("Session(")
+        job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
+        assert isinstance(job, sqlstream.Job)
+        assert dir(job) == ["error", "name", "progress", "status", "stop", "wait", "warnings"]
+        assert all(hasattr(job, name) for name in dir(job))
+
+
+def test_progress_is_a_frozen_value_in_public_units() -> None:
+    script = (
+        f"{TABLE}; CREATE TABLE counts (n BIGINT); INSERT INTO counts SELECT COUNT(*) FROM"
+        " TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
+    )
+    with Stream(script) as stream:
+        stream.batch("t", [(1, "2026-01-01 10:00:50"), (1, None)])
+        stream.batch("t", [(1, "2026-01-01 10:01:10")])
+        progress = progress_of(stream.runs["counts"].commits.totals)
+    assert (progress.rows_in, progress.rows_out, progress.null_rows, progress.late_rows) == (3, 1, 1, 0)
+    assert progress.watermark == datetime(2026, 1, 1, 10, 1, 6)
+    assert progress.newest_event_time == datetime(2026, 1, 1, 10, 1, 10)
+    assert progress.lag == timedelta(seconds=4)
+    source, [operator] = progress.sources["t"], progress.operators.values()
+    assert (source.rows, source.holds_watermark, source.idle_timeout) == (3, True, None)
+    assert operator.next_close == datetime(2026, 1, 1, 10, 2)
+    assert operator.state_bytes > 0
+    for value in (progress, source, operator):
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, fields(value)[0].name, 0)
+
+
+def test_progress_before_anything_and_after_the_end() -> None:
+    assert sqlstream.Progress() == Job("skipped").progress
+    assert sqlstream.Progress().lag is None
+    with Stream(f"{TABLE}; CREATE TABLE out (k INT); INSERT INTO out SELECT COUNT(*) FROM t") as stream:
+        stream.batch("t", [(1, "2026-01-01 10:00:50")])
+        stream.finish()
+        assert progress_of(stream.runs["out"].commits.totals).watermark == datetime.max
+
+
+# -- what a bare SELECT gives
+
+
+def test_a_select_over_rows_that_end_is_a_relation(tmp_path: Path) -> None:
+    with sqlstream.Session(str(tmp_path), notice=lambda text: None) as session:
+        found = session.sql("SELECT * FROM (VALUES (1, 'a'), (2, NULL)) AS v(k, s)")
+        assert isinstance(found, duckdb.DuckDBPyRelation)
+        assert (found.columns, sorted(found.fetchall())) == (["k", "s"], [(1, "a"), (2, None)])
+        assert session.sql("VALUES (7), (8)").filter("col0 > 7").fetchall() == [(8,)]
+        assert session.query("SELECT job FROM sqlstream.jobs").fetchall() == [], "nothing stays of a SELECT"
+
+
+def test_what_changes_amount_to_is_the_relation(tmp_path: Path) -> None:
+    rows = RowReceiver(sink_of("SELECT k, COUNT(*) AS n FROM t GROUP BY k"))
+    rows.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, 1 AS __weight UNION ALL SELECT 2, 1, 1"))
+    rows.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, -1 AS __weight UNION ALL SELECT 1, 2, 1"))
+    assert sorted(rows.relation().fetchall()) == [(1, 2), (2, 1)]
+    limited = RowReceiver(sink_of("SELECT k FROM t LIMIT 2"))
+    limited.receive(batch(tmp_path, "SELECT range AS k FROM range(5)"))
+    assert limited.is_full
+    assert len(limited.relation().fetchall()) == 2
+
+
+def test_changes_have_their_kind(tmp_path: Path) -> None:
+    receiver = ChangeReceiver(sink_of("SELECT k, COUNT(*) AS n FROM t GROUP BY k"))
+    run = FakeRun()
+    changes = Changes(receiver.columns, Job("select_1", run), receiver.held)
+    receiver.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, 1 AS __weight"))
+    assert next(changes) == Change("+I", {"k": 1, "n": 1})
+    receiver.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, -1 AS __weight UNION ALL SELECT 1, 2, 1"))
+    receiver.receive(batch(tmp_path, "SELECT 1 AS k, 2 AS n, -1 AS __weight"))
+    run.ended.set()
+    assert [(kind, row["n"]) for kind, row in changes] == [("-U", 1), ("+U", 2), ("-D", 2)]
+    assert changes.columns == ["k", "n"]
+    assert dir(changes) == ["close", "columns", "job"]
+
+
+def test_changes_end_with_the_limit(tmp_path: Path) -> None:
+    receiver = ChangeReceiver(sink_of("SELECT k FROM t LIMIT 3"))
+    run = FakeRun()
+    receiver.receive(batch(tmp_path, "SELECT range AS k FROM range(5)"))
+    assert receiver.is_full
+    run.ended.set()
+    assert [row["k"] for _, row in Changes(["k"], Job("j", run), receiver.held)] == [0, 1, 2]
+
+
+def test_changes_end_with_the_error_of_their_job(tmp_path: Path) -> None:
+    receiver = ChangeReceiver(sink_of("SELECT k FROM t"))
+    receiver.receive(batch(tmp_path, "SELECT 1 AS k"))
+    run = FakeRun()
+    changes = Changes(["k"], Job("j", run), receiver.held)
+    assert next(changes).row == {"k": 1}
+    run.error = JobError("it broke")
+    run.ended.set()
+    with pytest.raises(JobError, match="it broke"):
+        next(changes)
+
+
+def test_a_job_waits_while_nobody_takes_its_changes() -> None:
+    held = Held()
+    put = threading.Event()
+
+    def give() -> None:
+        for _ in range(HELD // 1000 + 1):
+            held.put([Change("+I", {"k": 1})] * 1000)
+        put.set()
+
+    threading.Thread(target=give, daemon=True).start()
+    assert not put.wait(0.3)
+    for _ in range(1000):
+        assert held.take(10) is not None
+    assert put.wait(30)
+    # Nor is it held up once nobody will take any.
+    again = threading.Thread(target=held.put, args=([Change("+I", {})] * 10,), daemon=True)
+    again.start()
+    held.close()
+    again.join(30)
+    assert not again.is_alive()
+    assert held.take(0) is None
+
+
+def test_closed_changes_stop_their_job() -> None:
+    run = FakeRun()
+    with Changes(["k"], Job("j", run), Held()) as changes:
+        assert not run.ended.is_set()
+    assert run.ended.is_set()
+    assert list(changes) == []
+
+
+class FakeRun(SimpleNamespace):
+    """What a Job needs of a run that ends when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(state="RUNNING", error=None, ended=threading.Event())
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        self.ended.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self.ended.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return not self.ended.is_set()
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELEC 1", "SELECT nothing FROM u", "CREATE TABLE x (a IMT)", "FROM nothing"],
+)
+def test_errors_do_not_show_what_is_inside(tmp_path: Path, statement: str) -> None:
+    with sqlstream.Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE u (a STRING) WITH ('connector' = 'datagen')")
+        for ask in (session.sql, session.query):
+            with pytest.raises(SqlStreamError) as caught:
+                ask(statement)
+            error = caught.value
+            assert error.__cause__ is None
+            assert error.__suppress_context__
+            frames = traceback.extract_tb(error.__traceback__)
+            assert len(frames) <= 3, [f.name for f in frames]
+            assert "\n".join(shown(error)) == error.render()
+
+
+def shown(error: SqlStreamError) -> Sequence[str]:
+    """Return what IPython shows: it asks an error for `_render_traceback_`."""
+    return error._render_traceback_()
