@@ -21,6 +21,7 @@ from sqlstream.errors import JobError, Source, SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.progress import progress_of
+from sqlstream.storage.zsets import WEIGHT
 from sqlstream.testing import Stream
 
 TABLE = "CREATE TABLE t (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND)"
@@ -106,8 +107,8 @@ def test_a_select_over_rows_that_end_is_a_relation(tmp_path: Path) -> None:
 
 def test_what_changes_amount_to_is_the_relation(tmp_path: Path) -> None:
     rows = RowReceiver(sink_of("SELECT k, COUNT(*) AS n FROM t GROUP BY k"))
-    rows.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, 1 AS __weight UNION ALL SELECT 2, 1, 1"))
-    rows.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, -1 AS __weight UNION ALL SELECT 1, 2, 1"))
+    rows.receive(batch(tmp_path, f"SELECT 1 AS k, 1 AS n, 1 AS {WEIGHT} UNION ALL SELECT 2, 1, 1"))
+    rows.receive(batch(tmp_path, f"SELECT 1 AS k, 1 AS n, -1 AS {WEIGHT} UNION ALL SELECT 1, 2, 1"))
     assert sorted(rows.relation().fetchall()) == [(1, 2), (2, 1)]
     limited = RowReceiver(sink_of("SELECT k FROM t LIMIT 2"))
     limited.receive(batch(tmp_path, "SELECT range AS k FROM range(5)"))
@@ -119,10 +120,10 @@ def test_changes_have_their_kind(tmp_path: Path) -> None:
     receiver = ChangeReceiver(sink_of("SELECT k, COUNT(*) AS n FROM t GROUP BY k"))
     run = FakeRun()
     changes = Changes(receiver.columns, Job("select_1", run), receiver.held)
-    receiver.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, 1 AS __weight"))
+    receiver.receive(batch(tmp_path, f"SELECT 1 AS k, 1 AS n, 1 AS {WEIGHT}"))
     assert next(changes) == Change("+I", {"k": 1, "n": 1})
-    receiver.receive(batch(tmp_path, "SELECT 1 AS k, 1 AS n, -1 AS __weight UNION ALL SELECT 1, 2, 1"))
-    receiver.receive(batch(tmp_path, "SELECT 1 AS k, 2 AS n, -1 AS __weight"))
+    receiver.receive(batch(tmp_path, f"SELECT 1 AS k, 1 AS n, -1 AS {WEIGHT} UNION ALL SELECT 1, 2, 1"))
+    receiver.receive(batch(tmp_path, f"SELECT 1 AS k, 2 AS n, -1 AS {WEIGHT}"))
     run.ended.set()
     assert [(kind, row["n"]) for kind, row in changes] == [("-U", 1), ("+U", 2), ("-D", 2)]
     assert changes.columns == ["k", "n"]

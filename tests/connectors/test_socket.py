@@ -10,10 +10,11 @@ import duckdb
 import pytest
 
 from sqlstream.compiler import Compiler
-from sqlstream.connectors.reading import locate, read
+from sqlstream.connectors.reading import files_among, locate, read
 from sqlstream.connectors.splits import LinesFile
 from sqlstream.errors import Source, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
+from sqlstream.storage.faults import malformed_rows
 from sqlstream.storage.filesystem import LocalFilesystem
 
 
@@ -145,3 +146,18 @@ def test_what_cannot_be_declared(columns: str, options: str, message: str) -> No
     finally:
         compiler.close()
     assert message in str(e.value)
+
+
+def test_malformed_lines_are_kept(tmp_path: Path, sender: Sender) -> None:
+    feed = open_feed(tmp_path, sender, "k INT", ", 'format' = 'json', 'json.errors-to' = 'bad'")
+    sender.send('{"k": 1}\n{"k": 1.5}\nx\n')
+    while (descriptor := feed.compose()) is None or not descriptor.splits:
+        assert not feed.ended
+    splits = [s for s in descriptor.splits[0] if isinstance(s, LinesFile)]
+    located = locate(splits, feed._stages[0].table, project=str(tmp_path), warehouse=str(tmp_path))
+    found = list(malformed_rows(files_among(located), feed._stages[0].table))
+    assert [(row.number, row.text, row.reason) for row in found] == [
+        (2, '{"k": 1.5}', 'Column "k" does not hold a INTEGER'),
+        (3, "x", "The line is not a JSON object"),
+    ]
+    feed.close()

@@ -117,6 +117,7 @@ class SmallJob:
                     "idle_since": None,
                     "last_row_at": EPOCH + version * 1000,
                     "null_rows": 1,
+                    "malformed_rows": 0,
                     "rows": 5,
                 }
             },
