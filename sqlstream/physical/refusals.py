@@ -29,7 +29,7 @@ from sqlstream.physical.row_order import Unordered, in_order, needs_order
 from sqlstream.physical.windows import made_above
 
 # In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
-MOST_COPIED, MOST_SLICED = 10_000, 100_000
+MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
 # What the names of columns begin with that rows have on their way beside their own.
 _OWN = "__sqlstream_"
 
