@@ -182,6 +182,10 @@ class UsageError(SqlStreamError):
     """The arguments, options or environment are wrong."""
 
 
+class OtherVersionError(UsageError):
+    """A job was made by a version of sqlstream whose files this one does not read."""
+
+
 class JobError(SqlStreamError):
     """A job failed while running. `log_file` is where Spark says more about it."""
 

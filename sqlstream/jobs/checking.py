@@ -19,12 +19,15 @@ def checked(session: Session, job: str | None, *, repair: bool, write: Callable[
             write(line)
         if checkup.damaged:
             whole = repair and _repaired(session, checkup, write) and whole
-    if not any(checkup.damaged for checkup in found):
-        write(f'job "{found[0].job}" is whole' if len(found) == 1 else f"{len(found)} jobs are whole")
+    read = [checkup for checkup in found if checkup.unreadable is None]
+    if not any(checkup.damaged for checkup in read) and (read or not found):
+        write(f'job "{read[0].job}" is whole' if len(read) == 1 else f"{len(read)} jobs are whole")
     return whole
 
 
 def _lines(checkup: Checkup, root: str) -> list[str]:
+    if checkup.unreadable is not None:
+        return [f"{checkup.unreadable}: its files were not looked at"]
     if not checkup.damaged:
         return []
     lines = [f'job "{checkup.job}" is damaged:']

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sqlstream.connectors.file_sink import discard as discard_files
-from sqlstream.errors import DamageError, JobError, UsageError, missing
+from sqlstream.errors import DamageError, JobError, OtherVersionError, SqlStreamError, UsageError, missing
 from sqlstream.storage.filesystem import JobPaths, Warehouse
 from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, JobRecord, effective_status, read_record, request_stop
 from sqlstream.storage.locks import JobLock, SessionLock
@@ -87,10 +87,10 @@ def existing(warehouse: Warehouse, name: str) -> JobPaths:
     return paths
 
 
-def _record(warehouse: Warehouse, paths: JobPaths) -> JobRecord | DamageError | None:
+def _record(warehouse: Warehouse, paths: JobPaths) -> JobRecord | SqlStreamError | None:
     try:
         return read_record(warehouse.fs, paths)
-    except DamageError as error:
+    except (DamageError, OtherVersionError) as error:
         # There is a job, which can be dropped.
         return error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlstream.errors import DamageError, JobError
+from sqlstream.errors import DamageError, JobError, OtherVersionError
 from sqlstream.storage.checkpoints import numbers
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import LogEntry
@@ -19,17 +19,25 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class Checkup:
-    """What is damaged of a job, its newest version, and the newest one that is whole, if there is one; -1 is the beginning."""
+    """What is damaged of a job, its newest version, and the newest one that is whole, if there is one; -1 is the beginning.
+
+    Of a job of another version of sqlstream nothing is looked at; `unreadable` says so.
+    """
 
     job: str
     damaged: tuple[DamageError, ...]
     newest: int
     whole: int | None
+    unreadable: str | None = None
 
 
 def check_job(warehouse: Warehouse, name: str) -> Checkup:
     """Look at all files of a job."""
     damaged: dict[str, DamageError] = {}
+    try:
+        Versions(warehouse, name).record()
+    except OtherVersionError as error:
+        return Checkup(name, (), -1, None, unreadable=error.message)
     for look in range(_LOOKS):
         versions = Versions(warehouse, name, content=True)
         found = {error.path: error for error in _every_fault(versions)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlstream.errors import DamageError, UsageError
+from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.storage.filesystem import Filesystem, JobPaths
 from sqlstream.storage.locks import read_holder
 from sqlstream.storage.manifests import TableDeclaration
@@ -114,7 +114,7 @@ class JobRecord:
     def from_json(cls, text: str) -> JobRecord:
         value = json.loads(text)
         if value.pop("format") != FORMAT:
-            raise UsageError(
+            raise OtherVersionError(
                 f'job "{value["job"]}" was made by another version of sqlstream',
                 hint="Run it with that version, or start it anew with --fresh.",
             )
@@ -192,7 +192,7 @@ def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
 
 
 def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
-    """Return the record of a job, None when there is no such job. Raises DamageError when it is not whole."""
+    """Return the record of a job, None when there is none. Raises DamageError when it is not whole, and OtherVersionError."""
     try:
         text = read_sealed(fs, job.record)
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ from functools import cached_property
 
 import duckdb
 
-from sqlstream.errors import QueryError, Source, Span
+from sqlstream.errors import DamageError, OtherVersionError, QueryError, Source, Span
 from sqlstream.storage.duckdb_errors import missing_table, translate
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import TABLE, OperatorRecord
@@ -84,12 +85,16 @@ class Relations:
         return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
-        records = [(job, job.record) for job in self._jobs.values() if job.record]
+        records = [(job, record) for job in self._jobs.values() if (record := job.readable_record)]
         for job, record in records:
             yield from (StateView(job, operator, name) for operator in record.operators for name in operator.views)
         tables = {name.lower() for name in self._warehouse.tables()} | set(self._declared)
         tables |= {sink.table.lower() for _, record in records for sink in record.sinks if sink.kind == TABLE}
-        yield from filter(None, (self._table(name) for name in sorted(tables)))
+        for name in sorted(tables):
+            # A list leaves out what cannot be read; whoever names it gets the error.
+            with contextlib.suppress(DamageError, OtherVersionError):
+                if table := self._table(name):
+                    yield table
         yield from (SystemTable(name) for name in SYSTEM_TABLES)
 
     def find(self, path: tuple[str, ...]) -> Relation | None:
@@ -108,9 +113,11 @@ class Relations:
 
     def _table(self, name: str) -> WarehouseTable | DeclaredTable | None:
         # Before anything is written a table is there too, and empty.
-        names = self._warehouse.writers(name) or list(self._jobs)
-        jobs = [self._jobs[job] for job in names if job in self._jobs]
-        writers = [(job, sink) for job in jobs if job.record and (sink := job.record.sink(name))]
+        names = self._warehouse.writers(name)
+        jobs = [(job, job.record) for name in names if (job := self._jobs.get(name))]
+        if not names:
+            jobs = [(job, job.readable_record) for job in self._jobs.values()]
+        writers = [(job, sink) for job, record in jobs if record and (sink := record.sink(name))]
         if writers:
             return WarehouseTable(writers[0][1].table, tuple(job for job, _ in writers))
         return self._declared.get(name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.storage.filesystem import BucketedPaths, Filesystem, Warehouse
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.jobs import JobRecord, last_committed, read_record, read_status
@@ -51,6 +52,14 @@ class JobHistory:
     @cached_property
     def record(self) -> JobRecord | None:
         return read_record(self._fs, self._paths)
+
+    @property
+    def readable_record(self) -> JobRecord | None:
+        """The record, None also where it is damaged or of another version: for lists, which one job must not spoil."""
+        try:
+            return self.record
+        except (DamageError, OtherVersionError):
+            return None
 
     @cached_property
     def _committed(self) -> int | None:

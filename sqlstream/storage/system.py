@@ -9,9 +9,11 @@ from typing import Any
 
 import duckdb
 
+from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.joblog import fell_idle, holders
 from sqlstream.storage.jobs import RUNNING, JobRecord, OperatorRecord, effective_status
+from sqlstream.storage.records import GONE
 from sqlstream.storage.segments import quote_text
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.storage.views import state_sql
@@ -88,9 +90,7 @@ Connection = duckdb.DuckDBPyConnection
 
 def create_system_table(connection: Connection, name: str, warehouse: Warehouse, jobs: Iterable[JobHistory]) -> None:
     """Create one of the SYSTEM_TABLES, over the same versions of the jobs that the rest of a query reads."""
-    rows = [
-        row for job in jobs if job.record is not None for row in _ROWS[name](connection, warehouse, job, job.record)
-    ]
+    rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
     columns = _COLUMNS[name]
     stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
     items = ", ".join(
@@ -101,6 +101,28 @@ def create_system_table(connection: Connection, name: str, warehouse: Warehouse,
         f"FROM (SELECT unnest(from_json($rows::JSON, {quote_text(json.dumps([stored]))})) AS r)",
         {"rows": json.dumps(rows)},
     )
+
+
+def _rows(con: Connection, name: str, warehouse: Warehouse, job: JobHistory) -> Iterator[Row]:
+    """Yield what a table says of a job. One that cannot be read is a row of `jobs`, and does not hide the others."""
+    if name != "jobs":
+        if record := job.readable_record:
+            yield from _ROWS[name](con, warehouse, job, record)
+        return
+    try:
+        if job.record is not None:
+            yield from _jobs(con, warehouse, job, job.record)
+    except OtherVersionError as error:
+        yield _unreadable(job, "INCOMPATIBLE", error)
+    except DamageError as error:
+        if error.fault == GONE:
+            # It may have been replaced meanwhile: whoever asks looks again.
+            raise
+        yield _unreadable(job, "DAMAGED", error)
+
+
+def _unreadable(job: JobHistory, status: str, error: SqlStreamError) -> Row:
+    return {**dict.fromkeys(_COLUMNS["jobs"]), "job": job.name, "status": status, "error": error.render()}
 
 
 def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:

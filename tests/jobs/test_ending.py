@@ -49,6 +49,25 @@ def test_a_job_without_a_name_spoils_nothing(tmp_path: Path) -> None:
         assert looking.query("FROM t").fetchall() == [(1,)]
 
 
+@pytest.mark.parametrize(("status", "text"), [("INCOMPATIBLE", '{"format": 5, "job": "u"}'), ("DAMAGED", "")])
+def test_a_job_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path, status: str, text: str) -> None:
+    with session(tmp_path) as made:
+        made.sql(TWO)
+    (tmp_path / "warehouse" / "jobs" / "u" / "job.json").write_text(text)
+    with session(tmp_path) as looking:
+        jobs = looking.query("SELECT job, status, error IS NULL FROM sqlstream.jobs ORDER BY job").fetchall()
+        assert jobs == [("t_values", "FINISHED", True), ("u", status, False)]
+        assert looking.query("SELECT a FROM t").fetchall() == [(1,)]
+        assert looking.query("SHOW ALL TABLES").fetchall()
+        with pytest.raises(sqlstream.SqlStreamError):
+            looking.query("SELECT a FROM u")
+        readable = [checkup.job for checkup in looking.check() if not checkup.unreadable and not checkup.damaged]
+        assert readable == ["t_values"]
+        looking.drop("u")
+        assert looking.query("SELECT job FROM sqlstream.jobs").fetchall() == [("t_values",)]
+        assert "u" not in [row[0] for row in looking.query("SHOW ALL TABLES").fetchall()]
+
+
 def test_a_job_that_never_committed_takes_the_corrected_query(tmp_path: Path) -> None:
     wrong = "CREATE TABLE u (a INT); INSERT INTO u SELECT CAST(a AS INT) FROM (VALUES ('{}')) AS v(a)"
     with session(tmp_path) as failing:
