@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from sqlstream.catalog import ERRORS_TO, IDLE_TIMEOUT, IGNORE, MAX_AHEAD, Table
 from sqlstream.errors import BindError, Span, UsageError, missing
-from sqlstream.logical.nodes import Node, Scan, children, with_children
+from sqlstream.logical.nodes import Node, Scan
+from sqlstream.logical.sharing import rebuilt
 from sqlstream.sql.nodes import CreateTable, OptionValue
 from sqlstream.storage.listing import is_absolute
 
@@ -93,8 +94,6 @@ def lasting(sinks: Iterable[Node]) -> list[Node]:
         return plain if number == 1 else replace(plain, options={**plain.options, "use": str(number)})
 
     def stripped(node: Node) -> Node:
-        if isinstance(node, Scan):
-            return replace(node, table=alike(node.table))
-        return with_children(node, tuple(map(stripped, children(node))))
+        return replace(node, table=alike(node.table)) if isinstance(node, Scan) else node
 
-    return [stripped(sink) for sink in sinks]
+    return [rebuilt(sink, stripped) for sink in sinks]

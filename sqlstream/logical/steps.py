@@ -37,6 +37,8 @@ from sqlstream.logical.nodes import (
 _PLAIN = re.compile(r'"([a-z_][a-z0-9_]*)"')
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
+# From which leaf rows come, and what is done to them on the way.
+Path = tuple[int, tuple[str, ...]]
 _AT_END = "when the watermark passes the window's end"
 _ON_CHANGE = "again whenever a row changes it"
 
@@ -208,27 +210,50 @@ def emits(node: Stateful) -> str:
             assert_never(node)
 
 
-def paths(node: Node, leaves: Leaves) -> Iterator[tuple[int, list[str]]]:
-    """Yield the numbers of the leaves from which rows come to a node, each with what is done to them on the way."""
-    found = next((number for leaf, number in leaves if leaf == node), None)
-    if found is not None:
-        yield found, []
-        return
-    done: list[str] = []
+# Beyond so many ways from the leaves to a node nobody reads them one by one.
+_MOST_PATHS = 16
+
+
+def paths(node: Node, leaves: Leaves) -> list[Path]:
+    """Return the numbers of the leaves from which rows come to a node, each with what is done to them on the way.
+
+    A CTE that is named several times is on several ways: where they are too many, each leaf is there once.
+    """
+    known: dict[int, list[Path]] = {}
+
+    def visit(node: Node) -> list[Path]:
+        if id(node) not in known:
+            found = list(dict.fromkeys(below(node)))
+            if len(found) > _MOST_PATHS:
+                found = [(leaf, ("in several ways",)) for leaf in dict.fromkeys(leaf for leaf, _ in found)]
+            known[id(node)] = found
+        return known[id(node)]
+
+    def below(node: Node) -> Iterator[Path]:
+        leaf = next((number for leaf, number in leaves if leaf == node), None)
+        if leaf is not None:
+            yield leaf, ()
+            return
+        inputs = node.inputs if isinstance(node, Union | Joining) else () if isinstance(node, Scan) else (node.input,)
+        for one in inputs:
+            for leaf, before in visit(one):
+                yield leaf, (*before, *_done(node))
+
+    return visit(node)
+
+
+def _done(node: Node) -> tuple[str, ...]:
+    """Return what a stateless node does to rows, as far as a reader of a plan wants to know."""
     match node:
         case Filter():
-            done = [f"where {plain(node.predicate.sql)}"]
+            return (f"where {plain(node.predicate.sql)}",)
         case LookupJoin():
             by = ", ".join(f"{column} = {plain(key.sql)}" for key, column in node.keys)
-            done = [f"{node.kind} join with what table {node.table.name} has at the moment, by {by}"]
+            return (f"{node.kind} join with what table {node.table.name} has at the moment, by {by}",)
         case Lateral():
-            done = [f"rows made of each: {plain(node.rows.sql)}"]
+            return (f"rows made of each: {plain(node.rows.sql)}",)
         case _:
-            done = []
-    inputs = node.inputs if isinstance(node, Union | Joining) else () if isinstance(node, Scan) else (node.input,)
-    for below in inputs:
-        for leaf, before in paths(below, leaves):
-            yield leaf, [*before, *done]
+            return ()
 
 
 def _called(text: str, name: str) -> str:
