@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
-from slt_functions import FUNCTIONS
+
+from tests.golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
+from tests.slt_functions import FUNCTIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("spark"):
-        from slt_spark import OnSpark
+        from tests.slt_spark import OnSpark
 
         OnSpark.stop()
 
@@ -51,7 +52,7 @@ class CaseItem(pytest.Item):
 
     def runner(self) -> Runner:
         if self.config.getoption("spark"):
-            from slt_spark import OnSpark
+            from tests.slt_spark import OnSpark
 
             return OnSpark(FUNCTIONS)
         return InProcess(FUNCTIONS)

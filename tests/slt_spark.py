@@ -12,7 +12,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from golden import Row
 from pyspark.errors import StreamingQueryException
 
 from sqlstream.catalog import VALUES, Table
@@ -23,6 +22,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.session import Session
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import FedTables, write_rows
+from tests.golden import Row
 
 SECONDS = 60.0
 

@@ -12,7 +12,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from two_jobs import SCRIPT
+
+from tests.connectors.two_jobs import SCRIPT
 
 FILES, ROWS = 40, 50
 

@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 
 import duckdb
-import own_connectors
 import pytest
 
 from sqlstream.catalog import Table
@@ -18,13 +17,15 @@ from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.testing import Stream
+from tests.connectors import own_connectors
 
 SOURCE = (
-    "CREATE TABLE numbers (k BIGINT, part STRING) WITH ('connector' = 'python', 'class' = 'own_connectors.{}', {});"
+    "CREATE TABLE numbers (k BIGINT, part STRING)"
+    " WITH ('connector' = 'python', 'class' = 'tests.connectors.own_connectors.{}', {});"
 )
 SINK = (
     "CREATE TABLE lines (n BIGINT, d DATE, s STRING)"
-    " WITH ('connector' = 'python', 'class' = 'own_connectors.Lines', 'file' = '{}');"
+    " WITH ('connector' = 'python', 'class' = 'tests.connectors.own_connectors.Lines', 'file' = '{}');"
 )
 
 
@@ -95,7 +96,7 @@ def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
     with Stream(f"{source(tmp_path, 'Broken')} SELECT k FROM numbers") as stream:
         with pytest.raises(JobError, match="raised KeyError: 'gone'") as e:
             stream.finish()
-        assert e.value.message.startswith('class "own_connectors.Broken" of table "numbers" ')
+        assert e.value.message.startswith('class "tests.connectors.own_connectors.Broken" of table "numbers" ')
         assert "own_connectors.py:" in (e.value.detail or "")
     with (
         Stream(f"{source(tmp_path, 'Nameless')} SELECT k FROM numbers") as stream,
@@ -113,9 +114,12 @@ def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
     ("script", "message"),
     [
         ("CREATE TABLE t (k INT) WITH ('connector' = 'python')", 'needs the option "class"'),
-        (SOURCE.format("Numbrs", "'file' = 'x'"), 'module "own_connectors" has no class "Numbrs"'),
+        (SOURCE.format("Numbrs", "'file' = 'x'"), 'module "tests.connectors.own_connectors" has no class "Numbrs"'),
         (SOURCE.format("Neither", "'file' = 'x'"), "is not a Source or a Sink"),
-        (SOURCE.replace("own_connectors", "nowhere").format("X", "'a' = 'x'"), 'module "nowhere" does not exist'),
+        (
+            SOURCE.replace("tests.connectors.own_connectors", "nowhere").format("X", "'a' = 'x'"),
+            'module "nowhere" does not exist',
+        ),
         (
             SINK.format("x") + "SELECT * FROM lines",
             'table "lines" is a sink (python): it is written, and cannot be read',
@@ -137,7 +141,7 @@ def test_classes_of_a_project_travel_by_value(tmp_path: Path) -> None:
     text = Path(own_connectors.__file__).read_text()
     (tmp_path / "udfs" / "my_own.py").write_text(text.replace("10", "11"))
     load(str(tmp_path / "udfs"))
-    script = source(tmp_path).replace("own_connectors", "my_own")
+    script = source(tmp_path).replace("tests.connectors.own_connectors", "my_own")
     with Stream(script) as stream:
         table = stream.compiler.catalog.relation("numbers")
     assert isinstance(table, Table)

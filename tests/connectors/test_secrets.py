@@ -32,7 +32,7 @@ def forgotten() -> Iterator[None]:
 
 def guarded(tmp_path: Path, password: str = PASSWORD, user: str = f"ann:{IN_URL}") -> str:
     (tmp_path / "n").write_text("3")
-    return f"""CREATE TABLE numbers (k BIGINT) WITH ('connector' = 'python', 'class' = 'own_connectors.Guarded',
+    return f"""CREATE TABLE numbers (k BIGINT) WITH ('connector' = 'python', 'class' = 'tests.connectors.own_connectors.Guarded',
         'file' = '{tmp_path / "n"}', 'password' = '{password.replace("'", "''")}', 'dsn' = '{DSN}',
         'endpoint' = 'https://{user}@host/x');"""
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
-from model import connection
-from strategies import RESTART, Batch, Restart, Row, Step
 
 from sqlstream.testing import Stream
+from tests.properties.model import connection
+from tests.properties.strategies import RESTART, Batch, Restart, Row, Step
 
 SECOND = 1_000_000
 BASE = 1_767_261_600 * SECOND  # 2026-01-01 10:00

@@ -10,11 +10,11 @@ from typing import Any
 from unittest.mock import patch
 
 import duckdb
-from strategies import Batch, Query, Restart, Row, Step, window_end
 
 from sqlstream.runtime import execute, frames
 from sqlstream.storage import tables
 from sqlstream.testing import Stream
+from tests.properties.strategies import Batch, Query, Restart, Row, Step, window_end
 
 Bag = Counter[tuple[object, ...]]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import bag, batch_tables, connection, emitted, limits
-from strategies import RESTART, Batch, Restart, Row, Step
 
 from sqlstream.testing import Stream
+from tests.properties.model import bag, batch_tables, connection, emitted, limits
+from tests.properties.strategies import RESTART, Batch, Restart, Row, Step
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

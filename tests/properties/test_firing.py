@@ -6,9 +6,22 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import bag, limits
-from strategies import Step
-from test_windows import CALLS, SECOND, Kind, Model, answer, delays, finish, histories, kinds, play, stream_of
+
+from tests.properties.model import bag, limits
+from tests.properties.strategies import Step
+from tests.properties.test_windows import (
+    CALLS,
+    SECOND,
+    Kind,
+    Model,
+    answer,
+    delays,
+    finish,
+    histories,
+    kinds,
+    play,
+    stream_of,
+)
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

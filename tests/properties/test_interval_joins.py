@@ -6,11 +6,22 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from interval_model import FOREVER, Interval, Times, delays, feed, histories, hold, intervals, stream_of, text
-from model import Bag, bag, connection, emitted, limits
-from strategies import Restart, Row, Step, micros
 
 from sqlstream.testing import Stream
+from tests.properties.interval_model import (
+    FOREVER,
+    Interval,
+    Times,
+    delays,
+    feed,
+    histories,
+    hold,
+    intervals,
+    stream_of,
+    text,
+)
+from tests.properties.model import Bag, bag, connection, emitted, limits
+from tests.properties.strategies import Restart, Row, Step, micros
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -7,8 +7,9 @@ import re
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import Step
-from test_changes import CONDITIONS, TABLES, check, deeper, histories
+
+from tests.properties.strategies import Step
+from tests.properties.test_changes import CONDITIONS, TABLES, check, deeper, histories
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

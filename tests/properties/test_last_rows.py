@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model import bag, limits
-from strategies import Row
-from test_changes import KEYS, SLOW, TEXTS, VALUES
 
 from sqlstream.catalog import Table
 from sqlstream.storage.files import Split
 from sqlstream.testing import Stream, write_rows
+from tests.properties.model import bag, limits
+from tests.properties.strategies import Row
+from tests.properties.test_changes import KEYS, SLOW, TEXTS, VALUES
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SCRIPT = """

@@ -6,11 +6,12 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import Bag, bag, batch_tables, limits
-from strategies import Row, Step
-from test_windows import Kind as Window
-from test_windows import Model as Windows
-from test_windows import delays, histories, play, stream_of
+
+from tests.properties.model import Bag, bag, batch_tables, limits
+from tests.properties.strategies import Row, Step
+from tests.properties.test_windows import Kind as Window
+from tests.properties.test_windows import Model as Windows
+from tests.properties.test_windows import delays, histories, play, stream_of
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

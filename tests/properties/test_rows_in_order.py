@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from model import Bag, bag, batch_tables, emitted, limits
-from strategies import RESTART, Batch, Restart, Row, Step, keys, near, near_or_none, texts
 
 from sqlstream.testing import Stream
+from tests.properties.model import Bag, bag, batch_tables, emitted, limits
+from tests.properties.strategies import RESTART, Batch, Restart, Row, Step, keys, near, near_or_none, texts
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from model import Bag, Model, bag, batch_answer, limits, play, stream_of
-from strategies import RESTART, Batch, Query, Step, histories, queries
-from test_streams import delays, examples, parallelisms
 
 from sqlstream.testing import Stream
+from tests.properties.model import Bag, Model, bag, batch_answer, limits, play, stream_of
+from tests.properties.strategies import RESTART, Batch, Query, Step, histories, queries
+from tests.properties.test_streams import delays, examples, parallelisms
 
 
 def shown(stream: Stream, query: Query, at: str = "") -> Bag:

@@ -6,8 +6,9 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import Model, batch_answer, emitted, limits, play, stream_of
-from strategies import RESTART, Batch, Query, Step, histories, near, queries, rows_of, splits
+
+from tests.properties.model import Model, batch_answer, emitted, limits, play, stream_of
+from tests.properties.strategies import RESTART, Batch, Query, Step, histories, near, queries, rows_of, splits
 
 DELAYS = (0, 0, 4_000_000, 60_000_000)
 # PROPERTY_EXAMPLES=10 takes ten times as many: all properties take an hour then.

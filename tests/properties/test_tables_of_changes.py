@@ -12,16 +12,16 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model import bag, batch_tables, connection, emitted, limits
-from strategies import Row
-from test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
-from test_joins import joins
-from test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
 
 from sqlstream.catalog import Table
 from sqlstream.operators.windowing import window_time
 from sqlstream.storage.files import Split
 from sqlstream.testing import Stream, write_rows
+from tests.properties.model import bag, batch_tables, connection, emitted, limits
+from tests.properties.strategies import Row
+from tests.properties.test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
+from tests.properties.test_joins import joins
+from tests.properties.test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SPELLINGS = {"I": ("I", "+I", "i"), "U": ("U", "+U", "u"), "B": ("B", "-U", "b"), "D": ("D", "-D", "d")}

@@ -9,10 +9,10 @@ from typing import Literal
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from model import Bag, _text, bag, connection, emitted, limits
-from strategies import RESTART, Restart
 
 from sqlstream.testing import Stream
+from tests.properties.model import Bag, _text, bag, connection, emitted, limits
+from tests.properties.strategies import RESTART, Restart
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -10,9 +10,9 @@ from itertools import count
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import limits
 
 from sqlstream.testing import Stream
+from tests.properties.model import limits
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

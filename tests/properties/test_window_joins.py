@@ -7,10 +7,22 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from interval_model import KINDS, SECOND, Interval, Times, delays, feed, histories, hold, intervals, stream_of
-from model import Bag, bag, connection, emitted, limits
-from strategies import Restart, Row, Step
-from test_windows import Kind, Model, Pair
+
+from tests.properties.interval_model import (
+    KINDS,
+    SECOND,
+    Interval,
+    Times,
+    delays,
+    feed,
+    histories,
+    hold,
+    intervals,
+    stream_of,
+)
+from tests.properties.model import Bag, bag, connection, emitted, limits
+from tests.properties.strategies import Restart, Row, Step
+from tests.properties.test_windows import Kind, Model, Pair
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

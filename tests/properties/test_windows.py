@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model import Bag, bag, connection, limits
-from strategies import RESTART, Batch, Restart, Row, Step, keys, texts, values
 
 from sqlstream.testing import Stream
+from tests.properties.model import Bag, bag, connection, limits
+from tests.properties.strategies import RESTART, Batch, Restart, Row, Step, keys, texts, values
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

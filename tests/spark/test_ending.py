@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from orders import ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
 
 from sqlstream import Session
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.query import open_query
+from tests.spark.orders import ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RESULT = "SELECT * FROM sales ORDER BY ALL"

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from golden import Case, compare, parse, shown_by
-from slt_functions import FUNCTIONS
-from slt_spark import OnSpark
+
+from tests.golden import Case, compare, parse, shown_by
+from tests.slt_functions import FUNCTIONS
+from tests.slt_spark import OnSpark
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

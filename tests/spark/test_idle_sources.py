@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from orders import wait_until
 
 from sqlstream import Session
+from tests.spark.orders import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from orders import kill_group, start, wait_until
 
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.query import open_query
+from tests.spark.orders import kill_group, start, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FILES, ROWS = 8, 500

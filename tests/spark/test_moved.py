@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from orders import wait_until
 
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.jobs import last_committed
 from sqlstream.storage.query import open_query
+from tests.spark.orders import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # More than twice as many batches as descriptors are kept (moving_jobs.KEPT).

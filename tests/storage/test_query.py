@@ -14,7 +14,6 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_job import EPOCH, SmallJob
 
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.storage.filesystem import LocalFilesystem, Warehouse
@@ -23,6 +22,7 @@ from sqlstream.storage.jobs import Status, write_commit, write_status
 from sqlstream.storage.locks import JobLock, SessionLock
 from sqlstream.storage.query import list_relations, open_query, translate
 from sqlstream.storage.retention import sweep
+from tests.storage.small_job import EPOCH, SmallJob
 
 DEPARTURES = "SELECT k, epoch(window_end)::INT AS e, n FROM state.hourly.departures"
 

@@ -7,11 +7,11 @@ from textwrap import dedent
 
 import duckdb
 import pytest
-from small_job import SmallJob
 
 from sqlstream.errors import QueryError
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.query import list_relations, open_query, translate
+from tests.storage.small_job import SmallJob
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from small_job import SmallJob
 
 from sqlstream.errors import QueryError, Source
 from sqlstream.storage.query import open_query
 from sqlstream.storage.statement import parse_statement
+from tests.storage.small_job import SmallJob
 
 SECRET = "swordfish"
 
