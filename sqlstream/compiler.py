@@ -14,7 +14,7 @@ import duckdb
 
 from sqlstream.answering import Answer, WarehouseQuery, answer
 from sqlstream.catalog import VALUES, Catalog, Function, Table, View
-from sqlstream.connectors.inference import with_columns
+from sqlstream.connectors.inference import with_columns, without_columns
 from sqlstream.connectors.options import (
     check_lookup,
     check_sink,
@@ -39,7 +39,7 @@ from sqlstream.functions.duck import Registered, register
 from sqlstream.functions.load import find
 from sqlstream.logical.binder import Binder
 from sqlstream.logical.bounds import unbounded
-from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view
+from sqlstream.logical.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
 from sqlstream.logical.explain import logical_text
 from sqlstream.logical.hints import with_session_ttl
 from sqlstream.logical.join_nodes import LookupJoin
@@ -215,7 +215,7 @@ class Compiler:
                     head(statement),
                     hint="Put it into a script, and run that.",
                 )
-            existing = self.catalog.relation(statement.name.text)
+            existing = self.catalog.declared(statement.name.text)
             if existing is not None and existing.span is not None:
                 raise BindError(
                     f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
@@ -275,7 +275,16 @@ class Compiler:
         for options in ({key: value.value for key, value in statement.options.items()}, given):
             remember(options)
         try:
-            declared = with_columns(self.table_options.declared(statement), self.project)
+            declared = self.table_options.declared(statement)
+            try:
+                declared = with_columns(declared, self.project)
+            except SqlStreamError as error:
+                # In a catalog file it waits for a job that uses it.
+                found = without_columns(declared, error) if self._defining else None
+                if found is None:
+                    raise
+                validate(found)
+                return found
             table = bind_table(declared, self.catalog, self.binder.judge)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, given, table.span))
@@ -310,7 +319,7 @@ class Compiler:
         return replace(found, span=table.span, places=table.places)
 
     def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
-        existing = self.catalog.relation(entry.name)
+        existing = self.catalog.declared(entry.name)
         if existing is None or (statement.or_replace and type(existing) is type(entry)):
             self.catalog.add(entry)
         elif statement.or_replace:
@@ -332,12 +341,17 @@ class Compiler:
             self.catalog.drop(existing.name)
         try:
             return bind_view(statement, self.binder)
+        except SqlStreamError as error:
+            if self._defining and any(error is table.problem for table in self.catalog.tables.values()):
+                # As the table does that is not usable now, it waits for a job that uses it.
+                return declared_view(statement)
+            raise
         finally:
             if existing is not None:
                 self.catalog.add(existing)
 
     def _drop(self, statement: Drop) -> None:
-        existing = self.catalog.relation(statement.name.text)
+        existing = self.catalog.declared(statement.name.text)
         kind = Table if statement.kind == "TABLE" else View
         if isinstance(existing, kind):
             self.catalog.drop(statement.name.text)
@@ -432,7 +446,7 @@ class Compiler:
     def _check_errors(self, table: Table) -> None:
         """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
         name = errors_to(table)
-        declared = self.catalog.relation(name) if name else None
+        declared = self.catalog.declared(name) if name else None
         if declared is None:
             return
         types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None

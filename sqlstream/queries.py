@@ -24,7 +24,7 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
     functions = tuple(compiler.catalog.functions.values())
     text = sql.lower()
     listed = text.lstrip().startswith(("show", "describe"))
-    files = [t for t in compiler.catalog.tables.values() if t.connector == "filesystem"]
+    files = [t for t in compiler.catalog.tables.values() if t.connector == "filesystem" and t.columns]
     tables = [t for t in files if listed or t.name.lower() in text]
     with duckdb.connect(config={"threads": 1}) as con:
         register(con, functions)
@@ -41,7 +41,9 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:
     """Return what there is to say about names that are declared: those that a query cannot read, and those of files."""
-    tables = {t.name: "" if t.connector == "filesystem" else not_queried(t) for t in compiler.catalog.tables.values()}
+    declared = compiler.catalog.tables.values()
+    tables = {t.name: "" if t.connector == "filesystem" else not_queried(t) for t in declared}
+    tables |= {t.name: f"{t.problem.message}.".capitalize() for t in declared if t.problem and not t.columns}
     views = "It is a view for the queries of jobs: query what a job writes or keeps."
     return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 from uuid import UUID
 
 import duckdb
@@ -22,6 +22,10 @@ from sqlstream.project import find_project
 from sqlstream.queries import open_project_query
 from sqlstream.storage.query import translate
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Rows that are in memory at a time.
 ROWS = 10_000
 PIPE_WIDTH = 10_000
 
@@ -64,24 +68,50 @@ def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
 
 
 def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase) -> None:
-    """Write a relation's rows as a table for people."""
-    from rich.box import SIMPLE_HEAD
+    """Write a relation's rows as a table for people; a large one in parts, so that it is never whole in memory."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name, type in zip(relation.columns, relation.types, strict=True):
-        table.add_column(printable(name), justify="right" if is_number(str(type)) else "left", overflow="fold")
-    count = 0
-    for row in _texts(relation):
-        table.add_row(*("NULL" if v is None else printable(v) for v in row))
-        count += 1
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end the process, with a code of its own.
+            raise BrokenPipeError
+
     # A pipe has no width: a line per row, however long.
-    console = Console(
+    console = Terminal(
         file=cast(TextIO, stream), highlight=False, markup=False, width=None if stream.isatty() else PIPE_WIDTH
     )
-    console.print(table)
+    names = list(map(printable, relation.columns))
+    widths = list(map(len, names))
+    rows, count = _texts(relation), 0
+    while (part := [_printed(row) for row in itertools.islice(rows, ROWS)]) or not count:
+        widths = [max(w, *(len(row[i]) for row in part), 0) for i, w in enumerate(widths)]
+        fits = sum(widths) + 3 * len(widths) <= console.width
+        table = _table(relation, names, widths if count and fits else [None] * len(names), header=not count)
+        for row in part:
+            table.add_row(*row)
+        console.print(table)
+        count += len(part)
+        if len(part) < ROWS:
+            break
     console.print(f"({count} row{'' if count == 1 else 's'})")
+
+
+def _printed(row: Sequence[str | None]) -> list[str]:
+    return ["NULL" if v is None else printable(v) for v in row]
+
+
+def _table(
+    relation: duckdb.DuckDBPyRelation, names: Sequence[str], widths: Sequence[int | None], *, header: bool
+) -> Table:
+    """Return an empty table for rows of a relation; columns without a width are as wide as they have to be."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
+    for name, type, width in zip(names, relation.types, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if is_number(str(type)) else "left"
+        table.add_column(name, justify=justify, overflow="fold", min_width=width)
+    return table
 
 
 def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:

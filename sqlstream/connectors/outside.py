@@ -12,15 +12,17 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import IGNORE, Column, Table
 from sqlstream.connectors import python
 from sqlstream.connectors.lookup import Lookup, Outside, lookup_of
-from sqlstream.errors import DataError, UsageError, missing
+from sqlstream.errors import DataError, JobError, UsageError, missing
 from sqlstream.storage.changelogs import present, source_table
+from sqlstream.storage.faults import translate
 from sqlstream.storage.files import Split
 from sqlstream.storage.filesystem import Warehouse
 from sqlstream.storage.formats import read
 from sqlstream.storage.listing import Place
+from sqlstream.storage.malformed import format_of, skip_hint
 from sqlstream.storage.query import open_query
 from sqlstream.storage.segments import quote_name
 
@@ -54,8 +56,15 @@ def files_relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -
 
     Of a table of changes, the rows that they amount to.
     """
+    return _relation(con, table, _files(table, project))
+
+
+def _files(table: Table, project: str) -> list[Split]:
     place = Place(table.options["path"], project)
-    splits = [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
+    return [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
+
+
+def _relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[Split]) -> str:
     rows = read(con, splits, source_table(table)).relation
     return f"({present(table, rows)})" if table.has_changes else rows
 
@@ -83,8 +92,21 @@ class _Files:
         with duckdb.connect(config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register(_KEYS, keys)
-            rows = files_relation(con, self._table, self._project)
-            return con.sql(_chosen(self._table, rows, keys)).to_arrow_table()
+            splits = _files(self._table, self._project)
+            try:
+                rows = _relation(con, self._table, splits)
+                return con.sql(_chosen(self._table, rows, keys)).to_arrow_table()
+            except duckdb.Error as error:
+                # Not a DataError: a file may be whole when it is read again.
+                wrong = translate(error, splits, self._table)
+                raise _again(wrong, self._table) if wrong else error from error
+
+
+def _again(error: DataError, table: Table) -> JobError:
+    """Return the error of a file for one that looks rows up: such rows are neither counted nor kept."""
+    skip = f"Set '{format_of(table)}.{IGNORE}' = 'true' to leave out such rows."
+    hint = skip if error.hint == skip_hint(table) else error.hint
+    return JobError(error.message, detail=error.detail, hint=hint)
 
 
 class _Warehouse:

@@ -115,15 +115,20 @@ def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Cat
 
 def bind_view(statement: CreateView, binder: Binder) -> View:
     """Return the view; its query is bound once here, so that what is wrong with it is said where it is declared."""
-    view = View(
+    view = declared_view(statement)
+    binder.view(view)
+    return view
+
+
+def declared_view(statement: CreateView) -> View:
+    """Return the view as it is declared, whatever its query is."""
+    return View(
         name=statement.name.text,
         columns=tuple(c.text for c in statement.columns),
         query=statement.query,
         temporary=statement.temporary,
         span=statement.span,
     )
-    binder.view(view)
-    return view
 
 
 def bind_insert(statement: Insert, binder: Binder) -> Sink:

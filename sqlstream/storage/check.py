@@ -97,8 +97,8 @@ def repair_job(warehouse: Warehouse, name: str) -> list[str]:
     if found.whole is None:
         raise JobError(
             f'job "{name}" cannot be repaired: no version of it is whole',
-            detail="\n".join(f"{error.message}." for error in found.damaged),
-            hint="Start it anew with --fresh.",
+            detail="\n".join(f"{error.message}. {error.detail or ''}".rstrip() for error in found.damaged),
+            hint="Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again.",
         )
     versions = Versions(warehouse, name, content=True)
     done = []

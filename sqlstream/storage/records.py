@@ -31,6 +31,10 @@ _KINDS = tuple(
         (r"jobs/(?P<job>[^/]+)/checkpoint/state/.*", "to Spark which state is current"),
         (r"jobs/(?P<job>[^/]+)/checkpoint/.*", "to Spark what the job is"),
         (r"jobs/(?P<job>[^/]+)/splits/next/0*(?P<n>\d+)\.json", "what input a batch reads"),
+        (
+            r"jobs/(?P<job>[^/]+)/splits/seen-\d+\.json",
+            "which input the job read before its last batches, which no other file says",
+        ),
         (r"jobs/(?P<job>[^/]+)/(splits|tables|sources)/.*", "how far the job has read its input"),
         (r"jobs/(?P<job>[^/]+)/received/.*", "input that was received, and is nowhere else"),
         (r"jobs/(?P<job>[^/]+)/output/.*\.json", "which files of results a batch has given their names"),

@@ -292,6 +292,24 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         result(options)
 
 
+def test_a_malformed_row_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "people.json").write_text('{"id": 1, "name": "ann"}\n{"id": "x", "name": "bob"}\nno object\n')
+    script = f"""
+    CREATE TABLE clicks (u BIGINT, p AS PROCTIME());
+    CREATE TABLE people (id BIGINT, name STRING)
+    WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{tmp_path}/people.json', 'lookup.max-retries' = '0' {{more}});
+    CREATE TABLE out (name STRING);
+    INSERT INTO out SELECT w.name FROM clicks c JOIN people FOR SYSTEM_TIME AS OF c.p AS w ON w.id = c.u"""
+    with Stream(script.format(more="")) as stream, pytest.raises(JobError) as raised:
+        stream.batch("clicks", [(1,)])
+    assert "failed: line 2 of file" in raised.value.message
+    assert raised.value.detail == 'Column "id" does not hold a BIGINT: {"id": "x", "name": "bob"}'
+    assert raised.value.hint == "Set 'json.ignore-parse-errors' = 'true' to leave out such rows."
+    with Stream(script.format(more=", 'json.ignore-parse-errors' = 'true'")) as stream:
+        stream.batch("clicks", [(1,)])
+        assert stream.rows("out") == [("ann",)]
+
+
 def test_a_column_that_the_database_lacks(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "users.duckdb")) as con:
         con.execute("CREATE TABLE users (number INTEGER)")

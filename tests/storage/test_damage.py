@@ -284,6 +284,24 @@ def test_a_damaged_record_is_no_reason_to_keep_a_job(tmp_path: Path) -> None:
         assert session.query("FROM t").fetchall() == [(2,)]
 
 
+@pytest.mark.parametrize("way", WAYS[:-1])
+def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> None:
+    """Many descriptors are folded into one file: without it, all input would be read again."""
+    path = Path(copy.job("totals").root, "splits", "seen-0000000127.json")
+    path.parent.mkdir(exist_ok=True)
+    write_sealed(copy.fs, str(path), '{"sequence": 127, "seen": []}')
+    hurt(path, way)
+    said: list[str] = []
+    with Session(warehouse=copy.root) as session:
+        assert not checked(session, "totals", repair=True, write=said.append)
+    text = "\n".join(said)
+    assert "It says which input the job read before its last batches, which no other file says." in text
+    assert (
+        "hint: Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again."
+        in text
+    )
+
+
 def test_what_check_prints(tmp_path: Path) -> None:
     with Session(str(tmp_path)) as session:
         session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
