@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FLINK_VENV := .venv-flink
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak clean
+.PHONY: help demo test fuzz check bench soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
