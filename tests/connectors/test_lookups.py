@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.lookup import Lookup
-from sqlstream.connectors.outside import open_lookup
+from sqlstream.connectors.lookup_tables import open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 
