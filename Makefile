@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FLINK_VENV := .venv-flink
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak clean
+.PHONY: help demo test fuzz check bench soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -23,6 +23,7 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too; BESIDE=DIR: against another checkout (ARGS="--rows 1000000" for a short one)
 	@$(BIN)/python -m tests.bench$(if $(BESIDE),.beside $(BESIDE)) $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)

@@ -9,11 +9,11 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors import nexmark
+from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.nexmark import source as nexmark
+from sqlstream.duck.text_files import duckdb_paths
 from sqlstream.errors import BindError, SqlStreamError, UsageError
 from sqlstream.sql.nodes import ColumnDef, CreateTable, Name
-from sqlstream.storage.listing import Place
-from sqlstream.storage.read_errors import duckdb_paths
 
 
 def with_columns(statement: CreateTable, project: str) -> CreateTable:

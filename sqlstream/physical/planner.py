@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
+from sqlstream.connectors.formats.changelogs import source_table
+from sqlstream.duck.clock import NOW
 from sqlstream.errors import BindError
-from sqlstream.logical import nodes, properties
-from sqlstream.logical.clock import NOW
-from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import (
+from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
+from sqlstream.logical.plan.nodes import (
     Expand,
     Filter,
     Node,
@@ -26,14 +27,14 @@ from sqlstream.logical.nodes import (
     quote,
     unquoted,
 )
-from sqlstream.logical.properties import changes, schema
-from sqlstream.logical.sharing import once
+from sqlstream.logical.plan.properties import changes, schema
+from sqlstream.logical.plan.sharing import once
 from sqlstream.names import check_name
-from sqlstream.operators.changes import Changes
-from sqlstream.operators.late_rows import LATE
+from sqlstream.operators.changelog.changes import Changes
 from sqlstream.operators.step import Port
-from sqlstream.operators.window_operator import WindowOperator
-from sqlstream.operators.windowing import PARTIALS
+from sqlstream.operators.windows.assigners import PARTIALS
+from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -49,8 +50,8 @@ from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.storage.changelogs import CHANGE, PLACE, source_table
-from sqlstream.storage.zsets import WEIGHT, last_rows, summed
+from sqlstream.state.internal_columns import CHANGE, PLACE
+from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
 # The paths that a union can have before those from one leaf are made one.
 _MANY = 16

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from sqlstream.duck.clock import uses_clock
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical import nodes, properties
-from sqlstream.logical.clock import uses_clock
-from sqlstream.logical.explain import duration
-from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import (
+from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
+from sqlstream.logical.plan.nodes import (
     Expand,
     Filter,
     Lateral,
@@ -23,8 +23,8 @@ from sqlstream.logical.nodes import (
     Union,
     Windows,
 )
-from sqlstream.logical.properties import changes
-from sqlstream.logical.rules import over_expressions
+from sqlstream.logical.plan.properties import changes
+from sqlstream.logical.plan.rules import over_expressions
 from sqlstream.physical.row_order import Unordered, in_order, needs_order
 from sqlstream.physical.windows import made_above
 

@@ -7,23 +7,23 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical import nodes
-from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
-from sqlstream.logical.properties import changes, schema, window_size
-from sqlstream.operators.aggregate_table import REFUSED
-from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
-from sqlstream.operators.fired_windows import FiringSessions, FiringWindows
-from sqlstream.operators.firing import Early
-from sqlstream.operators.grid import Grid
-from sqlstream.operators.late_rows import MARK, OPERATOR, TIME, LateRows
-from sqlstream.operators.over_calls import OverCall
-from sqlstream.operators.session_changes import ChangingSessions
-from sqlstream.operators.sessions import Sessions
-from sqlstream.operators.window_aggregate import WindowAggregate
-from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
-from sqlstream.operators.window_operator import WindowOperator
-from sqlstream.operators.window_rows import Ranking, WindowRows
-from sqlstream.operators.windowing import Given, Sliced, Windowing, window_time
+from sqlstream.logical.plan import nodes
+from sqlstream.logical.plan.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
+from sqlstream.logical.plan.properties import changes, schema, window_size
+from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
+from sqlstream.operators.aggregates.functions import REFUSED
+from sqlstream.operators.over.calls import OverCall
+from sqlstream.operators.windows.assigners import Given, Sliced, Windowing, window_time
+from sqlstream.operators.windows.fired_windows import FiringSessions, FiringWindows
+from sqlstream.operators.windows.grid import Grid
+from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRows
+from sqlstream.operators.windows.session_changes import ChangingSessions
+from sqlstream.operators.windows.sessions import Sessions
+from sqlstream.operators.windows.triggers import Early
+from sqlstream.operators.windows.window_aggregate import WindowAggregate
+from sqlstream.operators.windows.window_changes import ChangingWindowAggregate, ChangingWindowRows
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 
 # Columns with the SQL that makes them from input rows.
 Keys = tuple[tuple[Column, str], ...]

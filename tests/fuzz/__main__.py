@@ -1,44 +1,60 @@
 """Texts and queries made by chance, for a while: `python -m tests.fuzz --seed 7 --seconds 600`.
 
-A failure names the seed and the number of its case; `--case` makes that one again.
+A failure names the seed and the number of its case; `--case` makes that one again. Ctrl-C ends the run with its summary.
 """
 
 from __future__ import annotations
 
+import signal
 import time
-from random import Random
+from collections import Counter
 
 import click
 
-from tests.fuzz.cases import answer_case, text_case
-
-# For one query that runs, so many texts are compiled.
-TEXTS = 5
+from tests.fuzz.cases import TEXTS, Case, Failure, case
+from tests.fuzz.shrinking import shrunk
+from tests.fuzz.watching import Watched
 
 
 @click.command(help=__doc__)
 @click.option("--seed", type=int, default=lambda: int(time.time()), help="By default the time.")
 @click.option("--seconds", type=int, default=300, help="How long to go on.")
+@click.option("--queries", is_flag=True, help="Run queries only.")
 @click.option("--case", "only", type=int, help="The one case to make.")
-def main(seed: int, seconds: int, only: int | None) -> None:
-    end, number, failed = time.monotonic() + seconds, only or 0, 0
-    while True:
-        found = run(seed, number)
-        if found is not None:
-            failed += 1
-            click.echo(f"--- seed {seed}, case {number}\n{found}\n")
-        if only is not None or time.monotonic() > end:
-            break
-        number += 1
-    click.echo(f"seed {seed}: {number + 1 - (only or 0)} cases, {failed} failed")
-    raise SystemExit(failed > 0)
+def main(seed: int, seconds: int, queries: bool, only: int | None) -> None:
+    # Who ends a run, by `timeout`, say, wants to know what it found.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end, number, done, kinds = time.monotonic() + seconds, only or 0, Counter[str](), Counter[str]()
+    try:
+        with Watched() as watched:
+            while True:
+                failure = watched.tried(case(seed, number))
+                done["texts" if number % (TEXTS + 1) else "queries"] += 1
+                if failure is not None:
+                    kinds[failure.kind] += 1
+                    click.echo(f"--- seed {seed}, case {number}\n{told(watched, seed, number, failure, kinds)}\n")
+                number += TEXTS + 1 if queries else 1
+                if only is not None or time.monotonic() > end:
+                    break
+    except KeyboardInterrupt:
+        click.echo(f"ended in case {number}")
+    found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
+    click.echo(f"seed {seed}: {done['texts']} texts, {done['queries']} queries; failures: {found}")
+    raise SystemExit(bool(kinds))
 
 
-def run(seed: int, number: int) -> str | None:
-    """Make a case; return what goes wrong, with a short text that makes it."""
-    random = Random(f"{seed}:{number}")
-    found = text_case(random) if number % (TEXTS + 1) else answer_case(random)
-    return f"{found[0].message}\n{found[1]}" if found is not None else None
+def told(watched: Watched, seed: int, number: int, failure: Failure, seen: Counter[str]) -> str:
+    """Say what goes wrong, and make the case short unless its kind is known."""
+    found = case(seed, number)
+    if failure.kind != "answer" and seen[failure.kind] > 2:
+        return failure.message
+
+    def fails(smaller: Case) -> bool:
+        again = watched.tried(smaller)
+        return again is not None and again.kind == failure.kind
+
+    short = shrunk(found, fails)
+    return f"{failure.message}\n{found}\n-- shorter: {(watched.tried(short) or failure).message}\n{short}"
 
 
 if __name__ == "__main__":

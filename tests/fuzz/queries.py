@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from random import Random
 
-TABLES = """
-CREATE TABLE t (k BIGINT, v BIGINT, s STRING, d DOUBLE, l ARRAY<BIGINT>, ts TIMESTAMP(3),
-    WATERMARK FOR ts AS ts - INTERVAL '1' DAY);
-CREATE TABLE u (k BIGINT, w BIGINT, s STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' DAY);
-"""
-COLUMNS = {
-    "t": "k BIGINT, v BIGINT, s VARCHAR, d DOUBLE, l BIGINT[], ts TIMESTAMP",
-    "u": "k BIGINT, w BIGINT, s VARCHAR, ts TIMESTAMP",
-}
-_WINDOWS = re.compile(
-    r"(TUMBLE|HOP)\(TABLE (\w+), DESCRIPTOR\((\w+)\), INTERVAL '(\d+)' SECOND(?:, INTERVAL '(\d+)' SECOND)?\)"
-)
-Columns = dict[str, str]
+from tests.fuzz.expressions import Columns, Expressions
+from tests.fuzz.tables import COLUMNS
+
+BOUNDS = {"window_start": "TIMESTAMP", "window_end": "TIMESTAMP"}
+_SUMMED = "(SELECT k, MAX(w) AS w, MIN(s) AS s FROM u GROUP BY k)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,48 +21,19 @@ class Query:
     columns: Columns
 
 
-def rows(random: Random, table: str) -> list[tuple[object, ...]]:
-    """Return a few rows with NULLs, duplicates and times within some minutes."""
-    found = []
-    for _ in range(random.choice((0, 1, 3, 8, 20))):
-        number = lambda: random.choice((None, 0, 1, 2, 2, 3, 5, -1))  # noqa: E731
-        text = random.choice((None, "", "a", "b", "ab", "B"))
-        ts = f"2026-01-01 10:0{random.randrange(3)}:{random.randrange(60):02d}"
-        values = random.choice((None, [], [1], [2, None], [3, 1, 3]))
-        half = random.choice((None, 0.0, 0.5, 1.5, -2.0))
-        found.append((number(), number(), text, half, values, ts) if table == "t" else (number(), number(), text, ts))
-    return found
+def table(name: str) -> Query:
+    return Query(name, COLUMNS[name])
 
 
-def batch_sql(sql: str) -> str:
-    """Return a query with its windows written as DuckDB can make them."""
-
-    def windows(found: re.Match[str]) -> str:
-        _, table, time, slide, size = found.groups()
-        size = size or slide
-        last = f"time_bucket(INTERVAL '{slide}' SECOND, {time}, TIMESTAMP '2000-01-01')"
-        starts = f"unnest([{last} - INTERVAL '{slide}' SECOND * i FOR i IN range(0, {-(-int(size) // int(slide))})])"
-        return (
-            f"(SELECT *, window_start + INTERVAL '{size}' SECOND AS window_end FROM (SELECT *, {starts} AS window_start"
-            f" FROM {table}) WHERE {time} < window_start + INTERVAL '{size}' SECOND)"
-        )
-
-    return _WINDOWS.sub(windows, sql)
-
-
-class Queries:
+class Queries(Expressions):
     """Makes queries by chance."""
-
-    def __init__(self, random: Random):
-        self.random = random
-
-    def one_of(self, *choices: str) -> str:
-        return self.random.choice(choices)
 
     def query(self, depth: int = 2) -> Query:
         """Return a query; what it reads may be another one."""
-        kinds = [self.plain, self.plain, self.grouped, self.grouped, self.windowed, self.joined, self.ranked]
-        kinds += [self.united, self.unnested, self.matched]
+        kinds = [self.plain, self.plain, self.grouped, self.grouped, self.limited, self.united, self.united]
+        kinds += [self.windowed, self.windowed, self.ranked, self.ranked_in_windows, self.over, self.over]
+        kinds += [self.joined, self.joined, self.joined_in_time, self.joined_windows, self.as_of, self.matched]
+        kinds += [self.unnested]
         return self.random.choice(kinds)(depth)
 
     # -- what is read
@@ -80,11 +43,18 @@ class Queries:
         if depth > 0 and self.random.random() < 0.5:
             below = self.query(depth - 1)
             return Query(f"({below.sql}) AS q{depth}", below.columns)
-        table = self.one_of("t", "u")
-        return Query(table, dict(c.split(" ") for c in COLUMNS[table].split(", ")))
+        return table(self.one_of("t", "t", "u", "u", "c", "d"))
 
     def where(self, columns: Columns) -> str:
         return f" WHERE {self.condition(columns)}" if self.random.random() < 0.5 else ""
+
+    def some(self, columns: Columns) -> list[str]:
+        """Return some columns, but no lists."""
+        names = [name for name, type in columns.items() if type != "BIGINT[]"]
+        return self.random.sample(names, self.random.randint(1, len(names)))
+
+    def seconds(self, *choices: int) -> str:
+        return f"INTERVAL '{self.random.choice(choices)}' SECOND"
 
     # -- kinds of queries
 
@@ -96,9 +66,12 @@ class Queries:
         sql = f"SELECT {distinct}{', '.join(items)} FROM {below.sql}{self.where(below.columns)}"
         return Query(sql, {f"c{i}": kind for i, kind in enumerate(kinds)})
 
-    def grouped(self, depth: int, below: Query | None = None, keys: Columns | None = None) -> Query:
-        below = below or self.source(depth)
-        columns = dict(keys or {})
+    def grouped(self, depth: int) -> Query:
+        """Return aggregates by some keys, or of all rows."""
+        return self.aggregated(self.source(depth), {})
+
+    def aggregated(self, below: Query, keys: Columns) -> Query:
+        columns = dict(keys)
         items, group = [*columns], [*columns]
         for i in range(self.random.randint(0, 2)):
             kind = self.one_of("BIGINT", "VARCHAR")
@@ -120,56 +93,23 @@ class Queries:
                 sql += f" HAVING COUNT(*) {self.one_of('>', '<=')} {self.random.randint(0, 3)}"
         return Query(sql, columns)
 
-    def windowed(self, depth: int) -> Query:
-        table = self.one_of("t", "u")
-        columns = dict(c.split(" ") for c in COLUMNS[table].split(", "))
-        slide, times = self.random.choice((1, 7, 10, 60)), self.random.choice((1, 2, 3))
-        call = f"TUMBLE(TABLE {table}, DESCRIPTOR(ts), INTERVAL '{slide}' SECOND)"
-        if times > 1:
-            size = slide * times - self.random.choice((0, 0, 1))
-            if size > slide:
-                call = f"HOP(TABLE {table}, DESCRIPTOR(ts), INTERVAL '{slide}' SECOND, INTERVAL '{size}' SECOND)"
-        return self.grouped(depth, Query(call, columns), {"window_start": "TIMESTAMP", "window_end": "TIMESTAMP"})
-
-    def joined(self, depth: int) -> Query:
-        kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
-        more = self.one_of("", "", " AND a.v < b.w", " AND a.s IS NOT DISTINCT FROM b.s", " AND a.s <> b.s")
-        left, right = (
-            self.one_of("t", "(SELECT DISTINCT k, v, s FROM t)"),
-            self.one_of("u", "(SELECT k, MAX(w) AS w, MIN(s) AS s FROM u GROUP BY k)"),
-        )
-        sql = f"SELECT a.k AS x, a.v AS y, b.w AS z, b.s AS p FROM {left} AS a {kind} {right} AS b ON a.k = b.k{more}"
-        return Query(sql, {"x": "BIGINT", "y": "BIGINT", "z": "BIGINT", "p": "VARCHAR"})
-
-    def matched(self, depth: int) -> Query:
-        test = self.one_of(
-            *(
-                "k IN (SELECT w FROM u)",
-                "EXISTS (SELECT 1 FROM u WHERE u.k = t.v)",
-                "NOT EXISTS (SELECT 1 FROM u WHERE u.w = t.k)",
-            ),
-            *("v IN (SELECT k + 1 FROM u WHERE s IS NOT NULL)", "k IN (SELECT MAX(w) FROM u GROUP BY s)"),
-        )
-        return Query(f"SELECT k, v, s FROM t WHERE {test}", {"k": "BIGINT", "v": "BIGINT", "s": "VARCHAR"})
-
-    def ranked(self, depth: int) -> Query:
-        function, most = self.one_of("ROW_NUMBER", "RANK", "DENSE_RANK"), self.random.randint(1, 3)
-        order = self.one_of("v, s", "v DESC, s", "s DESC NULLS LAST, v", "v NULLS FIRST, s DESC")
-        inner = f"SELECT k, v, s, {function}() OVER (PARTITION BY k ORDER BY {order}) AS n FROM t"
-        return Query(
-            f"SELECT k, v, s, n FROM ({inner}) AS r WHERE n <= {most}",
-            dict.fromkeys("kvn", "BIGINT") | {"s": "VARCHAR"},
-        )
+    def limited(self, depth: int) -> Query:
+        """Return the first rows in an order that leaves nothing open."""
+        below = self.source(depth)
+        names = self.some(below.columns)
+        order = ", ".join(f"{name}{self.one_of('', ' DESC', ' NULLS FIRST')}" for name in names)
+        most = self.one_of("LIMIT 1", "LIMIT 3", "LIMIT 2 OFFSET 1")
+        return _select(names, f"{below.sql}{self.where(below.columns)} ORDER BY {order} {most}", below.columns)
 
     def united(self, depth: int) -> Query:
-        word = self.one_of("UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
+        word = self.one_of("UNION ALL", "UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
         sides = []
-        for _ in range(2):
+        for _ in range(self.random.choice((2, 2, 3))):
             below = self.source(depth)
             kinds = {"c0": "BIGINT", "c1": "VARCHAR"}
             items = [f"{self.value(kind, below.columns, 1)} AS {name}" for name, kind in kinds.items()]
             sides.append(f"SELECT {', '.join(items)} FROM {below.sql}{self.where(below.columns)}")
-        return Query(f"{sides[0]} {word} {sides[1]}", {"c0": "BIGINT", "c1": "VARCHAR"})
+        return Query(f" {word} ".join(sides), {"c0": "BIGINT", "c1": "VARCHAR"})
 
     def unnested(self, depth: int) -> Query:
         if self.random.random() < 0.5:
@@ -178,72 +118,165 @@ class Queries:
             "SELECT k, e, s FROM t CROSS JOIN UNNEST(l) AS x(e)", {"k": "BIGINT", "e": "BIGINT", "s": "VARCHAR"}
         )
 
-    # -- expressions
+    # -- windows
 
-    def value(self, kind: str, columns: Columns, depth: int = 2) -> str:
-        """Return an expression of a type."""
-        own = [name for name, type in columns.items() if type == kind]
-        if own and self.random.random() < (0.5 if depth else 0.9):
-            return self.random.choice(own)
-        if depth == 0:
-            return {"BIGINT": self.one_of("1", "0", "7"), "VARCHAR": self.one_of("'a'", "''"), "BOOLEAN": "true"}[kind]
+    def windows(self, of: Query) -> Query:
+        """Return rows with windows of all kinds."""
+        step, times = self.random.choice((1, 7, 10, 60)), self.random.choice((2, 3))
+        time = "wt" if "wt" in of.columns else "ts"
+        match self.one_of("TUMBLE", "HOP", "CUMULATE", "SESSION"):
+            case "TUMBLE":
+                call = f"TUMBLE(TABLE {of.sql}, DESCRIPTOR({time}), INTERVAL '{step}' SECOND)"
+            case "SESSION":
+                key = self.one_of("", " PARTITION BY k", " PARTITION BY s")
+                call = f"SESSION(TABLE {of.sql}{key}, DESCRIPTOR({time}), INTERVAL '{step}' SECOND)"
+            case kind:
+                # Windows may overlap by parts of a step.
+                size = step * times - (self.random.choice((0, 1)) if kind == "HOP" and step > 1 else 0)
+                call = f"{kind}(TABLE {of.sql}, DESCRIPTOR({time}), INTERVAL '{step}' SECOND, INTERVAL '{size}' SECOND)"
+        return Query(call, {**of.columns, **BOUNDS})
 
-        def part(kind: str) -> str:
-            return self.value(kind, columns, depth - 1)
-
-        a, b = part(kind), part(kind)
-        if kind == "BOOLEAN":
-            return f"({self.condition(columns, depth - 1)})"
-        if kind == "BIGINT":
-            lists = [name for name, type in columns.items() if type == "BIGINT[]"]
-            some = [
-                f"({a} + {b})",
-                f"({a} - {b})",
-                f"({a} * 2)",
-                f"ABS({a})",
-                f"COALESCE({a}, {b})",
-                f"NULLIF({a}, {b})",
-            ]
-            some += [
-                f"CASE WHEN {self.condition(columns, 0)} THEN {a} ELSE {b} END",
-                f"CAST(LENGTH({part('VARCHAR')}) AS BIGINT)",
-            ]
-            some += (
-                [f"{name}[1]" for name in lists]
-                + [f"LEN({name})" for name in lists]
-                + [f"TRY_CAST({part('VARCHAR')} AS BIGINT)"]
-            )
+    def timed(self) -> tuple[str, Query]:
+        """Return what a query begins with, and rows with a time attribute."""
+        kind = self.one_of("", "", "", "rows", "windows")
+        of = table(self.one_of("t", "u", "c"))
+        if kind == "":
+            return "", of
+        if kind == "rows":
+            rest = ", ".join(self.value(type, of.columns, 1) + f" AS {n}" for n, type in _KVS.items())
+            below = Query(f"SELECT {rest}, ts FROM {of.sql}{self.where(of.columns)}", {**_KVS, "ts": "TIMESTAMP"})
         else:
-            some = [
-                f"({a} || {b})",
-                f"UPPER({a})",
-                f"SUBSTRING({a}, 1, 1)",
-                f"COALESCE({a}, {b})",
-                f"CAST({part('BIGINT')} AS VARCHAR)",
-            ]
-            some += [f"CASE WHEN {self.condition(columns, 0)} THEN {a} ELSE {b} END"]
-        return self.random.choice(some)
+            window = self.windows(table(self.one_of("t", "u")))
+            sql = f"SELECT k, COUNT(*) AS v, MIN(s) AS s, window_time AS wt FROM {window.sql}"
+            below = Query(f"{sql} GROUP BY k, window_start, window_end, window_time", {**_KVS, "wt": "TIMESTAMP"})
+        return f"WITH w AS ({below.sql}) ", Query("w", below.columns)
 
-    def condition(self, columns: Columns, depth: int = 1) -> str:
-        kind = self.one_of("BIGINT", "VARCHAR")
-        a, b = self.value(kind, columns, depth), self.value(kind, columns, depth)
-        some = [f"{a} {self.one_of('<', '<=', '=', '<>', '>')} {b}", f"{a} IS NULL", f"{a} IS NOT DISTINCT FROM {b}"]
-        some += [f"{a} IN ({b}, {a})", f"{a} BETWEEN {b} AND {a}"]
-        if kind == "VARCHAR":
-            some.append(f"{a} LIKE '%a%'")
-        if depth:
-            some += [f"({self.condition(columns, 0)} {self.one_of('AND', 'OR')} {self.condition(columns, 0)})"]
-            some.append(f"NOT ({self.condition(columns, 0)})")
-        return self.random.choice(some)
+    def windowed(self, depth: int) -> Query:
+        before, rows = self.timed()
+        window = self.windows(rows)
+        if self.random.random() < 0.2:
+            below = _select(self.some(window.columns), window.sql + self.where(window.columns), window.columns)
+        else:
+            below = self.aggregated(window, BOUNDS)
+        return Query(before + below.sql, below.columns)
 
-    def aggregate(self, columns: Columns) -> tuple[str, str]:
-        x, s = self.value("BIGINT", columns, 1), self.value("VARCHAR", columns, 1)
-        call, kind = self.random.choice(
-            (
-                *(("COUNT(*)", "BIGINT"), (f"COUNT({x})", "BIGINT"), (f"CAST(SUM({x}) AS BIGINT)", "BIGINT")),
-                *((f"MIN({x})", "BIGINT"), (f"MAX({s})", "VARCHAR"), (f"COUNT(DISTINCT {s})", "BIGINT")),
-                *((f"CAST(SUM(DISTINCT {x}) AS BIGINT)", "BIGINT"), (f"STRING_AGG({s}, ',' ORDER BY {s})", "VARCHAR")),
-                *((f"AVG({x})", "DOUBLE"), (f"COUNT(*) FILTER (WHERE {self.condition(columns, 0)})", "BIGINT")),
-            )
+    def ranked_in_windows(self, depth: int) -> Query:
+        before, rows = self.timed()
+        window = self.windows(rows)
+        names = list(dict.fromkeys([*self.some(rows.columns), *BOUNDS]))
+        order = ", ".join(f"{name}{self.one_of('', ' DESC')}" for name in names if name not in BOUNDS)
+        key = self.one_of("", ", k")
+        call = (
+            f"{self.one_of('ROW_NUMBER', 'RANK')}() OVER (PARTITION BY window_start, window_end{key} ORDER BY {order})"
         )
-        return call, kind
+        if key and "k" not in names:
+            names.append("k")
+        inner = f"SELECT {', '.join(names)}, {call} AS n FROM {window.sql}"
+        columns = {**window.columns, "n": "BIGINT"}
+        ranked = _select([*names, "n"], f"({inner}) AS r WHERE n <= {self.random.randint(1, 3)}", columns)
+        return Query(before + ranked.sql, ranked.columns)
+
+    # -- rows in order
+
+    def ranked(self, depth: int) -> Query:
+        function, most = self.one_of("ROW_NUMBER", "RANK", "DENSE_RANK"), self.random.randint(1, 3)
+        order = self.one_of("v, s", "v DESC, s", "s DESC NULLS LAST, v", "v NULLS FIRST, s DESC")
+        below = self.one_of("t", "c", "d", "(SELECT k, MAX(w) AS v, s FROM u GROUP BY k, s) AS g")
+        inner = f"SELECT k, v, s, {function}() OVER (PARTITION BY k ORDER BY {order}) AS n FROM {below}"
+        return Query(
+            f"SELECT k, v, s, n FROM ({inner}) AS r WHERE n <= {most}",
+            dict.fromkeys("kvn", "BIGINT") | {"s": "VARCHAR"},
+        )
+
+    def over(self, depth: int) -> Query:
+        """Return aggregates and neighbours in the order of time; of t, whose times may be equal, within ranges only."""
+        name = self.one_of("t", "u", "u")
+        rows = table(name)
+        key = self.one_of("", "PARTITION BY k ", "PARTITION BY k, s ")
+        low, high = (f"INTERVAL '{self.random.choice((0, 3, 20))}' SECOND" for _ in range(2))
+        frames = ["", "RANGE UNBOUNDED PRECEDING", f"RANGE BETWEEN {low} PRECEDING AND CURRENT ROW"]
+        frames += [f"RANGE BETWEEN {low} PRECEDING AND {high} FOLLOWING"]
+        if name == "u":
+            frames = [
+                *frames[:2],
+                "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+                f"ROWS BETWEEN {self.random.randint(1, 3)} PRECEDING AND CURRENT ROW",
+                f"ROWS BETWEEN 3 PRECEDING AND {self.random.randint(0, 2)} PRECEDING",
+                f"ROWS BETWEEN 1 PRECEDING AND {self.random.randint(1, 2)} FOLLOWING",
+            ]
+        names, items, columns = self.some(rows.columns), [], {}
+        for i in range(self.random.randint(1, 3)):
+            call, kind = self.aggregate(rows.columns)
+            frame = self.random.choice(frames)
+            if name == "u" and self.random.random() < 0.3:
+                call, frame, kind = self.neighbour(), "", "BIGINT"
+            over = f"OVER ({key}ORDER BY ts{' ' + frame if frame else ''})"
+            # A cast stands outside of the call with OVER.
+            cast = re.fullmatch(r"CAST\((.*) AS BIGINT\)", call)
+            items.append(f"CAST({cast[1]} {over} AS BIGINT) AS a{i}" if cast else f"{call} {over} AS a{i}")
+            columns[f"a{i}"] = kind
+        sql = f"SELECT {', '.join([*names, *items])} FROM {rows.sql}{self.where(rows.columns)}"
+        return Query(sql, {n: rows.columns[n] for n in names} | columns)
+
+    def neighbour(self) -> str:
+        return self.one_of("LAG(w)", "LAG(w, 2, 0)", "LEAD(w)", "FIRST_VALUE(k)", "LAST_VALUE(w)", "ROW_NUMBER()")
+
+    # -- joins
+
+    def joined(self, depth: int) -> Query:
+        kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        more = self.one_of("", "", " AND a.v < b.w", " AND a.s IS NOT DISTINCT FROM b.s", " AND a.s <> b.s")
+        left = self.one_of("t", "c", "d", "(SELECT DISTINCT k, v, s FROM t)")
+        right = self.one_of("u", "(SELECT k, v AS w, s FROM c)", "(SELECT k, v AS w, s FROM d)", _SUMMED)
+        return Query(f"{_PAIR} FROM {left} AS a {kind} {right} AS b ON a.k = b.k{more}", _PAIRED)
+
+    def joined_in_time(self, depth: int) -> Query:
+        kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        low, high = self.seconds(0, 5, 40), self.seconds(0, 5, 40)
+        near = f"b.ts BETWEEN a.ts - {low} AND a.ts + {high}"
+        more = self.one_of("", "", " AND a.v < b.w", " AND a.v > 1", " AND b.w > 1")
+        return Query(f"{_PAIR} FROM t AS a {kind} u AS b ON a.k = b.k AND {near}{more}", _PAIRED)
+
+    def joined_windows(self, depth: int) -> Query:
+        kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        window = re.sub(" PARTITION BY .", "", self.windows(table("t")).sql)
+        if "SESSION" in window:
+            window = f"TUMBLE(TABLE t, DESCRIPTOR(ts), {self.seconds(7, 20)})"
+        bounds = "window_start, window_end"
+        left = f"(SELECT k, COUNT(*) AS v, MIN(s) AS s, {bounds} FROM {window} GROUP BY k, {bounds})"
+        window = window.replace("TABLE t,", "TABLE u,")
+        right = self.one_of(
+            f"(SELECT k, MAX(w) AS w, MAX(s) AS s, {bounds} FROM {window} GROUP BY k, {bounds})",
+            f"(SELECT k, w, s, {bounds} FROM {window})",
+        )
+        same = "a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end"
+        return Query(f"{_PAIR} FROM {left} AS a {kind} {right} AS b ON {same}", _PAIRED)
+
+    def as_of(self, depth: int) -> Query:
+        """Return rows with the version of a key that is valid at their time."""
+        kind, versions = self.one_of("JOIN", "LEFT JOIN"), self.one_of("r", "d")
+        items = f"{_PAIR.replace('b.w', 'b.v').replace('a.v', self.one_of('a.w', 'a.k'))}, a.ts"
+        where = self.one_of("", "", " WHERE b.v > 1", " WHERE a.k > 0")
+        sql = f"{items} FROM u AS a {kind} {versions} FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k{where}"
+        return Query(sql, {**_PAIRED, "ts": "TIMESTAMP"})
+
+    def matched(self, depth: int) -> Query:
+        outer, inner = self.one_of("t", "c", "d"), self.one_of("u", "(SELECT k, v AS w, s FROM c)", _SUMMED)
+        test = self.one_of(
+            *(
+                f"o.k {self.one_of('IN', 'NOT IN')} (SELECT w FROM {inner} AS i)",
+                f"(k, s) IN (SELECT w, s FROM {inner})",
+            ),
+            f"{self.one_of('', 'NOT ')}EXISTS (SELECT 1 FROM {inner} AS i WHERE i.k = o.v{self.one_of('', ' AND i.w > o.k')})",
+            *("v IN (SELECT k + 1 FROM u WHERE s IS NOT NULL)", "k IN (SELECT MAX(w) FROM u GROUP BY s)"),
+        )
+        return Query(f"SELECT k, v, s FROM {outer} AS o WHERE {test}", _KVS)
+
+
+_KVS = {"k": "BIGINT", "v": "BIGINT", "s": "VARCHAR"}
+_PAIR = "SELECT a.k AS x, a.v AS y, b.w AS z, b.s AS p"
+_PAIRED = {"x": "BIGINT", "y": "BIGINT", "z": "BIGINT", "p": "VARCHAR"}
+
+
+def _select(names: Iterable[str], rest: str, columns: Columns) -> Query:
+    return Query(f"SELECT {', '.join(names)} FROM {rest}", {name: columns[name] for name in names})

@@ -1,10 +1,17 @@
 """A short run of the fuzzer (`make fuzz` is a longer one), and what it is made of."""
 
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
 import pytest
 
-from tests.fuzz.__main__ import run
-from tests.fuzz.cases import shortest
+from tests.fuzz.cases import Failure, case
+from tests.fuzz.shrinking import shortest
 from tests.fuzz.texts import corpus, tokens
+from tests.fuzz.watching import Watched
 
 SEED = 1
 
@@ -18,10 +25,41 @@ def test_what_fails_is_made_short() -> None:
     assert shortest(list("abcdefgh"), lambda parts: "c" in parts and "f" in parts) == ["c", "f"]
 
 
+@dataclass(frozen=True)
+class Bad:
+    """Something that no case should do."""
+
+    what: str
+    seconds = 1
+
+    def fails(self) -> Failure | None:
+        match self.what:
+            case "hang":
+                time.sleep(3600)
+            case "abort":
+                os.abort()
+            case "memory":
+                bytes(16 << 30)
+            case "raise":
+                raise KeyError("k")
+        return None
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 120, 30))
-def test_a_short_run(first: int) -> None:
-    found = [
-        f"seed {SEED}, case {number}: {what}" for number in range(first, first + 30) if (what := run(SEED, number))
-    ]
+def test_a_case_that_hangs_or_dies_is_a_finding() -> None:
+    with Watched() as watched:
+        for what, kind in {"hang": "hangs", "abort": "died", "memory": "MemoryError", "raise": "KeyError"}.items():
+            failure = watched.tried(Bad(what))
+            assert failure is not None
+            assert failure.kind.startswith(kind)
+            # It says where.
+            assert "test_fuzz.py" in failure.message
+            assert watched.tried(Bad("nothing")) is None
+
+
+@pytest.mark.slow
+def test_a_short_run() -> None:
+    with Watched() as watched:
+        tried = {number: watched.tried(case(SEED, number)) for number in range(48)}
+    found = [f"seed {SEED}, case {number}: {what.message}" for number, what in tried.items() if what is not None]
     assert not found, "\n".join(found)

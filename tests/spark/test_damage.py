@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sqlstream.session import Session
-from sqlstream.storage.query import open_query
+from sqlstream.queries.query import open_query
+from sqlstream.session.session import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

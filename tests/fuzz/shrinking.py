@@ -1,0 +1,60 @@
+"""What fails is made short, for a person to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tests.fuzz.cases import Answer, Case, Text
+from tests.fuzz.texts import tokens
+
+# What hangs takes long to try again.
+SECONDS, TRIES = 60, 150
+T = TypeVar("T")
+
+
+def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """Return a smaller case that still fails."""
+    end = time.monotonic() + SECONDS
+    match case:
+        case Text(before, text):
+            return _shorter(case, tokens(text), lambda parts: Text(before, "".join(parts)), fails, end)
+        case Answer():
+            for table in case.fed:
+                case = _with_fewer_rows(case, table, fails, end)
+            return _shorter(case, tokens(case.sql), lambda parts: replace(case, sql="".join(parts)), fails, end)
+    return case
+
+
+def _with_fewer_rows(case: Answer, table: str, fails: Callable[[Case], bool], end: float) -> Answer:
+    return _shorter(case, case.fed[table], lambda rows: replace(case, fed={**case.fed, table: list(rows)}), fails, end)
+
+
+C = TypeVar("C", bound=Case)
+
+
+def _shorter(
+    case: C, parts: Sequence[T], made: Callable[[Sequence[T]], C], fails: Callable[[Case], bool], end: float
+) -> C:
+    short = shortest(parts, lambda some: time.monotonic() < end and fails(made(some)))
+    return made(short) if len(short) < len(parts) else case
+
+
+def shortest(parts: Sequence[T], fails: Callable[[Sequence[T]], bool], most: int = TRIES) -> Sequence[T]:
+    """Return fewer parts that still fail, taking away ever smaller pieces."""
+    size, tries = max(1, len(parts) // 2), 0
+    while tries < most:
+        at, before = 0, len(parts)
+        while at < len(parts) and tries < most:
+            rest = [*parts[:at], *parts[at + size :]]
+            tries += 1
+            if fails(rest):
+                parts = rest
+            else:
+                at += size
+        if size == 1 and len(parts) == before:
+            break
+        size = max(1, size // 2)
+    return parts
