@@ -12,21 +12,9 @@ from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW
 from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
 from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
-from sqlstream.logical.plan.nodes import (
-    Expand,
-    Filter,
-    Node,
-    Project,
-    Scan,
-    Session,
-    Sink,
-    Stateful,
-    Union,
-    Windows,
-    quote,
-    unquoted,
-)
+from sqlstream.logical.plan.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
 from sqlstream.logical.plan.properties import changes, schema
 from sqlstream.logical.plan.sharing import once
 from sqlstream.names import check_name
@@ -147,7 +135,7 @@ def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
 
 
-def assigned(field: nodes.Field, table: Table) -> str:
+def assigned(field: Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
     value = f"CAST({quote(field.name)} AS {field.type})"
     if not any(c.name == field.name and c.not_null for c in table.columns):
@@ -261,7 +249,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
 
 
-def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
+def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
     names = [(own.name, wanted.name) for own, wanted in zip(schema(node), target, strict=True)]
     items = ", ".join(f"{quote(own)} AS {quote(wanted)}" for own, wanted in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]

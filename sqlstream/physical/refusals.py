@@ -9,6 +9,7 @@ from sqlstream.duck.clock import uses_clock
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import nodes, properties
 from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Expand,
@@ -228,7 +229,7 @@ def _instead(changing: Node) -> str:
     return "leave the hint out" if isinstance(changing, nodes.Windowed) else "aggregate in windows"
 
 
-def expressions(node: Node) -> Iterator[nodes.Expression]:
+def expressions(node: Node) -> Iterator[Expression]:
     """Yield the expressions of one node."""
     match node:
         case (
@@ -243,7 +244,7 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
         ):
             return
         case Session():
-            yield from [node.gap] if isinstance(node.gap, nodes.Expression) else []
+            yield from [node.gap] if isinstance(node.gap, Expression) else []
         case Filter():
             yield node.predicate
         case Project():

@@ -11,7 +11,8 @@ from sqlstream.logical.plan import join_nodes as joins
 from sqlstream.logical.plan import nodes
 from sqlstream.logical.plan.bounds import grows_by, growth, rows_kept
 from sqlstream.logical.plan.explain import duration
-from sqlstream.logical.plan.nodes import Node, quote
+from sqlstream.logical.plan.expressions import quote
+from sqlstream.logical.plan.nodes import Node
 from sqlstream.logical.plan.properties import changes, processing_times, schema, time_attribute
 from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
 from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear

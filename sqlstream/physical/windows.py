@@ -8,7 +8,8 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import nodes
-from sqlstream.logical.plan.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, quote
+from sqlstream.logical.plan.nodes import BOUNDS, Expand, Filter, Node, Project, Session, Windows
 from sqlstream.logical.plan.properties import changes, schema, window_size
 from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.aggregates.functions import REFUSED
@@ -309,12 +310,12 @@ def used_columns(node: nodes.Aggregate | nodes.WindowAggregate) -> tuple[Column,
     return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
 
 
-def calls_of(items: tuple[nodes.AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
+def calls_of(items: tuple[AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
     """Return aggregate calls as operators take them, by the names of their results."""
     return tuple((item.name, _call(item)) for item in items)
 
 
-def _call(item: nodes.AggregateItem) -> AggregateCall:
+def _call(item: AggregateItem) -> AggregateCall:
     call = call_of(item)
     if strategy(call) is None:
         raise _refused(item, reason(call))
@@ -329,11 +330,11 @@ def over_calls_of(items: tuple[nodes.OverItem, ...]) -> tuple[OverCall, ...]:
     return tuple(OverCall(i.call.name, call_of(i.call), i.frame, i.ignore_nulls) for i in items)
 
 
-def _refused(item: nodes.AggregateItem, why: str) -> UnsupportedError:
+def _refused(item: AggregateItem, why: str) -> UnsupportedError:
     return UnsupportedError(f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(why))
 
 
-def call_of(item: nodes.AggregateItem) -> AggregateCall:
+def call_of(item: AggregateItem) -> AggregateCall:
     return AggregateCall(
         function=ALIASES.get(item.function, item.function),
         arguments=tuple(a.sql for a in item.arguments),

@@ -6,7 +6,8 @@ import pytest
 
 from sqlstream.catalog import Column
 from sqlstream.logical.bind.over.over import EDGES, PLACED, RANKS, keeps_rows
-from sqlstream.logical.plan.nodes import AggregateItem, Expression, Frame, OverItem
+from sqlstream.logical.plan.expressions import AggregateItem, Expression
+from sqlstream.logical.plan.nodes import Frame, OverItem
 from sqlstream.operators.aggregates.calls import AggregateCall, strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall

@@ -15,7 +15,8 @@ from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
-from sqlstream.logical.plan.nodes import TIMES, Expression, Field, Item, Node, Project, Sink, quote
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
+from sqlstream.logical.plan.nodes import Node, Project, Sink
 from sqlstream.logical.plan.properties import schema
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of

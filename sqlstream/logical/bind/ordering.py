@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Source
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.scope import column_reference
-from sqlstream.logical.plan.nodes import Schema
+from sqlstream.logical.plan.expressions import Schema
 from sqlstream.sql.spans import span_of
 
 

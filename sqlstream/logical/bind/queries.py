@@ -29,12 +29,11 @@ from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
+from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
 from sqlstream.logical.plan.join_nodes import Joining
 from sqlstream.logical.plan.nodes import (
     Aggregate,
-    Expression,
     Filter,
-    Item,
     Lateral,
     Node,
     Normalize,
@@ -43,14 +42,12 @@ from sqlstream.logical.plan.nodes import (
     Rank,
     RowWindows,
     Scan,
-    Schema,
     Session,
     SetOperation,
     Sort,
     Union,
     WindowAggregate,
     WindowRank,
-    quote,
 )
 from sqlstream.logical.plan.properties import schema
 from sqlstream.names import check_name

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source, missing
-from sqlstream.logical.plan.nodes import Schema
+from sqlstream.logical.plan.expressions import Schema
 from sqlstream.sql.spans import placed_at, span_of
 
 # Where a reference says itself which column of the schema it means.

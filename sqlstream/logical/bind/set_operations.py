@@ -11,18 +11,8 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Span
 from sqlstream.logical.bind.assignment import assignable
 from sqlstream.logical.bind.expressions.type_checker import Judge
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    Expression,
-    Field,
-    Filter,
-    Item,
-    Node,
-    Project,
-    SetOperation,
-    Union,
-    quote,
-)
+from sqlstream.logical.plan.expressions import Expression, Field, Item, quote
+from sqlstream.logical.plan.nodes import Aggregate, Filter, Node, Project, SetOperation, Union
 from sqlstream.logical.plan.properties import schema
 
 

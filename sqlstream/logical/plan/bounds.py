@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
 from sqlstream.logical.bind.over.over import keeps_rows
+from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.join_nodes import Join, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
@@ -27,7 +28,6 @@ from sqlstream.logical.plan.nodes import (
     Sort,
     Union,
     Windowed,
-    quote,
     walk,
 )
 from sqlstream.logical.plan.properties import called, changes, schema

@@ -7,11 +7,11 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
 from sqlstream.logical.plan import properties
+from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
     Expand,
-    Expression,
     Filter,
     Joins,
     Lateral,

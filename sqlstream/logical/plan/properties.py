@@ -8,6 +8,7 @@ from itertools import islice, product
 from typing import TypeVar, assert_never
 
 from sqlstream.duck.clock import is_batch_time
+from sqlstream.logical.plan.expressions import Field, Item, Schema, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     BOUNDS,
@@ -15,9 +16,7 @@ from sqlstream.logical.plan.nodes import (
     Aggregate,
     Changing,
     Expand,
-    Field,
     Filter,
-    Item,
     Lateral,
     Node,
     Normalize,
@@ -26,7 +25,6 @@ from sqlstream.logical.plan.nodes import (
     Rank,
     RowWindows,
     Scan,
-    Schema,
     Session,
     SetOperation,
     Sink,
@@ -38,7 +36,6 @@ from sqlstream.logical.plan.nodes import (
     WindowRank,
     Windows,
     children,
-    quote,
     walk,
 )
 from sqlstream.logical.plan.predicates import constants, upper_bounds

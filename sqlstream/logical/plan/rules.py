@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from sqlstream.logical.plan.expressions import Expression, Item, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
-    Expression,
     Filter,
-    Item,
     Lateral,
     Node,
     Over,
@@ -24,7 +23,6 @@ from sqlstream.logical.plan.nodes import (
     Union,
     WindowAggregate,
     WindowRank,
-    quote,
     with_children,
 )
 from sqlstream.logical.plan.predicates import upper_bounds

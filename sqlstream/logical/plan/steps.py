@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression, Item, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
     Expand,
-    Expression,
     Filter,
-    Item,
     Joins,
     Lateral,
     Node,
@@ -31,7 +30,6 @@ from sqlstream.logical.plan.nodes import (
     WindowAggregate,
     WindowRank,
     Windows,
-    quote,
 )
 
 _PLAIN = re.compile(r'"([a-z_][a-z0-9_]*)"')

@@ -14,23 +14,18 @@ from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema, quote
 from sqlstream.logical.plan.nodes import (
     Aggregate,
-    AggregateItem,
     Expand,
-    Expression,
-    Field,
     Filter,
-    Item,
     Node,
     Over,
     Project,
     Rank,
-    Schema,
     WindowAggregate,
     WindowColumns,
     WindowRank,
-    quote,
 )
 from sqlstream.logical.plan.properties import schema, window_columns
 from sqlstream.sql.dialect import to_duckdb

@@ -11,7 +11,8 @@ from sqlstream.duck.clock import uses_clock
 from sqlstream.errors import Source
 from sqlstream.logical.bind.expressions.type_checker import Judge
 from sqlstream.logical.bind.scope import column_reference
-from sqlstream.logical.plan.nodes import Expression, Item, Node, Project, quote
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.nodes import Node, Project
 from sqlstream.logical.plan.properties import schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import mark, span_of

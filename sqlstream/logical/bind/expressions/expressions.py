@@ -17,7 +17,7 @@ from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTE
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
 from sqlstream.logical.bind.over.ranking import Ranks
 from sqlstream.logical.bind.scope import Scope, column_reference
-from sqlstream.logical.plan.nodes import Expression, Schema
+from sqlstream.logical.plan.expressions import Expression, Schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression

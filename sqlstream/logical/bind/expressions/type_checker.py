@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlstream.duck.clock import variables
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
-from sqlstream.logical.plan.nodes import Field, Schema, quote
+from sqlstream.logical.plan.expressions import Field, Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import span_of

@@ -17,8 +17,9 @@ from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_versions,
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Kind, TemporalJoin
-from sqlstream.logical.plan.nodes import Expression, Filter, Item, Lateral, Node, Project, Schema, quote
+from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Project
 from sqlstream.logical.plan.properties import (
     batch_times,
     by_clock,

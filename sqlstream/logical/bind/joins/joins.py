@@ -16,8 +16,9 @@ from sqlstream.logical.bind.joins.join_trees import Conjunct, JoinTree, Step, na
 from sqlstream.logical.bind.joins.lateral import LateralBinder
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, quote
 from sqlstream.logical.plan.join_nodes import Joining, Kind
-from sqlstream.logical.plan.nodes import Expression, Field, Filter, Item, Lateral, Node, Project, Schema, quote
+from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Project
 from sqlstream.logical.plan.properties import (
     schema,
 )

@@ -13,7 +13,7 @@ from sqlstream.errors import BindError, Source, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
-from sqlstream.logical.plan.nodes import Expression, Field, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Schema, quote
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 

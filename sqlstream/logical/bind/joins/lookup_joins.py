@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
+from sqlstream.logical.plan.expressions import Expression, Field, quote
 from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
-from sqlstream.logical.plan.nodes import Expression, Field, Node, Normalize, Project, Scan, quote
+from sqlstream.logical.plan.nodes import Node, Normalize, Project, Scan
 from sqlstream.logical.plan.properties import changes, schema
 
 

@@ -12,8 +12,9 @@ from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
+from sqlstream.logical.plan.expressions import Expression, quote
 from sqlstream.logical.plan.join_nodes import Kind
-from sqlstream.logical.plan.nodes import Expression, Filter, Node, Project, Scan, quote
+from sqlstream.logical.plan.nodes import Filter, Node, Project, Scan
 from sqlstream.logical.plan.predicates import never_null
 from sqlstream.logical.plan.properties import schema
 from sqlstream.sql.dialect import to_duckdb

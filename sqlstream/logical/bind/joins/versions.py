@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.plan.nodes import Expression, Filter, Item, Node, Normalize, Project, Rank, Scan, quote
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Project, Rank, Scan
 from sqlstream.logical.plan.predicates import only_bound
 from sqlstream.logical.plan.properties import batch_times, changes, schema, time_attributes
 

@@ -14,8 +14,9 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import Judge
 from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema, quote
 from sqlstream.logical.plan.join_nodes import Join, Joining
-from sqlstream.logical.plan.nodes import AggregateItem, Expression, Frame, Node, Over, OverItem, Schema, quote, walk
+from sqlstream.logical.plan.nodes import Frame, Node, Over, OverItem, walk
 from sqlstream.logical.plan.properties import by_clock, changes, processing_times, schema, time_attribute
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of

@@ -11,19 +11,8 @@ from sqlstream.errors import Span, UnsupportedError
 from sqlstream.logical.bind.expressions.arrival import Arrival
 from sqlstream.logical.bind.over.over import RANKS, Block, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
-from sqlstream.logical.plan.nodes import (
-    AggregateItem,
-    Field,
-    Filter,
-    Frame,
-    Node,
-    Over,
-    OverItem,
-    Project,
-    Rank,
-    WindowRank,
-    quote,
-)
+from sqlstream.logical.plan.expressions import AggregateItem, Field, quote
+from sqlstream.logical.plan.nodes import Filter, Frame, Node, Over, OverItem, Project, Rank, WindowRank
 from sqlstream.logical.plan.predicates import upper_bounds
 from sqlstream.logical.plan.properties import schema, window_columns
 from sqlstream.sql.dialect import to_duckdb

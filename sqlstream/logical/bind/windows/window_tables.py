@@ -11,13 +11,10 @@ from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
 from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import Judge
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
 from sqlstream.logical.plan.nodes import (
     BOUNDS,
-    TIMES,
     WINDOW_ID,
-    Expression,
-    Field,
-    Item,
     Node,
     Normalize,
     Project,
@@ -27,7 +24,6 @@ from sqlstream.logical.plan.nodes import (
     WindowColumns,
     Windows,
     children,
-    quote,
     walk,
 )
 from sqlstream.logical.plan.properties import by_clock, processing_times, schema, time_attribute, time_attributes
