@@ -10,6 +10,7 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
 from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
@@ -337,7 +338,7 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, operator.hash_columns, numbers)
+            exchange = Exchange(place, _hashed(operator), numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -392,15 +393,19 @@ class _Planner:
         return candidate
 
 
+def _hashed(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns whose hash picks the bucket, with the types in which rows travel and are stored."""
+    types = {c.name: stored_type(c.type) for table in operator.tables for c in table.columns}
+    return tuple(Column(name, types[name]) for name in operator.hash_columns)
+
+
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     if not isinstance(operator, Changes):
         return ()
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
-        Fragment(
-            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
-        )
+        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
