@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -89,6 +90,10 @@ def pieces(fed: Fed, cuts: Random) -> Iterator[Fed]:
     ends = {table: sorted(cuts.choices(range(len(rows) + 1), k=count - 1)) for table, rows in fed.items()}
     for i in range(count):
         yield {table: rows[([0, *ends[table]])[i] : ([*ends[table], len(rows)])[i]] for table, rows in fed.items()}
+
+
+def reads(sql: str, table: str) -> bool:
+    return re.search(rf"\b{table}\b", sql) is not None
 
 
 def fill(con: duckdb.DuckDBPyConnection, fed: Fed, backwards: bool = False) -> None:
