@@ -243,10 +243,25 @@ class Queries(Expressions):
 
     def joined(self, depth: int) -> Query:
         kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        same = self.one_of(*["a.k = b.k"] * 6, "a.k < b.w", "a.v = b.w AND a.s = b.s", "a.k IS NOT DISTINCT FROM b.k")
         more = self.one_of("", "", " AND a.v < b.w", " AND a.s IS NOT DISTINCT FROM b.s", " AND a.s <> b.s")
         left = self.one_of("t", "c", "d", "(SELECT DISTINCT k, v, s FROM t)")
-        right = self.one_of("u", "(SELECT k, v AS w, s FROM c)", "(SELECT k, v AS w, s FROM d)", _SUMMED)
-        return Query(f"{_PAIR} FROM {left} AS a {kind} {right} AS b ON a.k = b.k{more}", _PAIRED)
+        joined = f"FROM {left} AS a {kind} {self.right_side()} AS b ON {same}{more}"
+        match self.random.randrange(6):
+            case 0:
+                side = self.one_of("SEMI", "ANTI")
+                return Query(f"SELECT a.k, a.v, a.s {joined.replace(kind, f'{side} JOIN')}", _KVS)
+            case 1 | 2:
+                kind = self.one_of("JOIN", "JOIN", "LEFT JOIN", "FULL JOIN")
+                on = self.one_of("a.k = e.k", "b.k = e.k", "b.w = e.w")
+                sql = f"{_PAIR}, e.w AS q {joined} {kind} {self.right_side()} AS e ON {on}"
+                return Query(
+                    f"{sql}{self.one_of('', ' WHERE b.w > 0', ' WHERE e.w IS NULL')}", {**_PAIRED, "q": "BIGINT"}
+                )
+        return Query(f"{_PAIR} {joined}", _PAIRED)
+
+    def right_side(self) -> str:
+        return self.one_of("u", "(SELECT k, v AS w, s FROM c)", "(SELECT k, v AS w, s FROM d)", _SUMMED)
 
     def joined_in_time(self, depth: int) -> Query:
         kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")

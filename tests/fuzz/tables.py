@@ -49,7 +49,7 @@ def fed(random: Random) -> Fed:
 
 
 def _arriving(random: Random, table: str) -> list[Row]:
-    count = random.choice((0, 1, 3, 8, 8, 20, 20))
+    count = random.choice((0, 1, 4, 8, 20, 20, 20, 40))
     seconds = random.choices(range(180), k=count) if table in "tc" else random.sample(range(180), count)
     arriving: list[tuple[float, Row]] = []
     for second in seconds:
