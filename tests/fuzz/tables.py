@@ -85,8 +85,8 @@ def _row(random: Random, table: str, time: str) -> Row:
 
 
 def pieces(fed: Fed, cuts: Random) -> Iterator[Fed]:
-    """Cut what is fed into a few batches."""
-    count = cuts.choice((2, 3, 4, 8))
+    """Cut what is fed into a few batches, or so many that state is compacted."""
+    count = cuts.choice((2, 3, 3, 4, 4, 8, 8, 24))
     ends = {table: sorted(cuts.choices(range(len(rows) + 1), k=count - 1)) for table, rows in fed.items()}
     for i in range(count):
         yield {table: rows[([0, *ends[table]])[i] : ([*ends[table], len(rows)])[i]] for table, rows in fed.items()}
