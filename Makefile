@@ -23,6 +23,7 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too; BESIDE=DIR: against another checkout (ARGS="--rows 1000000" for a short one)
 	@$(BIN)/python -m tests.bench$(if $(BESIDE),.beside $(BESIDE)) $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)

@@ -4,12 +4,12 @@ import typing as _typing
 from importlib.metadata import version as _version
 
 if _typing.TYPE_CHECKING:
-    from sqlstream.changes import Change, Changes
     from sqlstream.errors import SqlStreamError
     from sqlstream.functions.declare import udf
     from sqlstream.jobs.job import Job
-    from sqlstream.progress import OperatorProgress, Progress, SourceProgress
-    from sqlstream.session import Session
+    from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
+    from sqlstream.session.changes import Change, Changes
+    from sqlstream.session.session import Session
 
 __all__ = [
     "Change",
@@ -25,13 +25,13 @@ __all__ = [
 __version__ = _version("sqlstream")
 
 _HOMES = {
-    "Change": "sqlstream.changes",
-    "Changes": "sqlstream.changes",
+    "Change": "sqlstream.session.changes",
+    "Changes": "sqlstream.session.changes",
     "Job": "sqlstream.jobs.job",
-    "OperatorProgress": "sqlstream.progress",
-    "Progress": "sqlstream.progress",
-    "Session": "sqlstream.session",
-    "SourceProgress": "sqlstream.progress",
+    "OperatorProgress": "sqlstream.jobs.progress",
+    "Progress": "sqlstream.jobs.progress",
+    "Session": "sqlstream.session.session",
+    "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
     "udf": "sqlstream.functions.declare",
 }

@@ -1,6 +1,6 @@
 """`python -m sqlstream`."""
 
-from sqlstream.cli import main
+from sqlstream.cli.main import main
 
 if __name__ == "__main__":
     main()

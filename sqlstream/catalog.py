@@ -51,7 +51,7 @@ class Table:
 
     Columns of `partitioned_by` stand in the names of folders, not in files. `implementation` is the class of a Python
     source or sink by value (cloudpickle). A table with a `problem`, such as a package that is not installed, can be named; what
-    reads or writes it fails with that.
+    reads or writes it fails with that. It has no columns where these could not be inferred.
     """
 
     name: str
@@ -167,10 +167,17 @@ class Catalog:
         # What becomes of a table under the hint OPTIONS, at a place in the text.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
-    def relation(self, name: str) -> Table | View | None:
-        """Return the table or view of this name."""
+    def declared(self, name: str) -> Table | View | None:
+        """Return what is declared under this name."""
         key = name.lower()
         return self.tables.get(key) or self.views.get(key)
+
+    def relation(self, name: str) -> Table | View | None:
+        """Return the table or view of this name. Raises the problem of a table whose columns are not known."""
+        found = self.declared(name)
+        if isinstance(found, Table) and not found.columns and found.problem is not None:
+            raise found.problem
+        return found
 
     def function(self, name: str) -> Function | None:
         return self.functions.get(name.lower())

@@ -31,10 +31,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlstream.answering import Answer
-from sqlstream.compiler import PlannedJob
+from sqlstream.compiler.catalog_answers import Answer
+from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import Source, SqlStreamError
-from sqlstream.explaining import explained
+from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 

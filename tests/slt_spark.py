@@ -15,13 +15,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from sqlstream.catalog import VALUES, Table
-from sqlstream.compiler import PlannedJob
+from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import JobError, Source
-from sqlstream.functions.duck import recover
+from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
-from sqlstream.session import Session
+from sqlstream.local.runner import FedTables
+from sqlstream.session.session import Session
 from sqlstream.sql.statements import parse_script
-from sqlstream.testing import FedTables, write_rows
+from sqlstream.testing import write_rows
 from tests.golden import Row
 
 SECONDS = 60.0

@@ -8,8 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sqlstream
@@ -366,6 +369,41 @@ def test_a_package_that_is_missing_fails_those_that_need_it(project: Path) -> No
     assert "hint: Install it: pip install 'sqlstream[postgresql]'." in wrong.stderr
 
 
+def test_a_large_table_is_written_in_parts(project: Path) -> None:
+    lines = run(project, "query", "SELECT 7 AS x, range AS n, 'end' AS e FROM range(10000, 35000)").stdout.splitlines()
+    assert len(lines) == 25003
+    assert lines[2] == "7   10000   end"
+    assert lines[25001] == "7   34999   end"
+    assert lines[25002] == "(25000 rows)"
+
+
+def test_a_table_without_files_to_infer_its_columns_from_fails_those_that_use_it(project: Path) -> None:
+    (project / "catalog" / "later.sql").write_text(
+        "CREATE TABLE later (WATERMARK FOR ts AS ts)"
+        " WITH ('connector' = 'filesystem', 'path' = 'in/later', 'format' = 'parquet');"
+        "CREATE VIEW seen AS SELECT id FROM later;"
+    )
+    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    assert run(project, "query", "SELECT a FROM t", "--format", "csv").stdout == "a\n1\n"
+    message = 'table "later" declares no columns, and there is no file at "in/later" to infer them from'
+    uses = ("SELECT id FROM later", "SELECT id FROM seen", "INSERT INTO later SELECT 1", "DESCRIBE later")
+    for sql in (*uses, "CREATE TABLE copy LIKE later", "SHOW CREATE TABLE later"):
+        wrong = run(project, "run", "-e", sql)
+        assert wrong.returncode == 2, sql
+        assert message in wrong.stderr, sql
+        assert "hint: Declare the columns, or put the first file there before." in wrong.stderr, sql
+    wrong = run(project, "query", "SELECT * FROM later")
+    assert wrong.returncode == 2
+    assert "no file" in wrong.stderr
+    shown = run(project, "run", "-e", "SHOW TABLES").stdout
+    assert "later" in shown
+    (project / "in" / "later").mkdir(parents=True)
+    row = pa.table({"id": [5], "ts": [datetime(2026, 1, 1)]})
+    pq.write_table(row, project / "in" / "later" / "1.parquet")
+    assert run(project, "query", "SELECT id FROM later", "--format", "csv").stdout == "id\n5\n"
+    assert run(project, "explain", "-e", "SELECT id FROM seen").returncode == 0
+
+
 def test_a_warehouse_where_none_can_be(project: Path) -> None:
     done = run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "--warehouse", "/proc/x")
     assert done.returncode == 2
@@ -375,7 +413,12 @@ def test_a_warehouse_where_none_can_be(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["query", "SELECT range FROM range(300000)", "--format", "csv"], ["run", "-e", "VALUES (1), (2)"]]
+    "arguments",
+    [
+        ["query", "SELECT range FROM range(300000)", "--format", "csv"],
+        ["query", "SELECT range FROM range(1000000000)"],
+        ["run", "-e", "VALUES (1), (2)"],
+    ],
 )
 def test_a_reader_that_has_seen_enough_is_no_error(project: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()

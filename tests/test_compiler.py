@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from sqlstream.answering import Answer
-from sqlstream.compiler import Compiler, Explanation, PlannedJob
+from sqlstream.compiler.catalog_answers import Answer
+from sqlstream.compiler.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, Source, SqlStreamError
 from sqlstream.functions.declare import declare
 from sqlstream.jobs.difference import difference
-from sqlstream.launch import hash_probe, job_record, worker_job
+from sqlstream.jobs.launch import hash_probe, job_record, worker_job
 from sqlstream.options import Options
-from sqlstream.storage.jobs import JobRecord
+from sqlstream.warehouse.jobs import JobRecord
 
 TABLES = """
 CREATE TABLE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sqlstream
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, JobError, Source, Span, SqlStreamError, missing
 from sqlstream.testing import Stream
 

@@ -15,13 +15,13 @@ import duckdb
 import pytest
 
 import sqlstream
-from sqlstream.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import JobError, Source, SqlStreamError
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.progress import progress_of
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.progress import progress_of
-from sqlstream.storage.zsets import WEIGHT
+from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
+from sqlstream.state.zsets import WEIGHT
 from sqlstream.testing import Stream
 
 TABLE = "CREATE TABLE t (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND)"

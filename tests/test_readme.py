@@ -9,12 +9,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.guarantees import matrix
 from sqlstream.errors import BindError, Source, SqlStreamError
 from sqlstream.functions import load, register_for_queries
-from sqlstream.logical.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
-from sqlstream.operators.aggregate_table import FUNCTIONS, REFUSED, Kind
+from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
+from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
 from sqlstream.testing import Stream
 
@@ -163,7 +163,7 @@ def test_the_test_passes() -> None:
 def test_the_commands_exist() -> None:
     from click.testing import CliRunner
 
-    from sqlstream.cli import cli
+    from sqlstream.cli.main import cli
 
     shown = CliRunner().invoke(cli, []).output
     for command in ("run", "query", "explain", "jobs", "stop", "drop"):

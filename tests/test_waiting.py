@@ -15,14 +15,14 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from sqlstream import display, waiting
-from sqlstream.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
+from sqlstream.cli import display, waiting
+from sqlstream.cli.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
+from sqlstream.cli.waiting import SILENCE, Hint, Silence, awaited, dropped, held
 from sqlstream.jobs.job import Job
-from sqlstream.progress import Progress, SourceProgress, progress_of
+from sqlstream.jobs.progress import Progress, SourceProgress, progress_of
 from sqlstream.runtime.commits import Totals
-from sqlstream.session import Session
+from sqlstream.session.session import Session
 from sqlstream.testing import Stream
-from sqlstream.waiting import SILENCE, Hint, Silence, awaited, dropped, held
 
 TABLE = "CREATE TABLE {name} (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND){more};"
 JOB = """

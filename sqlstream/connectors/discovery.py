@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlstream.catalog import VALUES, Table
+from sqlstream.connectors.filesystem.roots import Root
+from sqlstream.connectors.filesystem.splits import Seen
 from sqlstream.connectors.splits import Offsets, Split
-from sqlstream.storage.files import Seen
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.roots import Root
 from sqlstream.units import parse_duration
+from sqlstream.warehouse.paths import Warehouse
 
 
 class Position(Protocol):

@@ -8,12 +8,12 @@ from dataclasses import replace
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import Column
-from sqlstream.connectors import nexmark
-from sqlstream.errors import BindError, UsageError
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.nexmark import source as nexmark
+from sqlstream.duck.text_files import duckdb_paths
+from sqlstream.errors import BindError, SqlStreamError, UsageError
 from sqlstream.sql.nodes import ColumnDef, CreateTable, Name
-from sqlstream.storage.listing import Place
-from sqlstream.storage.read_errors import duckdb_paths
 
 
 def with_columns(statement: CreateTable, project: str) -> CreateTable:
@@ -40,6 +40,16 @@ def with_columns(statement: CreateTable, project: str) -> CreateTable:
     span = statement.name.span
     columns = (ColumnDef(Name(c.name, span), c.type, None, False, None, span) for c in found)
     return replace(statement, columns=(*columns, *statement.columns))
+
+
+def without_columns(statement: CreateTable, problem: SqlStreamError) -> Table | None:
+    """Return the table of files whose columns cannot be inferred now, with that as its problem; None for one of another kind."""
+    options = {key: value.value for key, value in statement.options.items()}
+    if options.get("connector") != "filesystem" or "path" not in options:
+        return None
+    places = {k: (v.key_span or v.span, v.span) for k, v in statement.options.items()}
+    name = statement.name
+    return Table(name.text, (), None, (), options, statement.temporary, name.span, problem=problem, places=places)
 
 
 def _parquet_columns(statement: CreateTable, path: str, project: str) -> Sequence[Column]:

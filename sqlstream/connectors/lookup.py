@@ -142,10 +142,11 @@ class Lookup:
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:
     tried = f" {retries + 1} times" if retries else ""
     if isinstance(error, SqlStreamError):
-        reason, detail = error.message, error.detail
+        reason, detail, hint = error.message, error.detail, error.hint
     else:
-        reason, detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__qualname__, None
-    return JobError(f'looking up rows of table "{table.name}" failed{tried}: {reason}', span, detail=detail)
+        detail = hint = None
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__qualname__
+    return JobError(f'looking up rows of table "{table.name}" failed{tried}: {reason}', span, detail=detail, hint=hint)
 
 
 _lookups: OrderedDict[tuple[object, ...], Lookup] = OrderedDict()

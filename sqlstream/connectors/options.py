@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqlstream.catalog import IDLE_TIMEOUT, MAX_AHEAD, Table
-from sqlstream.connectors import nexmark
-from sqlstream.connectors.datagen import Generator
-from sqlstream.connectors.file_sink import check_path
+from sqlstream.connectors.datagen.source import Generator
+from sqlstream.connectors.filesystem.sink import check_path
+from sqlstream.connectors.formats.reading import METADATA, validate_format, validate_options
 from sqlstream.connectors.interface import Sink, Source
 from sqlstream.connectors.lookup import OPTIONS, without_options
-from sqlstream.connectors.outside import check_driver
-from sqlstream.connectors.python import implemented, kind
+from sqlstream.connectors.lookup_tables import check_driver
+from sqlstream.connectors.nexmark import source as nexmark
+from sqlstream.connectors.python.source import implemented, kind
 from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, missing, nearest
-from sqlstream.storage.formats import METADATA, validate_format, validate_options
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 CONNECTORS = ("filesystem", "datagen", "nexmark", "socket", "python", "duckdb", "postgresql", "print", "blackhole")

@@ -9,21 +9,21 @@ from typing import TypeVar, assert_never
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.datagen import read_generated
-from sqlstream.connectors.nexmark import read_nexmark
-from sqlstream.connectors.python import read_python
-from sqlstream.connectors.socket import files_of, read_lines
+from sqlstream.connectors.datagen.source import read_generated
+from sqlstream.connectors.filesystem.roots import Root
+from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.formats.faults import take as take_files
+from sqlstream.connectors.formats.faults import translate
+from sqlstream.connectors.formats.malformed import skips
+from sqlstream.connectors.formats.reading import ReadPlan
+from sqlstream.connectors.formats.reading import read as read_files
+from sqlstream.connectors.nexmark.source import read_nexmark
+from sqlstream.connectors.python.source import read_python
+from sqlstream.connectors.socket.source import files_of, read_lines
 from sqlstream.connectors.splits import BatchRange, LinesFile, PartitionRange, RowRange, Split
-from sqlstream.connectors.tables import read_tables
+from sqlstream.connectors.warehouse.source import read_tables
 from sqlstream.errors import DataError
-from sqlstream.storage.faults import take as take_files
-from sqlstream.storage.faults import translate
-from sqlstream.storage.files import Split as FileSplit
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.formats import ReadPlan
-from sqlstream.storage.formats import read as read_files
-from sqlstream.storage.malformed import skips
-from sqlstream.storage.roots import Root
+from sqlstream.warehouse.paths import Warehouse
 
 S = TypeVar("S")
 

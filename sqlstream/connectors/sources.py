@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.datagen import Generator
+from sqlstream.connectors.datagen.source import Generator
 from sqlstream.connectors.discovery import Context, Discovery, Position
-from sqlstream.connectors.nexmark import Settings
-from sqlstream.connectors.python import PartitionDiscovery
-from sqlstream.connectors.rows import RowDiscovery
-from sqlstream.connectors.socket import SocketDiscovery
+from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
+from sqlstream.connectors.generated_rows import RowDiscovery
+from sqlstream.connectors.nexmark.source import Settings
+from sqlstream.connectors.python.source import PartitionDiscovery
+from sqlstream.connectors.socket.source import SocketDiscovery
 from sqlstream.connectors.splits import Offsets
-from sqlstream.connectors.tables import TableDiscovery
-from sqlstream.storage.files import FileDiscovery, Seen
-from sqlstream.storage.values import ValuesDiscovery
+from sqlstream.connectors.values.source import ValuesDiscovery
+from sqlstream.connectors.warehouse.source import TableDiscovery
 
 
 def open_discovery(table: Table, position: Position, context: Context) -> Discovery:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from sqlstream.storage.files import Split as FileSplit
+from sqlstream.connectors.filesystem.splits import Split as FileSplit
 
 
 @dataclass(frozen=True, slots=True)

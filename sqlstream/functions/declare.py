@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from sqlstream.catalog import Function
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
-from sqlstream.functions import carry, places, types
-from sqlstream.functions.call import Call, Parameter
+from sqlstream.functions import pickling as carry
+from sqlstream.functions import source_locations as places
+from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, column
+from sqlstream.functions.invocation import Call, Parameter
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__sqlstream_udf__"

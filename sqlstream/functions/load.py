@@ -17,7 +17,7 @@ from types import ModuleType
 
 from sqlstream.catalog import Function
 from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing
-from sqlstream.functions import places
+from sqlstream.functions import source_locations as places
 from sqlstream.functions.declare import declare, marked
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
-from sqlstream.connectors.file_sink import discard as discard_files
+from sqlstream.connectors.filesystem.sink import discard as discard_files
 from sqlstream.errors import DamageError, JobError, OtherVersionError, SqlStreamError, UsageError, missing
-from sqlstream.storage.filesystem import JobPaths, Warehouse
-from sqlstream.storage.jobs import DRAINED, FINISHED, RUNNING, JobRecord, effective_status, read_record, request_stop
-from sqlstream.storage.locks import JobLock, SessionLock
+from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.paths import JobPaths, Warehouse
+from sqlstream.warehouse.status import DRAINED, FINISHED, RUNNING, effective_status, request_stop
 
 STOP_SECONDS = 60.0
 # All that waits leaves at the end of the input: one large batch after another.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlstream.errors import SqlStreamError, plainly
-from sqlstream.progress import Progress, progress_of
-from sqlstream.storage.jobs import FINISHED
-from sqlstream.storage.locks import JobLock
+from sqlstream.jobs.progress import Progress, progress_of
+from sqlstream.warehouse.locks import JobLock
+from sqlstream.warehouse.status import FINISHED
 
 
 class Job:

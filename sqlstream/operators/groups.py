@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Protocol
 
 from sqlstream.catalog import Column
-from sqlstream.storage.segments import quote_name
+from sqlstream.duck.sql import quote_name
 
 
 def stored_columns(columns: Iterable[Column]) -> tuple[tuple[Column, str], ...]:

@@ -13,12 +13,12 @@ import duckdb
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.logical.clock import NOW
+from sqlstream.duck.clock import NOW
+from sqlstream.duck.types import encoded
+from sqlstream.operators.scratch import keep, nothing
 from sqlstream.operators.step import Clock
-from sqlstream.operators.temporary import keep, nothing
-from sqlstream.storage.segments import encoded
-from sqlstream.storage.tables import EXPIRED, RETURNED, WEIGHTS, Bucket
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
+from sqlstream.state.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
 
 # When the last row came for a key: processing time in milliseconds.
 AT = Column("_at", "BIGINT")

@@ -10,9 +10,9 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.segments import Segment
-from sqlstream.storage.tables import Bucket
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)

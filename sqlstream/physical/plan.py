@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlstream.catalog import Column, Table
+from sqlstream.duck.clock import asks_watermark
 from sqlstream.errors import Span
-from sqlstream.logical.clock import asks_watermark
-from sqlstream.logical.nodes import Stateful
+from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.step import Operator, Port
-from sqlstream.storage.manifests import TableDeclaration
-from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
+from sqlstream.state.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
+from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,32 +8,21 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
+from sqlstream.connectors.formats.changelogs import source_table
+from sqlstream.duck.clock import NOW
 from sqlstream.errors import BindError
-from sqlstream.logical import nodes, properties
-from sqlstream.logical.clock import NOW
-from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import (
-    Expand,
-    Filter,
-    Node,
-    Project,
-    Scan,
-    Session,
-    Sink,
-    Stateful,
-    Union,
-    Windows,
-    quote,
-    unquoted,
-)
-from sqlstream.logical.properties import changes, schema
-from sqlstream.logical.sharing import once
+from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
+from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
+from sqlstream.logical.plan.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
+from sqlstream.logical.plan.properties import changes, schema
+from sqlstream.logical.plan.sharing import once
 from sqlstream.names import check_name
-from sqlstream.operators.changes import Changes
-from sqlstream.operators.late_rows import LATE
+from sqlstream.operators.changelog.changes import Changes
 from sqlstream.operators.step import Port
-from sqlstream.operators.window_operator import WindowOperator
-from sqlstream.operators.windowing import PARTIALS
+from sqlstream.operators.windows.assigners import PARTIALS
+from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -49,8 +38,8 @@ from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.storage.changelogs import CHANGE, PLACE, source_table
-from sqlstream.storage.zsets import WEIGHT, last_rows, summed
+from sqlstream.state.internal_columns import CHANGE, PLACE
+from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
 # The paths that a union can have before those from one leaf are made one.
 _MANY = 16
@@ -146,7 +135,7 @@ def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
 
 
-def assigned(field: nodes.Field, table: Table) -> str:
+def assigned(field: Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
     value = f"CAST({quote(field.name)} AS {field.type})"
     if not any(c.name == field.name and c.not_null for c in table.columns):
@@ -260,7 +249,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
 
 
-def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
+def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
     names = [(own.name, wanted.name) for own, wanted in zip(schema(node), target, strict=True)]
     items = ", ".join(f"{quote(own)} AS {quote(wanted)}" for own, wanted in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]

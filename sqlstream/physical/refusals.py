@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from sqlstream.duck.clock import uses_clock
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical import nodes, properties
-from sqlstream.logical.clock import uses_clock
-from sqlstream.logical.explain import duration
-from sqlstream.logical.join_nodes import Joining, LookupJoin
-from sqlstream.logical.nodes import (
+from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
+from sqlstream.logical.plan.nodes import (
     Expand,
     Filter,
     Lateral,
@@ -23,8 +24,8 @@ from sqlstream.logical.nodes import (
     Union,
     Windows,
 )
-from sqlstream.logical.properties import changes
-from sqlstream.logical.rules import over_expressions
+from sqlstream.logical.plan.properties import changes
+from sqlstream.logical.plan.rules import over_expressions
 from sqlstream.physical.row_order import Unordered, in_order, needs_order
 from sqlstream.physical.windows import made_above
 
@@ -228,7 +229,7 @@ def _instead(changing: Node) -> str:
     return "leave the hint out" if isinstance(changing, nodes.Windowed) else "aggregate in windows"
 
 
-def expressions(node: Node) -> Iterator[nodes.Expression]:
+def expressions(node: Node) -> Iterator[Expression]:
     """Yield the expressions of one node."""
     match node:
         case (
@@ -243,7 +244,7 @@ def expressions(node: Node) -> Iterator[nodes.Expression]:
         ):
             return
         case Session():
-            yield from [node.gap] if isinstance(node.gap, nodes.Expression) else []
+            yield from [node.gap] if isinstance(node.gap, Expression) else []
         case Filter():
             yield node.predicate
         case Project():

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlstream.catalog import VALUES, Column
-from sqlstream.logical import nodes
-from sqlstream.logical.join_nodes import LookupJoin, TemporalJoin
-from sqlstream.logical.nodes import Expression, Filter, Item, Node, Project, Scan, Sink, Windows, quote
-from sqlstream.logical.properties import batch_times, called, changer, keys, schema
-from sqlstream.storage.changelogs import PLACE, ROW
+from sqlstream.logical.plan import nodes
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.join_nodes import LookupJoin, TemporalJoin
+from sqlstream.logical.plan.nodes import Filter, Node, Project, Scan, Sink, Windows
+from sqlstream.logical.plan.properties import batch_times, called, changer, keys, schema
+from sqlstream.state.internal_columns import PLACE, ROW
 
 # What tells which of two rows of a batch came later, by connector.
 PLACES: Mapping[str | None, tuple[Column, ...]] = {

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, Table
+from sqlstream.connectors.formats.changelogs import changes_of, weight
+from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
+from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.errors import BindError
-from sqlstream.logical.nodes import quote
+from sqlstream.logical.plan.expressions import quote
 from sqlstream.physical.plan import ScanStage, SinkPlan
-from sqlstream.storage.changelogs import CHANGE, PLACE, ROW, changes_of, weight
-from sqlstream.storage.malformed import COLUMNS as MALFORMED
-from sqlstream.storage.malformed import errors_to
-from sqlstream.storage.zsets import WEIGHT
+from sqlstream.state.internal_columns import CHANGE, PLACE, ROW
+from sqlstream.state.zsets import WEIGHT
 
 
 def scanned(table: Table) -> str:

@@ -7,25 +7,26 @@ from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.catalog import Column
-from sqlstream.logical import join_nodes as joins
-from sqlstream.logical import nodes
-from sqlstream.logical.bounds import grows_by, growth, rows_kept
-from sqlstream.logical.explain import duration
-from sqlstream.logical.nodes import Node, quote
-from sqlstream.logical.properties import changes, processing_times, schema, time_attribute
-from sqlstream.operators.changes import Changes
-from sqlstream.operators.group_aggregate import GroupAggregate
-from sqlstream.operators.interval_join import IntervalJoin
-from sqlstream.operators.join import Join
-from sqlstream.operators.linear_aggregate import LinearAggregate, is_linear
-from sqlstream.operators.matching import Matching
-from sqlstream.operators.normalize import Normalize
-from sqlstream.operators.over import Over
-from sqlstream.operators.row_changes import ChangingAggregate, Rank, SetOperation
-from sqlstream.operators.row_windows import RowWindows
-from sqlstream.operators.temporal_join import TemporalJoin
-from sqlstream.operators.window_operator import WindowOperator
-from sqlstream.operators.window_rows import Ranking
+from sqlstream.logical.plan import join_nodes as joins
+from sqlstream.logical.plan import nodes
+from sqlstream.logical.plan.bounds import grows_by, growth, rows_kept
+from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import quote
+from sqlstream.logical.plan.nodes import Node
+from sqlstream.logical.plan.properties import changes, processing_times, schema, time_attribute
+from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
+from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear
+from sqlstream.operators.changelog.changes import Changes
+from sqlstream.operators.changelog.normalize import Normalize
+from sqlstream.operators.changelog.row_changes import ChangingAggregate, Rank, SetOperation
+from sqlstream.operators.joins.interval_join import IntervalJoin
+from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.regular_join import Join
+from sqlstream.operators.joins.temporal_join import TemporalJoin
+from sqlstream.operators.over.over import Over
+from sqlstream.operators.windows.count_windows import RowWindows
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.physical.windows import (
     calls_of,
     event_time,

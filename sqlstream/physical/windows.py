@@ -7,23 +7,24 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical import nodes
-from sqlstream.logical.nodes import BOUNDS, Expand, Expression, Filter, Node, Project, Session, Windows, quote
-from sqlstream.logical.properties import changes, schema, window_size
-from sqlstream.operators.aggregate_table import REFUSED
-from sqlstream.operators.aggregates import ALIASES, AggregateCall, is_aggregate, reason, strategy
-from sqlstream.operators.fired_windows import FiringSessions, FiringWindows
-from sqlstream.operators.firing import Early
-from sqlstream.operators.grid import Grid
-from sqlstream.operators.late_rows import MARK, OPERATOR, TIME, LateRows
-from sqlstream.operators.over_calls import OverCall
-from sqlstream.operators.session_changes import ChangingSessions
-from sqlstream.operators.sessions import Sessions
-from sqlstream.operators.window_aggregate import WindowAggregate
-from sqlstream.operators.window_changes import ChangingWindowAggregate, ChangingWindowRows
-from sqlstream.operators.window_operator import WindowOperator
-from sqlstream.operators.window_rows import Ranking, WindowRows
-from sqlstream.operators.windowing import Given, Sliced, Windowing, window_time
+from sqlstream.logical.plan import nodes
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, quote
+from sqlstream.logical.plan.nodes import BOUNDS, Expand, Filter, Node, Project, Session, Windows
+from sqlstream.logical.plan.properties import changes, schema, window_size
+from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
+from sqlstream.operators.aggregates.functions import REFUSED
+from sqlstream.operators.over.calls import OverCall
+from sqlstream.operators.windows.assigners import Given, Sliced, Windowing, window_time
+from sqlstream.operators.windows.fired_windows import FiringSessions, FiringWindows
+from sqlstream.operators.windows.grid import Grid
+from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRows
+from sqlstream.operators.windows.session_changes import ChangingSessions
+from sqlstream.operators.windows.sessions import Sessions
+from sqlstream.operators.windows.triggers import Early
+from sqlstream.operators.windows.window_aggregate import WindowAggregate
+from sqlstream.operators.windows.window_changes import ChangingWindowAggregate, ChangingWindowRows
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 
 # Columns with the SQL that makes them from input rows.
 Keys = tuple[tuple[Column, str], ...]
@@ -309,12 +310,12 @@ def used_columns(node: nodes.Aggregate | nodes.WindowAggregate) -> tuple[Column,
     return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
 
 
-def calls_of(items: tuple[nodes.AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
+def calls_of(items: tuple[AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
     """Return aggregate calls as operators take them, by the names of their results."""
     return tuple((item.name, _call(item)) for item in items)
 
 
-def _call(item: nodes.AggregateItem) -> AggregateCall:
+def _call(item: AggregateItem) -> AggregateCall:
     call = call_of(item)
     if strategy(call) is None:
         raise _refused(item, reason(call))
@@ -329,11 +330,11 @@ def over_calls_of(items: tuple[nodes.OverItem, ...]) -> tuple[OverCall, ...]:
     return tuple(OverCall(i.call.name, call_of(i.call), i.frame, i.ignore_nulls) for i in items)
 
 
-def _refused(item: nodes.AggregateItem, why: str) -> UnsupportedError:
+def _refused(item: AggregateItem, why: str) -> UnsupportedError:
     return UnsupportedError(f"aggregate {item.function} cannot run incrementally", item.span, hint=_sentence(why))
 
 
-def call_of(item: nodes.AggregateItem) -> AggregateCall:
+def call_of(item: AggregateItem) -> AggregateCall:
     return AggregateCall(
         function=ALIASES.get(item.function, item.function),
         arguments=tuple(a.sql for a in item.arguments),

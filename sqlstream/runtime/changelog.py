@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.storage.segments import quote_name, quote_text
-from sqlstream.storage.zsets import WEIGHT, names
+from sqlstream.state.zsets import WEIGHT, names
 
 OPERATION = "__sqlstream_printed_op"
 

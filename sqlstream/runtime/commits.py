@@ -17,19 +17,21 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.file_sink import FileSink
-from sqlstream.connectors.python import write_batch
+from sqlstream.connectors.filesystem.sink import FileSink
+from sqlstream.connectors.python.source import write_batch
+from sqlstream.duck.sql import quote_text
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.runtime.execute import newest
+from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
-from sqlstream.runtime.stages import ROWS, Output, decoded
+from sqlstream.runtime.tasks import ROWS, Output, decoded
 from sqlstream.runtime.worker import Job
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.joblog import JobLog, LogEntry, holders
-from sqlstream.storage.jobs import TABLE, last_committed
-from sqlstream.storage.segments import Segment, quote_text
-from sqlstream.storage.snapshot import named_manifest
-from sqlstream.storage.tables import Bucket
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.joblog import JobLog, LogEntry, holders
+from sqlstream.state.segments import Segment
+from sqlstream.state.snapshot import named_manifest
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import TABLE
+from sqlstream.warehouse.paths import Warehouse
 
 # Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
 Emit = Callable[[int, Sequence[str]], None]

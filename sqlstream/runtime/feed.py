@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Context, Position, new_position
+from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
 from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
 from sqlstream.connectors.sources import open_discovery
 from sqlstream.connectors.splits import Split
@@ -22,9 +23,9 @@ from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.storage.files import FileDiscovery, Seen
-from sqlstream.storage.filesystem import Filesystem, Warehouse
-from sqlstream.storage.records import GONE, damage, read_sealed, write_sealed
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
 # Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlstream.storage.segments import Segment
+from sqlstream.state.segments import Segment
 
 # Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
 INLINE_BYTES = 256 << 10

@@ -13,7 +13,7 @@ from typing import Any
 from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.storage.joblog import fell_idle
+from sqlstream.state.joblog import fell_idle
 from sqlstream.units import parse_duration
 
 

@@ -12,20 +12,22 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import MAX_AHEAD, Table
+from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.formats.faults import malformed_rows, place, take_numbered
+from sqlstream.connectors.formats.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
+from sqlstream.connectors.formats.read_errors import malformed_row
 from sqlstream.connectors.reading import files_among
 from sqlstream.connectors.splits import Split
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.execute import astray
+from sqlstream.runtime.fragments import astray
 from sqlstream.runtime.worker import Job
-from sqlstream.storage.changelogs import ROW
-from sqlstream.storage.faults import malformed_rows, place, take_numbered
-from sqlstream.storage.files import Split as FileSplit
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
-from sqlstream.storage.read_errors import malformed_row
-from sqlstream.storage.segments import Segment, encoded, quote_name, write_segment
+from sqlstream.state.internal_columns import ROW
+from sqlstream.state.segments import Segment, write_segment
 from sqlstream.units import parse_duration
+from sqlstream.warehouse.paths import Warehouse
 
 _ROWS = "rows"
 # 290000 BC and the year 294000 in microseconds: so far from the ends of what microseconds can count that windows fit.

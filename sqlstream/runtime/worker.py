@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.catalog import Function
-from sqlstream.connectors.file_sink import FileSink
+from sqlstream.connectors.filesystem.sink import FileSink
 from sqlstream.errors import SqlStreamError
-from sqlstream.functions.duck import Registered
+from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
-from sqlstream.storage.filesystem import BucketedPaths, Warehouse
-from sqlstream.storage.tables import Bucket
+from sqlstream.state.bucket import Bucket
+from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
 # Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
 CHUNK = 64 << 20

@@ -9,7 +9,8 @@ import json
 
 from pyspark.sql import SparkSession
 
-from sqlstream.storage.filesystem import Filesystem, JobPaths
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import JobPaths
 
 
 def settle(spark: SparkSession, fs: Filesystem, job: JobPaths) -> None:

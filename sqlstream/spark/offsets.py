@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 
 from sqlstream.runtime.times import from_spark_millis
-from sqlstream.storage.filesystem import Filesystem, JobPaths
-from sqlstream.storage.jobs import last_committed
-from sqlstream.storage.records import CUT, GONE, damage
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import JobPaths
+from sqlstream.warehouse.records import CUT, GONE, damage
 
 # What stands for the offset of a source that has none yet.
 _NONE = "-"

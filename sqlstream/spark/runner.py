@@ -15,10 +15,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Emit, Totals
-from sqlstream.runtime.execute import newest
 from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
-from sqlstream.runtime.stages import Output
+from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import Job
 from sqlstream.secrets import masked
@@ -29,8 +29,9 @@ from sqlstream.spark.moved import settle
 from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.source import DescriptorSource
-from sqlstream.storage.jobs import DRAINED, STOPPED, Status, last_committed, requested_stop, write_status
-from sqlstream.storage.retention import sweep, sweep_directory
+from sqlstream.state.retention import sweep, sweep_directory
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.status import DRAINED, STOPPED, Status, requested_stop, write_status
 
 # Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
 AHEAD = 2

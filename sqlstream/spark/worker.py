@@ -13,15 +13,15 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from sqlstream.operators.step import Clock
-from sqlstream.runtime import stages
+from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import from_lines
 from sqlstream.runtime.frames import Frame
-from sqlstream.runtime.stages import Output
+from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import Job
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.offsets import logged_offsets
-from sqlstream.storage.filesystem import Warehouse
+from sqlstream.warehouse.paths import Warehouse
 
 FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
 OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"

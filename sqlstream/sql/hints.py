@@ -14,7 +14,7 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+from sqlstream.errors import ParseError, Source, Span, UnsupportedError, nearest
 from sqlstream.sql.spans import mark, span_of
 
 # A line of plus signs is a decoration; `/*+` and a name is a hint.
@@ -104,7 +104,9 @@ class _HintReader:
             span = Span(self.source, start, match.end("name"))
             if OPTIONS in (name, *self.known):
                 raise UnsupportedError(f"the hint {name} here", span, hint=_WRITE_OPTIONS if name == OPTIONS else None)
-            raise UnsupportedError(f"the hint {name}", span, hint=f"Leave it out; there are: {', '.join(KNOWN)}.")
+            near = nearest(name, KNOWN)
+            known = f"Leave it out; there are: {', '.join(KNOWN)}."
+            raise UnsupportedError(f"the hint {name}", span, hint=f"did you mean {near}?" if near else known)
         call = HintCall(this=name, expressions=[])
         self.at = match.end()
         if match["open"]:

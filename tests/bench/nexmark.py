@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.nexmark import COLUMNS, Settings, events
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.snapshot import JobHistory
+from sqlstream.connectors.nexmark.source import COLUMNS, Settings, events
+from sqlstream.state.snapshot import JobHistory
+from sqlstream.warehouse.paths import Warehouse
 from tests.bench.child import answer
 
 ROOT = Path(__file__).resolve().parents[2]

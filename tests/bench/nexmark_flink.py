@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlglot
 from sqlglot import exp, transforms
 
-from sqlstream.connectors.nexmark import COLUMNS
+from sqlstream.connectors.nexmark.source import COLUMNS
 from tests.bench.flink import Flink, flink_files, interleave
 from tests.bench.nexmark import NexmarkRun, Task, script
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sqlstream.connectors.filesystem.splits import FileDiscovery, Split
 from sqlstream.errors import DataError, SqlStreamError
-from sqlstream.queries import relation
-from sqlstream.storage.files import FileDiscovery, Split
+from sqlstream.session.state_queries import relation
 from sqlstream.testing import Stream
 
 ENVELOPES = [

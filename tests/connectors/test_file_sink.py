@@ -14,13 +14,13 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.compiler import Compiler
-from sqlstream.connectors.file_sink import FileSink, discard
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.connectors.filesystem.sink import FileSink, discard
 from sqlstream.errors import Source, SqlStreamError
-from sqlstream.queries import relation
-from sqlstream.storage.filesystem import LocalFilesystem
-from sqlstream.storage.records import write_sealed
+from sqlstream.session.state_queries import relation
 from sqlstream.testing import Stream
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.records import write_sealed
 
 COLUMNS = (
     "k BIGINT, name STRING, ts TIMESTAMP(3), at TIMESTAMP_LTZ(3), day DATE, amount DECIMAL(7, 2), tags ARRAY<STRING>,"

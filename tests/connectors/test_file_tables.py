@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.formats.faults import take
+from sqlstream.connectors.formats.reading import read
 from sqlstream.errors import Source, SqlStreamError
-from sqlstream.queries import relation
-from sqlstream.storage.faults import take
-from sqlstream.storage.files import Split
-from sqlstream.storage.formats import read
+from sqlstream.session.state_queries import relation
 
 
 def declared(script: str, project: Path) -> Table:

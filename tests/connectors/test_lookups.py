@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.lookup import Lookup
-from sqlstream.connectors.outside import open_lookup
+from sqlstream.connectors.lookup_tables import open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 
@@ -52,11 +52,11 @@ def database(tmp_path: Path) -> str:
 
 
 def python(name: str) -> Callable[[Path], str]:
-    return lambda tmp_path: f"'connector' = 'python', 'function' = 'own_lookups.{name}'"
+    return lambda tmp_path: f"'connector' = 'python', 'function' = 'tests.connectors.own_lookups.{name}'"
 
 
 def answering(tmp_path: Path) -> str:
-    return f"'connector' = 'python', 'function' = 'own_lookups.Users', 'log' = '{tmp_path}/log'"
+    return f"'connector' = 'python', 'function' = 'tests.connectors.own_lookups.Users', 'log' = '{tmp_path}/log'"
 
 
 def result(options: str, join: str = "JOIN", more: str = "") -> list[tuple[Any, ...]]:
@@ -101,13 +101,14 @@ def test_what_changes_outside_is_found(tmp_path: Path) -> None:
 def test_several_rows_of_a_key_by_a_constant_and_by_two_keys(tmp_path: Path) -> None:
     script = """
     CREATE TABLE clicks (n BIGINT, u BIGINT, p AS PROCTIME());
-    CREATE TABLE orders (user BIGINT, item STRING{key}) WITH ('connector' = 'python', 'function' = 'own_lookups.orders');
+    CREATE TABLE orders (user BIGINT, item STRING{key})
+    WITH ('connector' = 'python', 'function' = 'tests.connectors.own_lookups.orders');
     CREATE TABLE out (n BIGINT, item STRING, upper STRING);
     INSERT INTO out SELECT c.n, a.item, UPPER(b.item) FROM clicks c
       LEFT JOIN orders FOR SYSTEM_TIME AS OF c.p AS a ON a.user = c.u
       JOIN orders FOR SYSTEM_TIME AS OF c.p AS b ON b.user = 1 AND b.item = a.item"""
     # The key of a table says what is looked up; without one it is all that rows give.
-    raised = r'function "own_lookups.orders" of table "orders" raised TypeError'
+    raised = r'function "tests.connectors.own_lookups.orders" of table "orders" raised TypeError'
     with Stream(script.format(key="")) as stream, pytest.raises(JobError, match=raised):
         stream.batch("clicks", [(1, 1)])
     with Stream(script.format(key=", PRIMARY KEY (user) NOT ENFORCED")) as stream:
@@ -178,7 +179,8 @@ def test_a_lookup_that_fails_is_tried_again_and_never_loses_a_row(tmp_path: Path
         with pytest.raises(JobError) as failed:
             stream.batch("clicks", [(2, 2)])
         assert failed.value.render().startswith(
-            'job failed: looking up rows of table "users" failed 3 times: function "own_lookups.Users" of table "users" '
+            'job failed: looking up rows of table "users" failed 3 times: '
+            'function "tests.connectors.own_lookups.Users" of table "users" '
             "raised ConnectionError: nobody answers\n  --> "
         )
         assert "users FOR SYSTEM_TIME" in failed.value.render()
@@ -187,14 +189,14 @@ def test_a_lookup_that_fails_is_tried_again_and_never_loses_a_row(tmp_path: Path
 
 
 def test_an_answer_with_a_column_that_is_not_declared() -> None:
-    options = "'connector' = 'python', 'function' = 'own_lookups.wrong'"
+    options = "'connector' = 'python', 'function' = 'tests.connectors.own_lookups.wrong'"
     with pytest.raises(DataError, match='table "users" has no column "nam"') as failed:
         result(options)
     assert failed.value.hint == 'did you mean "name"?'
 
 
 def test_keys_of_a_batch_are_asked_for_once_and_an_asynchronous_function_waits_for_many(tmp_path: Path) -> None:
-    options = f"'connector' = 'python', 'function' = 'own_lookups.Later', 'log' = '{tmp_path}/log'"
+    options = f"'connector' = 'python', 'function' = 'tests.connectors.own_lookups.Later', 'log' = '{tmp_path}/log'"
     with Stream(SCRIPT.format(options=options, join="JOIN", more="")) as stream:
         stream.batch("clicks", [(n, n % 50) for n in range(300)])
         assert len(stream.rows("out")) == 300
@@ -268,8 +270,11 @@ def test_a_cache_may_ask_again_for_what_was_not_there() -> None:
         ("'connector' = 'postgresql', 'table' = 't'", 'table "users" needs the option "url"'),
         ("'lookup.cache' = 'FULL'", 'option "lookup.cache": "FULL" is neither NONE nor PARTIAL'),
         ("'lookup.max-retries' = 'x'", 'option "lookup.max-retries"'),
-        ("'connector' = 'python', 'function' = 'own_lookups.nobody'", 'has no function "nobody"'),
-        ("'connector' = 'python', 'function' = 'own_lookups.USERS'", '"own_lookups.USERS" cannot be called'),
+        ("'connector' = 'python', 'function' = 'tests.connectors.own_lookups.nobody'", 'has no function "nobody"'),
+        (
+            "'connector' = 'python', 'function' = 'tests.connectors.own_lookups.USERS'",
+            '"tests.connectors.own_lookups.USERS" cannot be called',
+        ),
     ],
 )
 def test_options_that_do_not_fit(options: str, message: str) -> None:
@@ -290,6 +295,24 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert not os.path.exists(tmp_path / "no.duckdb")
     with pytest.raises(DataError, match=r'no.duckdb" of table "users" does not exist'):
         result(options)
+
+
+def test_a_malformed_row_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "people.json").write_text('{"id": 1, "name": "ann"}\n{"id": "x", "name": "bob"}\nno object\n')
+    script = f"""
+    CREATE TABLE clicks (u BIGINT, p AS PROCTIME());
+    CREATE TABLE people (id BIGINT, name STRING)
+    WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{tmp_path}/people.json', 'lookup.max-retries' = '0' {{more}});
+    CREATE TABLE out (name STRING);
+    INSERT INTO out SELECT w.name FROM clicks c JOIN people FOR SYSTEM_TIME AS OF c.p AS w ON w.id = c.u"""
+    with Stream(script.format(more="")) as stream, pytest.raises(JobError) as raised:
+        stream.batch("clicks", [(1,)])
+    assert "failed: line 2 of file" in raised.value.message
+    assert raised.value.detail == 'Column "id" does not hold a BIGINT: {"id": "x", "name": "bob"}'
+    assert raised.value.hint == "Set 'json.ignore-parse-errors' = 'true' to leave out such rows."
+    with Stream(script.format(more=", 'json.ignore-parse-errors' = 'true'")) as stream:
+        stream.batch("clicks", [(1,)])
+        assert stream.rows("out") == [("ann",)]
 
 
 def test_a_column_that_the_database_lacks(tmp_path: Path) -> None:

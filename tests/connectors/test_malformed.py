@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.errors import BindError, DataError
 from sqlstream.runtime.batches import Descriptor, to_lines
-from sqlstream.storage.files import Split
 from sqlstream.testing import Stream
 
 KEPT = "SELECT source_table, row_number, text, reason FROM bad ORDER BY file, row_number"

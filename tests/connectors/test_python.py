@@ -11,12 +11,12 @@ import pytest
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Context
-from sqlstream.connectors.python import PartitionDiscovery, kind, write_batch
+from sqlstream.connectors.python.source import PartitionDiscovery, kind, write_batch
 from sqlstream.connectors.splits import Offsets, PartitionRange, decode, encode
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.functions import load
-from sqlstream.storage.filesystem import Warehouse
 from sqlstream.testing import Stream
+from sqlstream.warehouse.paths import Warehouse
 from tests.connectors import own_connectors
 
 SOURCE = (

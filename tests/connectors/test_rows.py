@@ -8,11 +8,11 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors import nexmark
 from sqlstream.connectors.discovery import Context
-from sqlstream.connectors.rows import BATCH_ROWS, RowDiscovery
+from sqlstream.connectors.generated_rows import BATCH_ROWS, RowDiscovery
+from sqlstream.connectors.nexmark import source as nexmark
 from sqlstream.connectors.splits import Offsets, RowRange
-from sqlstream.storage.filesystem import Warehouse
+from sqlstream.warehouse.paths import Warehouse
 
 
 class Clock:

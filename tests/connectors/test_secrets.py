@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from sqlstream import secrets
-from sqlstream.answering import create_table
 from sqlstream.catalog import Table
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler.catalog_answers import create_table
+from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import BindError, JobError, ParseError, Source, SqlStreamError
-from sqlstream.explaining import explained
+from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 

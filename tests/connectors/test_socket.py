@@ -9,13 +9,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.connectors.formats.faults import malformed_rows
 from sqlstream.connectors.reading import files_among, locate, read
 from sqlstream.connectors.splits import LinesFile
 from sqlstream.errors import Source, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
-from sqlstream.storage.faults import malformed_rows
-from sqlstream.storage.filesystem import LocalFilesystem
+from sqlstream.warehouse.filesystem import LocalFilesystem
 
 
 class Sender:

@@ -18,10 +18,10 @@ from sqlstream.errors import DataError, UsageError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import from_lines
 from sqlstream.runtime.feed import Feed
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import read_record
-from sqlstream.storage.records import opened, sealed
 from sqlstream.testing import Stream
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import opened, sealed
 
 SCRIPT = """
 CREATE TABLE given (k BIGINT);

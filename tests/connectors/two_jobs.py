@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import Source
-from sqlstream.launch import job_record, worker_job
+from sqlstream.jobs.launch import job_record, worker_job
+from sqlstream.local.runner import LocalRun
 from sqlstream.options import Options
 from sqlstream.runtime.feed import Feed
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import read_record, write_record
-from sqlstream.storage.records import read_sealed
-from sqlstream.testing import LocalRun
+from sqlstream.warehouse.jobs import read_record, write_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import read_sealed
 
 SCRIPT = """
 CREATE TABLE given (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)

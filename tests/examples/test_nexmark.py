@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.nexmark import COLUMNS, Settings, events
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.query import open_query
-from sqlstream.storage.segments import quote_name
+from sqlstream.connectors.nexmark.source import COLUMNS, Settings, events
+from sqlstream.duck.sql import quote_name
+from sqlstream.queries.query import open_query
 from sqlstream.testing import Stream
+from sqlstream.warehouse.paths import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "nexmark"

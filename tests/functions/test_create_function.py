@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.project import Project, load_project
 from sqlstream.errors import BindError, Source, SqlStreamError
-from sqlstream.project import Project, load_project
-from sqlstream.queries import open_project_query
+from sqlstream.session.state_queries import open_project_query
 
 FILES = {
     "geo.py": """
@@ -85,7 +85,7 @@ def test_where_functions_are_found(
 
 
 def test_an_installed_package(compiler: Compiler) -> None:
-    create(compiler, "CREATE FUNCTION made AS 'sqlstream.logical.nodes.quote' LANGUAGE PYTHON")
+    create(compiler, "CREATE FUNCTION made AS 'sqlstream.logical.plan.expressions.quote' LANGUAGE PYTHON")
     assert compiler.catalog.functions["made"].returns == "VARCHAR"
 
 

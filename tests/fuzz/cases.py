@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.testing import Stream
 from tests.fuzz.batch import batch_answer, counted

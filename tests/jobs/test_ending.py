@@ -10,8 +10,8 @@ import pytest
 
 import sqlstream
 from sqlstream.errors import UsageError
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import DRAINED, read_status, write_status
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import DRAINED, read_status, write_status
 
 TWO = """
 CREATE TABLE t (a INT); CREATE TABLE u (a INT);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.logical.assignment import assignable
+from sqlstream.logical.bind.assignment import assignable
 
 NUMBERS = ("TINYINT", "BIGINT", "HUGEINT", "UINTEGER", "FLOAT", "DOUBLE", "DECIMAL(10,2)")
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "DATE", "TIMESTAMP_S")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import Source, UnsupportedError
 from sqlstream.options import Options
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sqlstream.errors import Source
-from sqlstream.logical.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
-from sqlstream.logical.java_patterns import UntranslatablePattern, strftime_pattern
-from sqlstream.logical.judge import _built_in
+from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
+from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
+from sqlstream.logical.bind.expressions.type_checker import _built_in
 from sqlstream.sql.statements import parse_expression
 
 GOLDEN = Path(__file__).parent.parent / "slt"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import ParseError, Source
-from sqlstream.explaining import explained
+from sqlstream.session.explaining import explained
 from sqlstream.testing import Stream
 
 TABLE = "CREATE TABLE t (a BIGINT, b BIGINT, l ARRAY<BIGINT>, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);"

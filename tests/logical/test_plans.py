@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import Source
-from sqlstream.logical.explain import logical_text
-from sqlstream.logical.nodes import Filter, Node, Sink, WindowColumns, walk
-from sqlstream.logical.properties import on_time, schema, time_attribute, window_columns, window_size
-from sqlstream.logical.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
+from sqlstream.logical.plan.explain import logical_text
+from sqlstream.logical.plan.nodes import Filter, Node, Sink, WindowColumns, walk
+from sqlstream.logical.plan.properties import on_time, schema, time_attribute, window_columns, window_size
+from sqlstream.logical.plan.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
 
 TABLES = """
 CREATE TABLE a (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)

@@ -6,8 +6,8 @@ import pytest
 from sqlglot import exp
 
 from sqlstream.errors import BindError, Source
-from sqlstream.logical.nodes import Field
-from sqlstream.logical.scope import Scope, unique
+from sqlstream.logical.bind.scope import Scope, unique
+from sqlstream.logical.plan.expressions import Field
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.statements import parse_expression
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Column
-from sqlstream.operators.aggregate_table import ALIASES, FUNCTIONS, REFUSED
-from sqlstream.operators.aggregates import (
+from sqlstream.duck.types import check_encoded, encoded
+from sqlstream.operators.aggregates.calls import (
     AggregateCall,
     Refused,
     Strategy,
@@ -27,7 +27,7 @@ from sqlstream.operators.aggregates import (
     strategy,
     values,
 )
-from sqlstream.storage.segments import check_encoded, encoded
+from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 
 # One column per type, every second one with NULLs, all with duplicates; group 0 has NULLs only. `u` has no duplicates.
 COLUMNS = {

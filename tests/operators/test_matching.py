@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from sqlstream.catalog import Column
-from sqlstream.operators.matching import Matching
+from sqlstream.operators.joins.matching import Matching
 
 ORDERS = (Column("id", "BIGINT"), Column("amount", "BIGINT"))
 SHIPMENTS = (Column("order_id", "BIGINT"), Column("small", "INTEGER"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.catalog import Column
-from sqlstream.logical.nodes import AggregateItem, Expression, Frame, OverItem
-from sqlstream.logical.over import EDGES, PLACED, RANKS, keeps_rows
-from sqlstream.operators.aggregate_table import ALIASES, FUNCTIONS
-from sqlstream.operators.aggregates import AggregateCall, strategy
-from sqlstream.operators.over import Over
-from sqlstream.operators.over_calls import OverCall
-from sqlstream.storage.manifests import Manifest
+from sqlstream.logical.bind.over.over import EDGES, PLACED, RANKS, keeps_rows
+from sqlstream.logical.plan.expressions import AggregateItem, Expression
+from sqlstream.logical.plan.nodes import Frame, OverItem
+from sqlstream.operators.aggregates.calls import AggregateCall, strategy
+from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
+from sqlstream.operators.over.calls import OverCall
+from sqlstream.operators.over.over import Over
+from sqlstream.state.manifests import Manifest
 from sqlstream.testing import Stream
 
 SOURCE = "CREATE TABLE t (k BIGINT, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '2' SECOND);"

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column
-from sqlstream.operators.window_rows import Ranking
+from sqlstream.operators.windows.window_rows import Ranking
 
 ROWS = """(SELECT CASE WHEN i % 11 < 9 THEN i % 3 END AS k, CASE WHEN i % 7 > 0 THEN hash(i) % 50 END AS x,
 i AS "x DESC" FROM range(400) r(i) UNION ALL SELECT 7, NULL, 1 UNION ALL SELECT 8, 1, 1)"""

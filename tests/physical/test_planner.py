@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import Source, UnsupportedError
 from sqlstream.operators.step import Port
 from sqlstream.physical.plan import PhysicalPlan

@@ -11,8 +11,9 @@ from unittest.mock import patch
 
 import duckdb
 
-from sqlstream.runtime import execute, frames
-from sqlstream.storage import tables
+from sqlstream.runtime import fragments as execute
+from sqlstream.runtime import frames
+from sqlstream.state import bucket as tables
 from sqlstream.testing import Stream
 from tests.properties.strategies import Batch, Query, Restart, Row, Step, window_end
 

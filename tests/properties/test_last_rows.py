@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
-from sqlstream.storage.files import Split
+from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, limits
 from tests.properties.strategies import Row

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
-from sqlstream.operators.windowing import window_time
-from sqlstream.storage.files import Split
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.operators.windows.assigners import window_time
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, batch_tables, connection, emitted, limits
 from tests.properties.strategies import Row

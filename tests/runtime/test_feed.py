@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.errors import Source
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.storage.files import Split
-from sqlstream.storage.filesystem import LocalFilesystem
-from sqlstream.storage.records import read_sealed
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.records import read_sealed
 
 SLOTS = (3, 0)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, Source
 from sqlstream.runtime.idle import ScanClock, idle_ticks, idle_timeouts
 from sqlstream.runtime.times import END_OF_INPUT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session
-from sqlstream.runtime import immediate
+from sqlstream.local import values as immediate
 
 TABLE = "CREATE TABLE t (a INT);"
 

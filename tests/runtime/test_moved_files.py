@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.reading import locate
 from sqlstream.errors import DamageError, Source
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines
 from sqlstream.runtime.feed import Feed
-from sqlstream.storage.files import Split
-from sqlstream.storage.filesystem import LocalFilesystem
+from sqlstream.warehouse.filesystem import LocalFilesystem
 
 FILES = ("a/1", "a/2", "a/deep/3", "b/1", "b/2", "b/new")
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import click
 
 from sqlstream import Session
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import last_committed
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.paths import Warehouse
 
 JOB = "soak"
 SCRIPT = """

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sqlstream.storage.filesystem import Warehouse
-from sqlstream.storage.jobs import last_committed
-from sqlstream.storage.query import open_query
+from sqlstream.queries.query import open_query
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.paths import Warehouse
 from tests.spark.orders import ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

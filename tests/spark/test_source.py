@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from sqlstream.spark.jvm import start_spark, stop_spark
 from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.source import DescriptorSource
-from sqlstream.storage.filesystem import JobPaths, LocalFilesystem
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.paths import JobPaths
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FS = LocalFilesystem()

@@ -1,0 +1,289 @@
+"""What `sqlstream run` shows while jobs run: on a terminal a table with a line per job, else a line per job now and then."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sqlstream.cli.waiting import Silence, dropped, span_text, time_text
+from sqlstream.errors import SqlStreamError, wrapped
+from sqlstream.jobs.job import Job
+from sqlstream.jobs.progress import Progress
+from sqlstream.session.session import Session
+
+# Without a terminal a job has a line at most so often, in seconds.
+LINE_SECONDS = 5.0
+RATE_SECONDS = 10.0
+# The rows of a job's state are counted at most so often, and in no more than a part of the time.
+COUNT_SECONDS = 2.0
+COUNT_SHARE = 20
+
+_COLUMNS = ("job", "rows in", "rows/s", "rows out", "watermark", "lag", "state")
+
+# Returns the rows in the state of the job of a name, None where that cannot be told just now.
+Count = Callable[[str], int | None]
+
+
+class Display:
+    """Shows what jobs do."""
+
+    def __init__(self, console: Console, live: Live | None, count_state: Count | None = None):
+        self.console, self.live = console, live
+        self._rates: dict[str, Rate] = {}
+        self._silences: dict[str, Silence] = {}
+        self._told: dict[str, tuple[int | None, float]] = {}
+        self._states = StateCounts(count_state) if count_state else None
+
+    @property
+    def width(self) -> int | None:
+        """The columns of the terminal, None where there is none."""
+        return self.console.width if self.console.is_terminal else None
+
+    def say(self, text: str) -> None:
+        """Show some lines above the table."""
+        for line in text.split("\n"):
+            for part in wrapped(line, self.width):
+                self.console.print(part, highlight=False, soft_wrap=True, markup=False)
+
+    def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
+        """Say why a job without an end is silent, when it is."""
+        self._silences[job.name] = Silence(count_windows)
+
+    def update(self, jobs: Sequence[Job]) -> None:
+        """Show what has changed; to be called several times a second."""
+        now = time.monotonic()
+        found = [(job, job.progress) for job in jobs]
+        for job, progress in found:
+            self._rates.setdefault(job.name, Rate()).add(progress.rows_in, now)
+        if self.live is not None:
+            self.live.update(self._group(found, now))
+            return
+        for job, progress in found:
+            silence = self._silences.get(job.name)
+            if silence is not None and (hint := silence.news(progress, now, waits=job.is_waiting)):
+                self.say(f"{job.name}: {hint.text}")
+            batch, at = self._told.get(job.name, (None, float("-inf")))
+            if progress.batch != batch and now - at >= LINE_SECONDS:
+                self._told[job.name] = (progress.batch, now)
+                self.say(self._line(job.name, progress, now))
+
+    def ended(self, job: Job) -> None:
+        """Say what a job did in all."""
+        progress = job.progress
+        if progress.batch is None:
+            return
+        text = f"{job.name}: {job.status.lower()} after batch {progress.batch}"
+        self.say(
+            ", ".join([f"{text}, {progress.rows_in:,} rows in, {progress.rows_out:,} rows out", *losses(progress)])
+        )
+        if not progress.rows_out and (hint := dropped(progress, Progress())):
+            self.say(f"{job.name}: No result: {hint.text}")
+
+    def _line(self, name: str, progress: Progress, now: float) -> str:
+        rate = self._rates[name].per_second(now)
+        parts = [
+            f"batch {progress.batch}",
+            f"{progress.rows_in:,} rows in" + (f" ({rate:,.0f}/s)" if rate else ""),
+            f"{progress.rows_out:,} out",
+            *([f"watermark {time_text(progress.watermark)}"] if has_watermark(progress) else []),
+            *([f"lag {far}"] if (far := lag_text(progress, datetime.now(UTC))) else []),
+            *([f"{rows:,} rows in state"] if (rows := self._state(name, progress, now)) is not None else []),
+            *losses(progress),
+        ]
+        return f"{name}: {', '.join(parts)}"
+
+    def _group(self, jobs: Sequence[tuple[Job, Progress]], now: float) -> RenderableType:
+        notes = []
+        for job, progress in jobs:
+            if lost := losses(progress):
+                notes.append(Text(f"{job.name}: {', '.join(lost)}", style="yellow"))
+            silence = self._silences.get(job.name)
+            if silence is not None and (hint := silence.look(progress, now, waits=job.is_waiting)):
+                notes.append(Text(f"{job.name}: {hint.text}"))
+        return Group(self._table(jobs, now), *notes)
+
+    def _table(self, jobs: Sequence[tuple[Job, Progress]], now: float) -> Table:
+        rows = [_COLUMNS, *(self._cells(job, progress, now) for job, progress in jobs)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        # Only names of jobs give way to a narrow terminal.
+        room = self.console.width - sum(widths[1:]) - 2 * len(widths[1:])
+        table.add_column(_COLUMNS[0], no_wrap=True, overflow="ellipsis", width=max(min(widths[0], room), 8))
+        for name, width in zip(_COLUMNS[1:], widths[1:], strict=True):
+            table.add_column(name, justify="right", no_wrap=True, width=width)
+        for row in rows[1:]:
+            table.add_row(*row)
+        return table
+
+    def _cells(self, job: Job, progress: Progress, now: float) -> tuple[str, ...]:
+        state = self._state(job.name, progress, now)
+        return (
+            job.name,
+            count_text(progress.rows_in),
+            count_text(round(self._rates[job.name].per_second(now))),
+            count_text(progress.rows_out),
+            short_time(progress) if has_watermark(progress) else "-",
+            lag_text(progress, datetime.now(UTC)) or "-",
+            "-" if state is None else count_text(state),
+        )
+
+    def _state(self, name: str, progress: Progress, now: float) -> int | None:
+        if self._states is None or progress.batch is None or not progress.operators:
+            return None
+        return self._states.of(name, now)
+
+
+@dataclass
+class Rate:
+    """How many rows came in a second, over the last ten seconds."""
+
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def add(self, rows: int, now: float) -> None:
+        self._samples.append((now, rows))
+        # One that is older remains: it says how many there were when the ten seconds began.
+        while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_SECONDS:
+            self._samples.popleft()
+
+    def per_second(self, now: float) -> float:
+        """Return the rate.
+
+        >>> rate = Rate()
+        >>> for second in range(100):
+        ...     rate.add(second * (5 if second < 50 else 7), float(second))
+        >>> rate.per_second(99.0)
+        7.0
+        """
+        first, rows = self._samples[0]
+        return (self._samples[-1][1] - rows) / (now - first) if now > first else 0.0
+
+
+class StateCounts:
+    """The rows of jobs' state, as their views show them; they are counted now and then, in another thread."""
+
+    def __init__(self, count: Count):
+        self._count = count
+        self._found: dict[str, int | None] = {}
+        self._due: dict[str, float] = {}
+
+    def of(self, job: str, now: float) -> int | None:
+        """Return what was counted last, None before the first time."""
+        if now >= self._due.get(job, float("-inf")):
+            self._due[job] = float("inf")
+            threading.Thread(target=self._look, args=(job,), name=f"sqlstream-count-{job}", daemon=True).start()
+        return self._found.get(job)
+
+    def _look(self, job: str) -> None:
+        began = time.monotonic()
+        try:
+            found = self._count(job)
+            if found is not None:
+                self._found[job] = found
+        finally:
+            took = time.monotonic() - began
+            self._due[job] = time.monotonic() + max(COUNT_SECONDS, COUNT_SHARE * took)
+
+
+def has_watermark(progress: Progress) -> bool:
+    """Tell whether rows move a watermark in a job."""
+    return progress.watermark is not None or any(s.has_watermark for s in progress.sources.values())
+
+
+def losses(progress: Progress) -> list[str]:
+    """Return what was left out of a job, if anything was."""
+    counts = {
+        "malformed {} skipped": progress.malformed_rows,
+        "{} without a time dropped": progress.null_rows,
+        "late {} dropped": progress.late_rows,
+    }
+    return [f"{n:,} {what.format('row' if n == 1 else 'rows')}" for what, n in counts.items() if n]
+
+
+def lag_text(progress: Progress, now: datetime) -> str:
+    """Return how far the watermark is behind the clock, where rows are of these days, else behind the newest row.
+
+    Rows of the past are read as fast as they come: the clock says nothing about them.
+    """
+    newest, mark = progress.newest_event_time, progress.watermark
+    if newest is None or mark is None or mark == datetime.max:
+        return ""
+    clock = now.replace(tzinfo=None)
+    lag = clock - mark if abs(clock - newest) < timedelta(days=1) else newest - mark
+    lag = max(lag, timedelta())
+    return span_text(lag if lag < timedelta(seconds=1) else timedelta(seconds=lag // timedelta(seconds=1)))
+
+
+def short_time(progress: Progress) -> str:
+    """Return the watermark in at most 16 characters."""
+    text = time_text(progress.watermark).partition(".")[0]
+    return text[:16] if len(text) > 16 else text
+
+
+def count_text(count: int) -> str:
+    """Return a number in at most seven characters.
+
+    >>> count_text(999_999), count_text(1_234_567), count_text(98_765_432_100)
+    ('999,999', '1.23 M', '98.8 G')
+    """
+    if count < 1_000_000:
+        return f"{count:,}"
+    value = count / 1_000_000
+    for unit in ("M", "G", "T"):
+        if value < 1000 or unit == "T":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+@contextmanager
+def displayed(session: Session, count_state: Count) -> Iterator[Display]:
+    """Show jobs on standard error as long as the context lasts; rows that a session prints stay above the table."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Display(console, None, count_state)
+        return
+    if session.output.isatty():
+        # Rows on the same terminal go through the console, above the live table: it would overwrite them.
+        session.output = _Above(console)
+    with Live(console=console, refresh_per_second=8, transient=True, redirect_stdout=False) as live:
+        yield Display(console, live, count_state)
+
+
+class _Above(io.TextIOBase):
+    """A stream whose lines appear above the live table of a console."""
+
+    def __init__(self, console: Console):
+        self._console = console
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        return len(text)
+
+
+def count_state(session: Session, job: str) -> int | None:
+    """Return how many rows the views of a job's state have, None where that cannot be told just now."""
+    name = job.replace("'", "''")
+    try:
+        found = session.query(f"SELECT operator FROM sqlstream.operators WHERE job = '{name}'").fetchall()
+        views = [".".join('"' + part.replace('"', '""') + '"' for part in ("state", job, view)) for (view,) in found]
+        if not views:
+            return None
+        counts = ", ".join(f"(SELECT count(*) FROM {view})" for view in views)
+        return sum(int(count) for count in session.query(f"SELECT {counts}").fetchall()[0])
+    except (SqlStreamError, duckdb.Error, OSError):
+        return None

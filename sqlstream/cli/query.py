@@ -1,0 +1,164 @@
+"""`sqlstream query`: run a state query and write its rows as a table, CSV or JSON."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+from uuid import UUID
+
+import duckdb
+
+from sqlstream.compiler.project import find_project
+from sqlstream.errors import UsageError
+from sqlstream.functions.registration import recover
+from sqlstream.queries.query import translate
+from sqlstream.session.output import is_number, printable
+from sqlstream.session.state_queries import open_project_query
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Rows that are in memory at a time.
+ROWS = 10_000
+PIPE_WIDTH = 10_000
+
+
+def show(sql: str, form: str, output: str | None, project: str | None, warehouse: str | None) -> None:
+    """Run a query and write its rows to the terminal, or into a file."""
+    relation = open_project_query(find_project(project, warehouse), sql)
+    with _stream(output) as stream:
+        try:
+            {"table": write_table, "csv": _csv, "json": _json}[form](relation, stream)
+        except BrokenPipeError:
+            # Whoever reads has seen enough.
+            raise
+        except (duckdb.Error, OSError) as e:
+            raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
+
+
+@contextmanager
+def _stream(output: str | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with open(output, "w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as e:
+        raise UsageError(f'file "{output}" cannot be written', detail=e.strerror or str(e)) from e
+
+
+def _values(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
+    """Yield rows as Python values, as they are computed."""
+    for batch in relation.fetch_record_batch(ROWS):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
+    """Yield rows as DuckDB writes their values."""
+    names = (name.replace('"', '""') for name in relation.columns)
+    yield from _values(relation.project(", ".join(f'CAST("{name}" AS VARCHAR)' for name in names)))
+
+
+def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase) -> None:
+    """Write a relation's rows as a table for people; a large one in parts, so that it is never whole in memory."""
+    from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end the process, with a code of its own.
+            raise BrokenPipeError
+
+    # A pipe has no width: a line per row, however long.
+    console = Terminal(
+        file=cast(TextIO, stream), highlight=False, markup=False, width=None if stream.isatty() else PIPE_WIDTH
+    )
+    names = list(map(printable, relation.columns))
+    widths = list(map(len, names))
+    rows, count = _texts(relation), 0
+    while (part := [_printed(row) for row in itertools.islice(rows, ROWS)]) or not count:
+        widths = [max(w, *(len(row[i]) for row in part), 0) for i, w in enumerate(widths)]
+        fits = sum(widths) + 3 * len(widths) <= console.width
+        table = _table(relation, names, widths if count and fits else [None] * len(names), header=not count)
+        for row in part:
+            table.add_row(*row)
+        console.print(table)
+        count += len(part)
+        if len(part) < ROWS:
+            break
+    console.print(f"({count} row{'' if count == 1 else 's'})")
+
+
+def _printed(row: Sequence[str | None]) -> list[str]:
+    return ["NULL" if v is None else printable(v) for v in row]
+
+
+def _table(
+    relation: duckdb.DuckDBPyRelation, names: Sequence[str], widths: Sequence[int | None], *, header: bool
+) -> Table:
+    """Return an empty table for rows of a relation; columns without a width are as wide as they have to be."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
+    for name, type, width in zip(names, relation.types, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if is_number(str(type)) else "left"
+        table.add_column(name, justify=justify, overflow="fold", min_width=width)
+    return table
+
+
+def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    shown = printable if stream.isatty() else str
+    for row in itertools.chain([relation.columns], _texts(relation)):
+        stream.write(",".join(_csv_cell(v if v is None else shown(v)) for v in row) + "\n")
+
+
+def _csv_cell(value: str | None) -> str:
+    """Return a value as CSV has it: NULL is nothing, an empty text is quoted, as DuckDB and PostgreSQL write them.
+
+    >>> [_csv_cell(value) for value in (None, "", "a", 'a "b", c')]
+    ['', '""', 'a', '"a ""b"", c"']
+    """
+    if value is None:
+        return ""
+    plain = value and not any(character in value for character in ',"\r\n')
+    return value if plain else '"' + value.replace('"', '""') + '"'
+
+
+def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    stream.write("[")
+    separator = "\n "
+    for row in _values(relation):
+        value = dict(zip(relation.columns, map(_finite, row), strict=True))
+        text = json.dumps(value, default=_plain, ensure_ascii=False)
+        stream.write(separator + (printable(text, "\\u{:04x}") if stream.isatty() else text))
+        separator = ",\n "
+    stream.write("\n]\n" if separator.startswith(",") else "]\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case timedelta() | UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)

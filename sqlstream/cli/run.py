@@ -1,0 +1,118 @@
+"""`sqlstream run`: start jobs in order, show progress, stop on Ctrl-C or SIGTERM after the batch."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+
+import duckdb
+
+from sqlstream.cli.display import Display, count_state, displayed
+from sqlstream.cli.query import write_table
+from sqlstream.compiler.catalog_answers import Answer
+from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Question
+from sqlstream.errors import SqlStreamError
+from sqlstream.jobs.job import Job
+from sqlstream.secrets import masked
+from sqlstream.session.explaining import explained
+from sqlstream.session.session import Session
+
+REFRESH_SECONDS = 0.1
+
+
+def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection[str], debug: bool) -> None:
+    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
+
+    Those named in `fresh` begin anew.
+    """
+    stopping = threading.Event()
+    unbounded: list[Job] = []
+    with _stop_on_signals(stopping), displayed(session, partial(count_state, session)) as show:
+        for job in planned:
+            if stopping.is_set():
+                break
+            if not isinstance(job, PlannedJob):
+                _answer(session, job)
+                continue
+            for warning in job.warnings:
+                show.say(warning.render(show.width))
+            unbounded.append(session.start(job, fresh=job.name in fresh))
+            if job.bounded:
+                _watch([unbounded.pop()], stopping, show, debug)
+        for one in unbounded:
+            show.wait_for(one, partial(open_windows, session, one.name))
+        _watch(unbounded, stopping, show, debug)
+
+
+def _answer(session: Session, question: Question) -> None:
+    if isinstance(question, Explanation):
+        session.output.write(explained(question.job, question.stage) + "\n")
+        return
+    relation = session.answer(question)
+    if isinstance(question, Answer) and question.columns[0].startswith("create "):
+        # The text of a statement, to be copied.
+        session.output.write("".join(f"{row[0]};\n" for row in question.rows))
+        return
+    write_table(relation, session.output)
+
+
+def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug: bool) -> None:
+    """Wait for jobs; raise the first error, once the others have stopped after their batch."""
+    asked = False
+    error: SqlStreamError | None = None
+    running = list(jobs)
+    while running:
+        if (stopping.is_set() or error is not None) and not asked:
+            asked = True
+            for job in running:
+                job.stop()
+        show.update(running)
+        for job in running:
+            for warning in job.warnings():
+                show.say(f"warning: {warning}")
+        for job in list(running):
+            try:
+                if job.wait(REFRESH_SECONDS / len(running)):
+                    running.remove(job)
+                    show.ended(job)
+            except SqlStreamError as e:
+                running.remove(job)
+                show.ended(job)
+                error = error or e
+                if debug and job.cause is not None:
+                    sys.stderr.write(masked("".join(traceback.format_exception(job.cause))))
+    if error is not None:
+        raise error
+
+
+@contextmanager
+def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C does not wait."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stopping.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stopping.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def open_windows(session: Session, job: str) -> int | None:
+    """Return how many windows wait in a job, 0 where that cannot be told just now, None where it has no windows."""
+    name = job.replace("'", "''")
+    try:
+        [(count,)] = session.query(f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = '{name}'").fetchall()
+    except (SqlStreamError, duckdb.Error):
+        return 0
+    return None if count is None else int(count)

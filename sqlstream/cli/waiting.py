@@ -1,0 +1,189 @@
+"""Why a job has no output: which rows were dropped, which source holds the watermark, or what its windows wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+
+from sqlstream.catalog import IDLE_TIMEOUT
+from sqlstream.jobs.progress import Progress, SourceProgress
+
+# A job is silent when nothing has come out for so long, and meanwhile it did not just work on one large batch.
+SILENCE = 10.0
+BATCHES = 2
+# Between an event time and the next one.
+_STEP = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Why a job is silent; hints with the same subject say the same with other numbers."""
+
+    subject: str
+    text: str
+
+
+def dropped(progress: Progress, before: Progress) -> Hint | None:
+    """Say that rows were dropped, if all that came since `before` were: for want of an event time, or as late."""
+    for name, source in progress.sources.items():
+        if source.rows and source.null_rows == source.rows:
+            return Hint(
+                f"null {name}",
+                f'{_all(source.rows)} of source "{name}" had no event time and {_were(source.rows)} dropped.'
+                " Check the column that WATERMARK FOR names: is it called so in the data, and does its format fit?",
+            )
+    late = progress.late_rows - before.late_rows
+    if late and not any(operator.state_rows for operator in progress.operators.values()):
+        return Hint(
+            "late",
+            f"{_all(late)} that came {_were(late)} too late and dropped: their windows had closed, as the watermark is at"
+            f" {time_text(progress.watermark)}. Let WATERMARK FOR subtract as much as rows may be late by.",
+        )
+    return None
+
+
+def _all(count: int) -> str:
+    return f"all {count:,} rows" if count != 1 else "the only row"
+
+
+def _were(count: int) -> str:
+    return "were" if count != 1 else "was"
+
+
+def held(progress: Progress, windows: int | None) -> Hint | None:
+    """Name the source without which the next of the open windows would have closed.
+
+    Where no operator has windows (None), the next of the rows that wait for the watermark would have left.
+    """
+    watched, end = _watched(progress.sources), progress.next_close
+    if end is None or windows == 0:
+        return None
+    behind = {name: s for name, s in watched.items() if s.watermark is None or s.watermark < end}
+    ahead = [name for name in watched if name not in behind]
+    if not behind or not ahead:
+        return None
+    name = min(behind, key=lambda n: behind[n].watermark or datetime.min)
+    mark, timeout = behind[name].watermark, behind[name].idle_timeout
+    newest = max(ahead, key=lambda n: watched[n].newest_event_time or datetime.min)
+    if mark is None:
+        what = f'source "{name}" holds it back, of which no row with an event time has come yet'
+    else:
+        far = span_text((watched[newest].newest_event_time or end) - mark)
+        what = f'source "{name}" holds it back at {time_text(mark)}, {far} behind the newest row of "{newest}"'
+    advice = f"If its rows may stay away for long, set '{IDLE_TIMEOUT}' on its table."
+    if timeout:
+        advice = f"It does so until it has had no row for {span_text(timeout)}."
+    reached = f"is after {time_text(end - _STEP)}" if _is_after(end) else f"reaches {time_text(end)}"
+    text = f"{_waiting(windows)} when the watermark {reached}, but {what}. {advice}"
+    return Hint(f"held {name}", text)
+
+
+def awaited(progress: Progress, windows: int | None) -> Hint | None:
+    """Say which rows the open windows of a job wait for, or rows that wait for their place."""
+    watched = _watched(progress.sources)
+    if not progress.rows_in:
+        names = " or ".join(f'"{name}"' for name in progress.sources)
+        return Hint("nothing", f"no row has come from {names} yet.")
+    source = next((s for s in watched.values() if s.holds_watermark), None)
+    end = progress.next_close
+    if source is None or source.watermark is None or source.newest_event_time is None:
+        return None
+    if windows == 0 or end is None or end <= source.watermark:
+        return None
+    if end == datetime.max:
+        text = "each row waits for later rows of its key, which LEAD or FOLLOWING looks at, and none has come yet."
+        return Hint("awaited", text)
+    needed, newest = end + (source.newest_event_time - source.watermark), source.newest_event_time
+    wanted = f"after {time_text(needed - _STEP)}" if _is_after(needed) else f"{time_text(needed)} or later"
+    text = f"{_waiting(windows)} when a row with event time {wanted} arrives (newest: {time_text(newest)})."
+    return Hint("awaited", text)
+
+
+def _is_after(time: datetime) -> bool:
+    """Tell whether a time stands for all that are after the one before it: what waits for its turn leaves then."""
+    return time.microsecond % 1000 == 1
+
+
+def _waiting(windows: int | None) -> str:
+    if windows is None:
+        return "rows wait for their turn in the order of time; the next one leaves"
+    return f"{windows:,} windows are open; the next one closes" if windows != 1 else "1 window is open; it closes"
+
+
+def _watched(sources: Mapping[str, SourceProgress]) -> Mapping[str, SourceProgress]:
+    return {name: s for name, s in sources.items() if s.has_watermark and s.watermark != datetime.max}
+
+
+@dataclass
+class Silence:
+    """Watches a job that has no end: `look` says why nothing has come out since a while, and `news` says it once.
+
+    `count_windows` tells how many windows are open, which may take a moment; None where no operator has windows.
+    """
+
+    count_windows: Callable[[], int | None]
+    _since: float | None = None
+    _before: Progress = field(default_factory=Progress)
+    _seen: tuple[int, float] = (-2, 0.0)
+    _hint: Hint | None = None
+    _told: set[str] = field(default_factory=set)
+
+    def look(self, progress: Progress, now: float, *, waits: bool) -> Hint | None:
+        """Return why the job is silent, if it is; `waits` says that it has read all there is."""
+        if self._since is None or progress.rows_out != self._before.rows_out:
+            self._since, self._before, self._hint, self._seen = now, progress, None, (-2, now)
+        batch = _number(progress)
+        busy = not waits and batch < _number(self._before) + BATCHES
+        seen, at = self._seen
+        if not busy and batch != seen and now - max(at, self._since) >= SILENCE:
+            self._seen = (batch, now)
+            windows = self.count_windows()
+            # A source that always has rows never waits: its windows do.
+            found = dropped(progress, self._before) or held(progress, windows) or awaited(progress, windows)
+            self._hint = found and Hint(
+                found.subject, f"No {'new result' if progress.rows_out else 'result yet'}: {found.text}"
+            )
+        return self._hint
+
+    def news(self, progress: Progress, now: float, *, waits: bool) -> Hint | None:
+        """Return what `look` does, unless the same was told before."""
+        hint = self.look(progress, now, waits=waits)
+        if hint is None or hint.subject in self._told:
+            return None
+        self._told.add(hint.subject)
+        return hint
+
+
+def _number(progress: Progress) -> int:
+    return -1 if progress.batch is None else progress.batch
+
+
+def today() -> date:
+    """Return the day, in UTC, whose event times need no date."""
+    return datetime.now(UTC).date()
+
+
+def time_text(time: datetime | None) -> str:
+    """Return an event time as people read it: without its date if that is today's, to the second unless there is more."""
+    if time is None:
+        return "none yet"
+    if time == datetime.max:
+        return "end of input"
+    text = time.strftime("%H:%M:%S") if time.date() == today() else time.strftime("%Y-%m-%d %H:%M:%S")
+    return text + (f".{time.microsecond:06d}".rstrip("0") if time.microsecond else "")
+
+
+def span_text(span: timedelta) -> str:
+    """Return a span of time in its two largest units.
+
+    >>> span_text(timedelta(hours=30)), span_text(timedelta(seconds=61)), span_text(timedelta(milliseconds=250))
+    ('1 d 6 h', '1 min 1 s', '250 ms')
+    """
+    micros = span // timedelta(microseconds=1)
+    parts: list[str] = []
+    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
+        count, micros = divmod(micros, length)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+    return " ".join(p for p in parts[:2] if p) or f"{micros // 1000} ms"

@@ -1,0 +1,158 @@
+"""What SHOW and DESCRIBE say about the catalog, as tables of texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar, assert_never
+
+from sqlstream.catalog import Catalog, Column, Table, View
+from sqlstream.errors import BindError
+from sqlstream.logical.bind.queries import Binder
+from sqlstream.logical.plan.expressions import quote
+from sqlstream.logical.plan.properties import schema, time_attribute
+from sqlstream.secrets import shown
+from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
+
+R = TypeVar("R", Table, View)
+
+# Also what `sqlstream jobs` shows.
+JOBS = (
+    "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid,"
+    " split_part(error, chr(10), 1) AS error FROM sqlstream.jobs ORDER BY job"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A small table: names of columns, and rows of texts or None."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseQuery:
+    """What only the warehouse can answer: a state query, to be run when its turn has come."""
+
+    sql: str
+
+
+def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuery:
+    """Return what a statement asks for, as the catalog is now."""
+    catalog = binder.catalog
+    if isinstance(statement, Describe):
+        return described(_relation(statement.name, catalog), binder)
+    like = _pattern(statement.like)
+    match statement.kind:
+        case "JOBS":
+            return WarehouseQuery(JOBS)
+        case "TABLES":
+            tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
+            return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))
+        case "VIEWS":
+            return Answer(("view",), tuple((v.name,) for v in _in_order(catalog.views.values()) if like(v.name)))
+        case "FUNCTIONS":
+            functions = sorted((f for f in catalog.functions.values() if like(f.name)), key=lambda f: f.name.lower())
+            rows = ((f.name, f"({', '.join(f.parameters)})", f.returns, f.location) for f in functions)
+            return Answer(("function", "takes", "returns", "declared at"), tuple(rows))
+        case "COLUMNS" | "CREATE TABLE" | "CREATE VIEW" as kind:
+            assert statement.name is not None
+            return _about(kind, statement.name, binder, like)
+        case kind:
+            assert_never(kind)
+
+
+def _about(kind: ShowKind, name: Name, binder: Binder, like: _Like) -> Answer:
+    relation = _relation(name, binder.catalog)
+    if kind == "COLUMNS":
+        found = described(relation, binder)
+        return Answer(found.columns, tuple(row for row in found.rows if like(row[0] or "")))
+    wanted = Table if kind == "CREATE TABLE" else View
+    if not isinstance(relation, wanted):
+        is_a = "table" if isinstance(relation, Table) else "view"
+        raise BindError(f'"{relation.name}" is a {is_a}', name.span, hint=f"Write SHOW CREATE {is_a.upper()}.")
+    text = create_table(relation) if isinstance(relation, Table) else _create_view(relation)
+    return Answer((kind.lower(),), ((text,),))
+
+
+def described(relation: Table | View, binder: Binder) -> Answer:
+    """Return the columns of a table or view: type, whether they may be NULL, key, how they are computed, watermark."""
+    columns = ("name", "type", "null", "key", "computed as", "watermark")
+    if isinstance(relation, View):
+        node = binder.view(relation)
+        time = time_attribute(node)
+        fields = [
+            (f.name, f.type, "true", None, None, "from its input" if f.name == time else None) for f in schema(node)
+        ]
+        return Answer(columns, tuple(fields))
+    return Answer(columns, tuple(_described_column(c, relation) for c in relation.columns))
+
+
+def _described_column(column: Column, table: Table) -> tuple[str | None, ...]:
+    mark = table.watermark
+    return (
+        column.name,
+        column.type,
+        "false" if column.not_null or column.name in table.primary_key else "true",
+        f"PRIMARY KEY ({', '.join(table.primary_key)})" if column.name in table.primary_key else None,
+        column.expression,
+        mark.expression if mark and mark.column == column.name else None,
+    )
+
+
+def create_table(table: Table) -> str:
+    """Return the CREATE TABLE statement of a table."""
+    parts = []
+    for column in table.columns:
+        if column.expression is not None:
+            parts.append(f"{quote(column.name)} AS {column.expression}")
+        else:
+            told = f" METADATA FROM {_text(column.metadata)} VIRTUAL" if column.metadata else ""
+            parts.append(f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{told}")
+    if table.watermark is not None:
+        parts.append(f"WATERMARK FOR {quote(table.watermark.column)} AS {table.watermark.expression}")
+    if table.primary_key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(quote, table.primary_key))}) NOT ENFORCED")
+    options = ",\n    ".join(f"{_text(k)} = {_text(shown(k, v))}" for k, v in table.options.items())
+    body = ",\n    ".join(parts)
+    temporary = "TEMPORARY " if table.temporary else ""
+    partitions = f" PARTITIONED BY ({', '.join(map(quote, table.partitioned_by))})" if table.partitioned_by else ""
+    clauses = partitions + (f" WITH (\n    {options}\n)" if options else "")
+    return f"CREATE {temporary}TABLE {quote(table.name)} (\n    {body}\n){clauses}"
+
+
+def _create_view(view: View) -> str:
+    # A view keeps its own text.
+    return view.span.written if view.span else ""
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _relation(name: Name, catalog: Catalog) -> Table | View:
+    found = catalog.relation(name.text)
+    if found is None:
+        raise BindError(f'table "{name.text}" does not exist', name.span, hint=catalog.relation_hint(name.text))
+    return found
+
+
+def _in_order(relations: Iterable[R]) -> list[R]:
+    return sorted(relations, key=lambda r: r.name.lower())
+
+
+class _Like:
+    """A pattern of LIKE: `%` stands for any text, `_` for one character; case does not matter in names."""
+
+    def __init__(self, pattern: str):
+        parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in pattern)
+        self._pattern = re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+
+    def __call__(self, name: str) -> bool:
+        return self._pattern.fullmatch(name) is not None
+
+
+def _pattern(like: str | None) -> _Like:
+    return _Like("%" if like is None else like)

@@ -1,0 +1,482 @@
+"""From SQL text to jobs: keeps the catalog and the options of a session, and plans every INSERT and SELECT.
+
+Nothing here starts anything: a script is compiled whole before its first job runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+import duckdb
+
+from sqlstream.catalog import VALUES, Catalog, Function, Table, View
+from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
+from sqlstream.compiler.table_options import TableOptions, changed, lasting
+from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
+from sqlstream.connectors.formats.malformed import errors_to
+from sqlstream.connectors.inference import with_columns, without_columns
+from sqlstream.connectors.options import (
+    check_lookup,
+    check_sink,
+    check_source,
+    check_usable,
+    is_bounded,
+    usable,
+    validate,
+)
+from sqlstream.errors import (
+    BindError,
+    ParseError,
+    Source,
+    Span,
+    SqlStreamError,
+    UnboundedState,
+    UnsupportedError,
+    missing,
+)
+from sqlstream.functions.declare import builtin_names
+from sqlstream.functions.load import find
+from sqlstream.functions.registration import Registered, register
+from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.hints import with_session_ttl
+from sqlstream.logical.bind.queries import Binder
+from sqlstream.logical.plan.bounds import unbounded
+from sqlstream.logical.plan.explain import logical_text
+from sqlstream.logical.plan.join_nodes import LookupJoin
+from sqlstream.logical.plan.nodes import Scan, Sink, walk
+from sqlstream.logical.plan.rules import optimize
+from sqlstream.logical.plan.sharing import shared
+from sqlstream.options import Options
+from sqlstream.physical.plan import PhysicalPlan
+from sqlstream.physical.planner import plan
+from sqlstream.secrets import remember, shown
+from sqlstream.sql.nodes import (
+    CreateFunction,
+    CreateTable,
+    CreateView,
+    Describe,
+    Drop,
+    DropFunction,
+    Explain,
+    Insert,
+    Reset,
+    Select,
+    SetOption,
+    Show,
+    Statement,
+    StatementSet,
+    head,
+)
+from sqlstream.sql.statements import parse_script
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity."""
+
+    name: str
+    statement: Insert | StatementSet | Select
+    logical: tuple[Sink, ...]
+    optimized: tuple[Sink, ...]
+    rules: tuple[str, ...]
+    physical: PhysicalPlan
+    options: Options
+    functions: tuple[Function, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[UnboundedState, ...]:
+        """What to tell whoever starts it: what state grows without a bound."""
+        if self.options.text("sqlstream.unbounded-state").lower() == "allow":
+            return ()
+        return tuple(unbounded(self.optimized, is_bounded))
+
+    @property
+    def sql(self) -> str:
+        """The statement as it was written, without secrets."""
+        return self.statement.span.written
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it is a bare SELECT, of which nothing stays."""
+        return isinstance(self.statement, Select)
+
+    @property
+    def appends(self) -> bool:
+        """Whether it is INSERT .. VALUES: it adds its rows whenever it runs."""
+        return isinstance(self.statement, Insert) and self.statement.appends
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether all its rows stand in the query, so that this process can run it at once."""
+        return not self.physical.stages and all(s.table.connector == VALUES for s in self.physical.scans)
+
+    @property
+    def bounded(self) -> bool:
+        return all(is_bounded(s.table) for s in self.physical.scans)
+
+    @property
+    def plan_text(self) -> str:
+        """The plan in words, but for how fast it reads, and where: jobs of one name and equal text are the same job."""
+        return "\n".join(map(logical_text, lasting(self.optimized)))
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.plan_text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What EXPLAIN asks for: a job at a stage on its way. The job itself does not run."""
+
+    job: PlannedJob
+    stage: str
+
+
+# What a statement asks to be told, and all that a statement can ask to be done.
+Question: TypeAlias = Answer | WarehouseQuery | Explanation
+Compiled: TypeAlias = PlannedJob | Question
+
+
+class Compiler:
+    """The state of a session before anything runs: tables, views, functions, options."""
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        project: str = ".",
+        table_options: Mapping[str, Mapping[str, str]] | None = None,
+    ):
+        self.project = project
+        self.catalog = Catalog()
+        self.catalog.with_options = self._with_options
+        self.table_options = TableOptions(table_options or {})
+        self.options = options or Options()
+        self._con = duckdb.connect(config={"threads": 1})
+        self._registered: dict[str, Registered] = {}
+        self._binder: Binder | None = None
+        # The jobs of the scripts that are being compiled, by name.
+        self._jobs: dict[str, Span] = {}
+        self._defining = False
+        self._use_zone()
+
+    def _use_zone(self) -> None:
+        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+
+    def close(self) -> None:
+        try:
+            for registered in self._registered.values():
+                registered.close()
+        finally:
+            self._con.close()
+
+    def add_functions(self, functions: Iterable[Function]) -> None:
+        """Make functions known to every statement compiled after this."""
+        for function in functions:
+            self._registered[function.name.lower()] = register(self._con, [function])
+            self.catalog.add(function)
+        self._binder = None
+
+    @property
+    def binder(self) -> Binder:
+        if self._binder is None:
+            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions, self.catalog.broken))
+        return self._binder
+
+    def scripts(self, sources: Iterable[Source]) -> list[Compiled]:
+        """Compile scripts in order: definitions take effect; jobs, and what SHOW and its like ask for, are returned.
+
+        All of them are parsed before the first is bound.
+        """
+        self._jobs.clear()
+        parsed = [statement for source in sources for statement in parse_script(source)]
+        found = [self.statement(statement) for statement in parsed]
+        if any(isinstance(one, PlannedJob | Explanation) for one in found):
+            self.table_options.check(table.name for table in self.catalog.tables.values())
+        return [one for one in found if one is not None]
+
+    def jobs(self, sources: Iterable[Source]) -> list[PlannedJob]:
+        """Compile scripts and return their jobs alone."""
+        return [one for one in self.scripts(sources) if isinstance(one, PlannedJob)]
+
+    def definitions(self, source: Source) -> None:
+        """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION."""
+        for statement in parse_script(source):
+            if isinstance(statement, CreateFunction):
+                self._create_function(statement)
+                continue
+            if not isinstance(statement, CreateTable | CreateView):
+                raise BindError(
+                    "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
+                    head(statement),
+                    hint="Put it into a script, and run that.",
+                )
+            existing = self.catalog.declared(statement.name.text)
+            if existing is not None and existing.span is not None:
+                raise BindError(
+                    f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
+                    statement.name.span,
+                )
+            self._defining = True
+            try:
+                self.statement(statement)
+            finally:
+                self._defining = False
+
+    def statement(self, statement: Statement) -> Compiled | None:
+        """Compile one statement."""
+        try:
+            return self._compiled(statement)
+        except RecursionError:
+            raise ParseError("the statement is nested too deeply", statement.span) from None
+
+    def _compiled(self, statement: Statement) -> Compiled | None:
+        match statement:
+            case CreateTable():
+                self._define(self._table(statement), statement)
+            case CreateView():
+                self._define(self._view(statement), statement)
+            case Drop():
+                self._drop(statement)
+            case CreateFunction():
+                self._create_function(statement)
+            case DropFunction():
+                self._drop_function(statement)
+            case SetOption():
+                self.options.set(statement.key.text, statement.value.value, statement.key.span, statement.value.span)
+                self._use_zone()
+            case Reset():
+                self.options.reset(statement.key.text if statement.key else None, statement.span)
+                self._use_zone()
+            case Insert() | StatementSet() | Select():
+                logical = self._bound(statement)
+                job = self._job(statement, logical, self._name(statement, logical))
+                if not (job.is_query or job.appends):
+                    # It was the name of the next job, which this is.
+                    self.options.values.pop("pipeline.name", None)
+                return job
+            case Explain(statement=explained):
+                logical = self._bound(explained)
+                return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
+            case Show() | Describe():
+                return answer(statement, self.binder)
+            case _:
+                assert_never(statement)
+        return None
+
+    def _table(self, statement: CreateTable) -> Table:
+        """Return a declared table, with the options that it was given from outside."""
+        name = statement.name.text
+        given = self.table_options.of(name)
+        for options in ({key: value.value for key, value in statement.options.items()}, given):
+            remember(options)
+        try:
+            declared = self.table_options.declared(statement)
+            try:
+                declared = with_columns(declared, self.project)
+            except SqlStreamError as error:
+                # In a catalog file it waits for a job that uses it.
+                found = without_columns(declared, error) if self._defining else None
+                if found is None:
+                    raise
+                validate(found)
+                return found
+            table = bind_table(declared, self.catalog, self.binder.judge)
+            if statement.like is not None:
+                table = replace(table, options=changed(name, table.options, given, table.span))
+            validate(table)
+            table = self._usable(table)
+        except SqlStreamError as error:
+            if given:
+                said = ", ".join(f"'{key}' = '{shown(key, value)}'" for key, value in given.items())
+                error.detail = error.detail or f'From outside, table "{name}" was given {said}.'
+            raise
+        return table
+
+    def _usable(self, table: Table) -> Table:
+        """Return a table ready for use; in a catalog file one that is not waits for a job that uses it."""
+        table = usable(table)
+        if table.problem is not None and self.catalog.broken and table.problem.detail is None:
+            table.problem.detail = "\n".join(f"{error.message}." for error in self.catalog.broken)
+        if not self._defining:
+            check_usable(table)
+        return table
+
+    def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
+        """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
+        remember(given)
+        options = changed(table.name, table.options, given, span)
+        # What the hint says stands in the hint, the rest where it did.
+        places = {name: place for name, place in table.places.items() if name not in given}
+        found = replace(table, options=options, span=span, places=places)
+        validate(found)
+        if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
+            found = self._usable(replace(found, problem=None))
+        return replace(found, span=table.span, places=table.places)
+
+    def _define(self, entry: Table | View, statement: CreateTable | CreateView) -> None:
+        existing = self.catalog.declared(entry.name)
+        if existing is None or (statement.or_replace and type(existing) is type(entry)):
+            self.catalog.add(entry)
+        elif statement.or_replace:
+            kind = "TABLE" if isinstance(existing, Table) else "VIEW"
+            hint = f"Give it another name, or write DROP {kind} first."
+            raise BindError(f'"{entry.name}" is a {kind.lower()}', statement.name.span, hint=hint)
+        elif not statement.if_not_exists and existing.definition != entry.definition:
+            where = f" at {existing.span}" if existing.span else ""
+            raise BindError(
+                f'"{entry.name}" exists already with another definition{where}',
+                statement.name.span,
+                hint=f"Give it another name, or write DROP {'TABLE' if isinstance(existing, Table) else 'VIEW'} first.",
+            )
+
+    def _view(self, statement: CreateView) -> View:
+        """Bind a view; one that is replaced is not there meanwhile, so that it cannot be read by itself."""
+        existing = self.catalog.views.get(statement.name.text.lower()) if statement.or_replace else None
+        if existing is not None:
+            self.catalog.drop(existing.name)
+        try:
+            return bind_view(statement, self.binder)
+        except SqlStreamError as error:
+            if self._defining and any(error is table.problem for table in self.catalog.tables.values()):
+                # As the table does that is not usable now, it waits for a job that uses it.
+                return declared_view(statement)
+            raise
+        finally:
+            if existing is not None:
+                self.catalog.add(existing)
+
+    def _drop(self, statement: Drop) -> None:
+        existing = self.catalog.declared(statement.name.text)
+        kind = Table if statement.kind == "TABLE" else View
+        if isinstance(existing, kind):
+            self.catalog.drop(statement.name.text)
+        elif existing is not None:
+            hint = f"Write DROP {'VIEW' if kind is Table else 'TABLE'}."
+            raise BindError(
+                f'"{statement.name.text}" is not a {statement.kind.lower()}', statement.name.span, hint=hint
+            )
+        elif not statement.if_exists:
+            name = statement.name.text
+            hint = self.catalog.relation_hint(name)
+            raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
+
+    def _create_function(self, statement: CreateFunction) -> None:
+        existing = self.catalog.function(statement.name.text)
+        if existing is not None and statement.if_not_exists:
+            return
+        if (taken := builtin_names().get(statement.name.text.lower())) is not None:
+            raise BindError(f'"{statement.name.text}" is the name of {taken} of SQL', statement.name.span)
+        function = find(statement.reference, statement.reference_span, statement.name.text, self.project)
+        if existing is not None and existing.location != function.location:
+            raise BindError(
+                f'function "{existing.name}" exists already, from {existing.location}',
+                statement.name.span,
+                hint="Give it another name, or write DROP FUNCTION first.",
+            )
+        self.add_functions([function])
+
+    def _drop_function(self, statement: DropFunction) -> None:
+        name = statement.name.text
+        if (function := self.catalog.function(name)) is not None:
+            self.catalog.drop_function(name)
+            self._con.remove_function(function.name)
+            self._registered.pop(name.lower()).close()
+            self._binder = None
+        elif not statement.if_exists:
+            hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
+            raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
+
+    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[Sink, ...]:
+        match statement:
+            case Insert():
+                return (bind_insert(statement, self.binder),)
+            case StatementSet():
+                return tuple(bind_insert(insert, self.binder) for insert in statement.inserts)
+            case Select():
+                return (bind_select(statement, self.binder, "result"),)
+
+    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...], name: str) -> PlannedJob:
+        written = {sink.table.name.lower() for sink in logical}
+        for node in (n for sink in logical for n in walk(sink)):
+            if isinstance(node, Scan):
+                check_source(node.table, node.span)
+                self._check_errors(node.table)
+                if node.table.connector is None and node.table.name.lower() in written:
+                    hint = "Write into another table."
+                    raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
+            if isinstance(node, LookupJoin):
+                check_lookup(node.table, node.span)
+        inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+        sinks: dict[str, Table] = {}
+        for insert, sink in zip(inserts, logical, strict=True):
+            if isinstance(insert, Insert):
+                check_sink(sink.table, insert.target.span)
+                if sinks.setdefault(sink.table.name, sink.table) != sink.table:
+                    raise BindError(
+                        f'table "{sink.table.name}" is written with other options before', insert.target.span
+                    )
+        optimized, rules = list[Sink](), dict[str, None]()
+        ttl = self.options.milliseconds("table.exec.state.ttl")
+        for sink in logical:
+            better, applied = optimize(with_session_ttl(sink, ttl))
+            assert isinstance(better, Sink)
+            optimized.append(better)
+            rules |= dict.fromkeys(applied)
+        optimized = shared(optimized)
+        planned = PlannedJob(
+            name=name,
+            statement=statement,
+            logical=logical,
+            optimized=tuple(optimized),
+            rules=tuple(rules),
+            physical=plan(optimized),
+            options=self.options.copy(),
+            functions=tuple(self.catalog.functions.values()),
+        )
+        if self.options.text("sqlstream.unbounded-state").lower() == "error":
+            for warning in planned.warnings:
+                raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
+        return planned
+
+    def _check_errors(self, table: Table) -> None:
+        """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
+        name = errors_to(table)
+        declared = self.catalog.declared(name) if name else None
+        if declared is None:
+            return
+        types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
+        if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
+            raise BindError(
+                f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
+                table.span,
+                hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
+            )
+
+    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
+        first = logical[0].table.name
+        if isinstance(statement, Insert) and statement.appends:
+            # Every INSERT .. VALUES into a table is a further batch of one job.
+            return f"{first}_values"
+        explicit = self.options.text("pipeline.name")
+        if explicit and not isinstance(statement, Select):
+            if (before := self._jobs.get(explicit.lower())) is not None:
+                raise BindError(
+                    f'a second INSERT runs under the name "{explicit}"',
+                    head(statement),
+                    detail=f"The first one is at {before}.",
+                    hint="SET 'pipeline.name' to another name before it.",
+                )
+            self._jobs[explicit.lower()] = statement.span
+            return explicit
+        name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
+        number = 1
+        while name.lower() in self._jobs:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._jobs[name.lower()] = statement.span
+        return name

@@ -1,0 +1,1 @@
+"""The `datagen` connector: made-up rows."""

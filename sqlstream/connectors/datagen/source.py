@@ -1,0 +1,293 @@
+"""The `datagen` source: rows from a seed and their numbers, each column one expression in DuckDB.
+
+Options are Flink's (https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/datagen/); `seed` is ours.
+The nth row is the same at any time and on any worker, except for times, which count back from when the batch was decided.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from duckdb.sqltypes import DuckDBPyType
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.formats.reading import ReadPlan
+from sqlstream.connectors.splits import RowRange
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import BindError, UnsupportedError, missing
+from sqlstream.units import parse_boolean, parse_count, parse_duration
+
+DEFAULT_RATE = 10_000
+_INTEGERS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
+_UNSIGNED = {"utinyint": 8, "usmallint": 16, "uinteger": 32, "ubigint": 64}
+_NUMBERS = {*_INTEGERS, *_UNSIGNED, "float", "double", "decimal"}
+_TEXTS = {"varchar", "blob"}
+_TIMESTAMPS = {"timestamp", "timestamp with time zone"}
+_FIELD = ("kind", "min", "max", "max-past", "length", "var-len", "start", "end", "null-rate")
+# A hash has 64 bits, a double 53.
+_HASHES = "18446744073709551616.0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A column, or a field or element inside of one, by its path in the names of options."""
+
+    path: str
+    type: DuckDBPyType
+    # Each element of an array is drawn by itself.
+    place: str = ""
+
+    @property
+    def id(self) -> str:
+        return str(self.type.id)
+
+    def parts(self) -> list[tuple[str, _Value]]:
+        """Return the fields of a ROW, or the element of an ARRAY."""
+        if self.id not in ("struct", "list"):
+            return []
+        children = cast(list[tuple[str, DuckDBPyType]], self.type.children)
+        names = {"list": "element"}
+        return [(name, _Value(f"{self.path}.{names.get(self.id, name)}", type, self.place)) for name, type in children]
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"-?\d+", text.strip()):
+        raise ValueError(f'"{text}" is not a whole number')
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f'"{text}" is not a number') from None
+
+
+def _share(text: str) -> float:
+    if not 0 <= (share := _number(text)) <= 1:
+        raise ValueError(f'"{text}" is not between 0 and 1')
+    return share
+
+
+def _kind(text: str) -> str:
+    if text not in ("random", "sequence"):
+        raise ValueError(f'"{text}" is not random or sequence')
+    return text
+
+
+_GENERAL: Mapping[str, Callable[[str], object]] = {
+    "connector": str,
+    "rows-per-second": parse_count,
+    "number-of-rows": parse_count,
+    "seed": _whole,
+}
+
+
+class Generator:
+    """The columns of a table as expressions over a row's number `n`."""
+
+    def __init__(self, table: Table):
+        self._table, self._options = table, table.options
+        self._columns = [_Value(c.name, DuckDBPyType(c.type)) for c in table.stored]
+        self._seed = table.options.get("seed", "0").strip()
+
+    @property
+    def rate(self) -> float:
+        return int(self._options.get("rows-per-second", DEFAULT_RATE))
+
+    @property
+    def total(self) -> int | None:
+        """How many rows there are: `number-of-rows`, or what the shortest sequence holds; None when there is no end."""
+        bounds = [int(self._options["number-of-rows"])] if "number-of-rows" in self._options else []
+        for value in self._values():
+            if self._option(value, "kind", "random") == "sequence":
+                bounds.append(self._whole(value, "end") - self._whole(value, "start") + 1)
+        return min(bounds, default=None)
+
+    def sql(self, first: int, end: int, time: int) -> str:
+        """Return a SELECT of the rows [first, end); `time` (ms) is now."""
+        items = ", ".join(
+            f"CAST({self._expression(v, time)} AS {c.type}) AS {quote_name(c.name)}"
+            for v, c in zip(self._columns, self._table.stored, strict=True)
+        )
+        # Of metadata there is the number of the row.
+        numbers = [f"n AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
+        items = ", ".join(filter(None, [items, *numbers]))
+        return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
+
+    def validate(self) -> None:
+        """Raise BindError or UnsupportedError for options that do not exist, or do not fit the columns."""
+        paths = {v.path: v for v in self._values()}
+        for name, text in self._options.items():
+            path, _, key = name.removeprefix("fields.").rpartition(".")
+            if name in _GENERAL:
+                self._checked(name, text, _GENERAL[name])
+            elif not name.startswith("fields.") or key not in _FIELD:
+                known = [*_GENERAL, *(f"fields.{p}.{k}" for p in paths for k in _FIELD)]
+                message = f'option "{name}" does not exist for connector "datagen"'
+                raise self._wrong(message, missing("option", name, known), name)
+            elif path not in paths:
+                raise self._wrong(f'option "{name}": no column "{path}"', missing("column", path, paths), name)
+            else:
+                self._check_field(paths[path], key, name, text)
+        for value in self._values():
+            self._check_value(value)
+
+    def _check_field(self, value: _Value, key: str, name: str, text: str) -> None:
+        fits = {
+            "min": value.id in _NUMBERS,
+            "max": value.id in _NUMBERS,
+            "max-past": value.id in _TIMESTAMPS,
+            "length": value.id in (*_TEXTS, "list"),
+            "var-len": value.id in _TEXTS,
+            "start": self._option(value, "kind", "random") == "sequence",
+            "end": self._option(value, "kind", "random") == "sequence",
+        }
+        if not fits.get(key, True):
+            raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None, name)
+        number: Callable[[str], object] = _whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
+        checks: dict[str, Callable[[str], object]] = {
+            "kind": _kind,
+            "min": number,
+            "max": number,
+            "start": _whole,
+            "end": _whole,
+            "max-past": parse_duration,
+            "length": parse_count,
+            "var-len": parse_boolean,
+            "null-rate": _share,
+        }
+        self._checked(name, text, checks[key])
+
+    def _check_value(self, value: _Value) -> None:
+        if value.id not in (*_NUMBERS, *_TEXTS, *_TIMESTAMPS, "boolean", "date", "time", "struct", "list"):
+            hint = "Leave the column out, and compute it in the query."
+            raise UnsupportedError(f"a generated column of type {value.type}", self._table.span, hint=hint)
+        if self._option(value, "kind", "random") == "sequence":
+            if value.id not in (*_NUMBERS, "varchar"):
+                raise self._wrong(f'column "{value.path}" of type {value.type} cannot be a sequence', None)
+            for key in ("start", "end"):
+                if self._option(value, key) is None:
+                    raise self._wrong(f'a sequence needs the option "fields.{value.path}.{key}"', None)
+            if self._whole(value, "end") < self._whole(value, "start"):
+                raise self._wrong(f'the sequence of column "{value.path}" ends before it starts', None)
+        if value.id in _NUMBERS:
+            (low, high), (least, greatest) = self._bounds(value), _range(value.type)
+            if low > high:
+                raise self._wrong(f'the minimum of column "{value.path}" is above its maximum', None)
+            if value.id in _INTEGERS and not (least <= low and high <= greatest):
+                raise self._wrong(f'column "{value.path}" of type {value.type} cannot hold {low} to {high}', None)
+
+    def _checked(self, name: str, text: str, check: Callable[[str], object]) -> None:
+        try:
+            check(text)
+        except ValueError as error:
+            raise self._wrong(f'option "{name}": {error}', None, name, value=True) from None
+
+    def _wrong(self, message: str, hint: str | None, option: str = "", *, value: bool = False) -> BindError:
+        """Return an error about the table, or about one of its options."""
+        at = self._table.option_span(option, value=value)
+        return BindError(f'table "{self._table.name}": {message}', at, hint=hint)
+
+    def _values(self, values: Sequence[_Value] | None = None) -> Iterator[_Value]:
+        for value in self._columns if values is None else values:
+            yield value
+            yield from self._values([part for _, part in value.parts()])
+
+    def _option(self, value: _Value, key: str, default: str | None = None) -> str | None:
+        return self._options.get(f"fields.{value.path}.{key}", default)
+
+    def _whole(self, value: _Value, key: str) -> int:
+        return int(self._option(value, key) or "0")
+
+    # -- expressions
+
+    def _hash(self, value: _Value, salt: str = "") -> str:
+        return f"hash(n, {self._seed}, {quote_text(value.path + value.place + salt)})"
+
+    def _expression(self, value: _Value, time: int) -> str:
+        if self._option(value, "kind", "random") == "sequence":
+            return f"n + {self._whole(value, 'start')}"
+        drawn = self._drawn(value, time)
+        share = float(self._option(value, "null-rate", "0") or "0")
+        return f"CASE WHEN {self._hash(value, '?')} / {_HASHES} >= {share} THEN {drawn} END" if share else drawn
+
+    def _drawn(self, value: _Value, time: int) -> str:
+        number = self._hash(value)
+        match value.id:
+            case "boolean":
+                return f"{number} % 2 = 0"
+            case "date":
+                return f"CAST(make_timestamp({time * 1000}) AS DATE)"
+            case "time":
+                return f"CAST(make_timestamp({time * 1000}) AS TIME)"
+            case "timestamp" | "timestamp with time zone":
+                past = parse_duration(self._option(value, "max-past", "0") or "0") // parse_duration("1 us")
+                zoned = "tz" if value.id != "timestamp" else ""
+                back = f" - CAST({number} % {past + 1} AS BIGINT)" if past else ""
+                return f"make_timestamp{zoned}({time * 1000}{back})"
+            case "varchar" | "blob":
+                return self._text(value)
+            case "struct":
+                fields = (f"{quote_name(n)} := {self._expression(v, time)}" for n, v in value.parts())
+                return f"struct_pack({', '.join(fields)})"
+            case "list":
+                return self._list(value, time)
+        low, high = self._bounds(value)
+        if value.id in _INTEGERS or value.id in _UNSIGNED:
+            span = int(high) - int(low) + 1
+            if span >= 1 << 63:
+                return f"CAST({number} AS HUGEINT) % {span} + {int(low)}::HUGEINT"
+            return f"CAST({number} % {span} AS BIGINT) + {int(low)}"
+        return f"{low}::DOUBLE + {number} / {_HASHES} * {high - low}::DOUBLE"
+
+    def _bounds(self, value: _Value) -> tuple[float, float]:
+        """Return the least and the greatest value that a number may have."""
+        least, greatest = _range(value.type)
+        number = int if value.id in _INTEGERS or value.id in _UNSIGNED else float
+        low, high = self._option(value, "min"), self._option(value, "max")
+        return number(low) if low else least, number(high) if high else greatest
+
+    def _text(self, value: _Value) -> str:
+        """Return hexadecimal digits, as many as asked for; with `var-len` from one on."""
+        length = int(self._option(value, "length", "100" if value.id == "varchar" else "50") or 0)
+        chunks = -(-length // 32)
+        digits = " || ".join(
+            f"md5({quote_text(f'{self._seed}/{value.path}{value.place}/{i}/')} || n)" for i in range(chunks)
+        )
+        wanted = str(length)
+        if parse_boolean(self._option(value, "var-len", "false") or "false"):
+            wanted = f"CAST(1 + {self._hash(value, '#')} % {length} AS BIGINT)"
+        text = f"substr({digits}, 1, {wanted})"
+        return f"encode({text})" if value.id == "blob" else text
+
+    def _list(self, value: _Value, time: int) -> str:
+        length = int(self._option(value, "length", "3") or 0)
+        [(_, element)] = value.parts()
+        places = (_Value(element.path, element.type, f"{value.place}[{i}]") for i in range(length))
+        return f"[{', '.join(self._expression(v, time) for v in places)}]"
+
+
+def _range(type: DuckDBPyType) -> tuple[float, float]:
+    """Return the least and the greatest number that is drawn for a type, unless options say otherwise."""
+    name = str(type.id)
+    if name in _INTEGERS:
+        half = 1 << (_INTEGERS[name] - 1)
+        return -half, half - 1
+    if name in _UNSIGNED:
+        return 0, (1 << _UNSIGNED[name]) - 1
+    if name == "decimal":
+        precision, scale = map(int, re.findall(r"\d+", str(type)))
+        # A double has no more digits.
+        return 0.0, 10.0 ** min(precision - scale, 15) - 10.0**-scale
+    greatest = 3.4e38 if name == "float" else 8e307
+    return -greatest, greatest
+
+
+def read_generated(splits: Sequence[RowRange], table: Table, time: int) -> ReadPlan:
+    """Return how to make some rows; `time` (ms) is when their batch was decided."""
+    generator = Generator(table)
+    return ReadPlan(" UNION ALL ".join(generator.sql(s.first, s.end, time) for s in splits))

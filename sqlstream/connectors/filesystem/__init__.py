@@ -1,0 +1,1 @@
+"""The `filesystem` connector: files of a folder as a source, whole files as a sink."""

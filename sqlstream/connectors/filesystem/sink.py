@@ -1,0 +1,206 @@
+"""The `filesystem` sink: files that appear whole, once, in the folder of a table.
+
+Tasks write into a hidden folder beside the files (`.sqlstream-..`, which readers leave out). The driver writes down which
+files are a batch's, then renames them. A batch that is repeated finds that record and renames what is left of it; the files of
+its second attempt go. So a reader sees every file complete, and none twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from uuid import uuid4
+
+import duckdb
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.listing import is_remote, local_path
+from sqlstream.connectors.filesystem.roots import remembered
+from sqlstream.connectors.formats.csv_rows import csv_write_options
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import UnsupportedError
+from sqlstream.state.recovery import TAKEN_BACK
+from sqlstream.warehouse.filesystem import Filesystem, storage_errors
+from sqlstream.warehouse.records import read_sealed, write_sealed
+
+# Not even a reader who looks into hidden folders takes a file of this kind.
+_STAGED = "tmp"
+# Types that a format cannot hold, and what is written.
+_WRITTEN_AS = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)"}
+# As many as batches that can be gone back.
+_RECORDS_KEPT = 100
+_TARGET = "target.json"
+
+
+def check_path(table: Table) -> None:
+    """Raise UnsupportedError unless the table's path is a local folder that can be written into."""
+    path = table.options["path"]
+    if is_remote(path) and not path.lower().startswith("file://"):
+        hint = "Write to a local folder, or into a table without a connector."
+        raise UnsupportedError(f'writing to "{path}"', table.span, hint=hint)
+    if any(c in path for c in "*?["):
+        raise UnsupportedError(f'writing to the glob "{path}"', table.span, hint="Give the folder as the path.")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a job remembers of a folder that it writes into, in the folder of its records, `home`.
+
+    `tag`, in the names of its files, tells the job from every other one. `folder` is relative to the project, if it lies in it.
+    """
+
+    folder: str
+    tag: str
+    home: str
+    project: str
+
+    @classmethod
+    def read(cls, fs: Filesystem, records: str) -> Target | None:
+        """Return what is remembered, None before the first start."""
+        try:
+            return cls(**json.loads(read_sealed(fs, f"{records}/{_TARGET}")))
+        except FileNotFoundError:
+            return None
+
+    def write(self, fs: Filesystem) -> None:
+        write_sealed(fs, f"{self.home}/{_TARGET}", json.dumps(asdict(self)), durable=True)
+
+    def path(self, project: str) -> str:
+        """Return the folder, for a project that is there now."""
+        return os.path.normpath(os.path.join(project, self.folder))
+
+    def is_of_another(self, fs: Filesystem, records: str, project: str) -> bool:
+        """Whether these records are a copy, and the original writes the same folder: then its files are not this job's."""
+        if self.home == records or self.path(self.project) != self.path(project):
+            return False
+        original = Target.read(fs, self.home)
+        return original is not None and original.tag == self.tag
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """The folder of a table, as one job writes into it; `tag` is the job's, in the names of its files."""
+
+    table: Table
+    folder: str
+    tag: str
+
+    @classmethod
+    def open(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
+        """Return the sink of a job that starts or goes on, and remember it in the job's folder of records."""
+        folder = local_path(table.options["path"], project)
+        known = Target.read(fs, records)
+        if known is not None and known.is_of_another(fs, records, project):
+            # What it was about to publish, the original publishes.
+            fs.delete_tree(records)
+            known = None
+        tag = known.tag if known else uuid4().hex[:8]
+        if known is not None and known.path(project) != folder:
+            # The table has another path now; what was begun in the old folder is finished there.
+            cls(table, known.path(project), tag).recover(fs, records)
+        Target(remembered(folder, project), tag, records, project).write(fs)
+        return cls(table, folder, tag)
+
+    @classmethod
+    def of(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
+        """Return the sink that a running job has opened."""
+        known = Target.read(fs, records)
+        assert known is not None
+        return cls(table, local_path(table.options["path"], project), known.tag)
+
+    @property
+    def staging(self) -> str:
+        return f"{self.folder}/.sqlstream-{self.tag}"
+
+    def write(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+    ) -> tuple[int, list[str]]:
+        """Write the rows of a SELECT into hidden files; return their number, and the files below `staging`."""
+        attempt = f"{batch:010d}-{uuid4().hex[:12]}"
+        folder = f"{self.staging}/{attempt}"
+        format_ = self.table.options["format"].lower()
+        with storage_errors(folder):
+            os.makedirs(folder)
+        options = [f"FORMAT {format_}", *(csv_write_options(self.table.options) if format_ == "csv" else [])]
+        target = f"{folder}/data_0.{_STAGED}"
+        if self.table.partitioned_by:
+            options.append(f"PARTITION_BY ({', '.join(map(quote_name, self.table.partitioned_by))})")
+            options.append(f"FILE_EXTENSION '{_STAGED}', OVERWRITE_OR_IGNORE")
+            target = folder
+        names = ", ".join(f"CAST({quote_name(c.name)} AS {_written(c)}) AS {quote_name(c.name)}" for c in columns)
+        copied = con.execute(f"COPY (SELECT {names} FROM ({rows})) TO {quote_text(target)} ({', '.join(options)})")
+        [(count,)] = copied.fetchall()
+        if not count:
+            shutil.rmtree(folder, ignore_errors=True)
+            return 0, []
+        return int(count), [os.path.relpath(file, self.staging) for file in _files(folder)]
+
+    # -- on the driver
+
+    def publish(self, fs: Filesystem, records: str, batch: int, files: Sequence[str]) -> None:
+        """Give the files of a batch their names; `records` is the job's folder of what it published."""
+        record = f"{records}/{batch:010d}.json"
+        if not fs.exists(record):
+            write_sealed(fs, record, json.dumps(list(files)))
+        self._rename(json.loads(read_sealed(fs, record)))
+        # What is still there was written by attempts that did not end, or end too late.
+        shutil.rmtree(self.staging, ignore_errors=True)
+        for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
+            fs.delete(f"{records}/{name}")
+
+    def recover(self, fs: Filesystem, records: str) -> None:
+        """Finish what a process that died was publishing, and remove what nobody will publish."""
+        if fs.exists(f"{records}/{TAKEN_BACK}"):
+            self._take_back(fs, records)
+        for name in fs.list(records):
+            if name[:-5].isdigit():
+                self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def _take_back(self, fs: Filesystem, records: str) -> None:
+        """Remove the files of batches that are going to be repeated, maybe with other rows in each."""
+        last = int(fs.read_text(f"{records}/{TAKEN_BACK}"))
+        for file in _files(self.folder):
+            name = os.path.basename(file)
+            if name.startswith(f"part-{self.tag}-") and int(name.split("-")[2]) > last:
+                fs.delete(file)
+        fs.delete(f"{records}/{TAKEN_BACK}")
+
+    def _rename(self, files: Sequence[str]) -> None:
+        for file in files:
+            attempt, *below, name = file.split("/")
+            folder = "/".join([self.folder, *below])
+            batch, _, unique = attempt.partition("-")
+            part = name.removeprefix("data_").removesuffix(f".{_STAGED}")
+            extension = self.table.options["format"].lower()
+            target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}"
+            with storage_errors(target):
+                os.makedirs(folder, exist_ok=True)
+                # It has its name already when the process died after this.
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{self.staging}/{file}", target)
+
+
+def discard(fs: Filesystem, records: str, project: str) -> None:
+    """Delete the files that a job published, as the records say where."""
+    target = Target.read(fs, records)
+    if target is None or target.is_of_another(fs, records, project):
+        return
+    folder = target.path(project)
+    shutil.rmtree(f"{folder}/.sqlstream-{target.tag}", ignore_errors=True)
+    for file in _files(folder):
+        if os.path.basename(file).startswith(f"part-{target.tag}-"):
+            fs.delete(file)
+
+
+def _files(folder: str) -> Iterator[str]:
+    for root, _, names in os.walk(folder):
+        yield from (f"{root}/{name}" for name in sorted(names))
+
+
+def _written(column: Column) -> str:
+    return _WRITTEN_AS.get(column.type, column.type)

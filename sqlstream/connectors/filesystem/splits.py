@@ -1,0 +1,413 @@
+"""Which files a table's directory or glob holds, in which order they are read, and what one batch takes of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs as arrow_fs
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.filesystem.listing import FoundFile, Place, is_remote, open_uri
+from sqlstream.connectors.filesystem.roots import Root
+from sqlstream.errors import DataError, UsageError
+from sqlstream.units import parse_bytes, parse_count, parse_duration
+
+DEFAULT_MAX_BYTES = 128 << 20
+# A Parquet file is not cut below this: opening it once more costs more than another core saves.
+MIN_CUT_BYTES = 1 << 20
+# Tasks of a batch get equally long work out of pieces that are smaller than a task's share.
+_PIECES_PER_TASK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A file to read, or a half-open range of its rows, which begins and ends with row groups of Parquet.
+
+    `size` and `mtime_ns` are the file's, `bytes` is the share of this split. After `last`, nothing of the file is left.
+    With a `root`, as it is remembered, `path` is the file's name below it (see `roots`), and has to be `located`.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    bytes: int
+    rows: tuple[int, int] | None = None
+    last: bool = True
+    root: str = ""
+
+    def to_list(self) -> list[Any]:
+        """Return the split as JSON can hold it."""
+        first, end = self.rows or (None, None)
+        return [self.path, self.size, self.mtime_ns, self.bytes, first, end, self.last, self.root]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> Split:
+        """Return the split that `to_list` described."""
+        path, size, mtime_ns, share, first, end, last, root = values
+        return cls(path, size, mtime_ns, share, None if first is None else (first, end), last, root)
+
+    def located(self, root: Root) -> Split:
+        """Return the split with the file's path, where it is now."""
+        if not self.root:
+            return self
+        return replace(self, path=root.file(root.renamed(self.path, self.root)), root="")
+
+
+class _Taken(NamedTuple):
+    mtime_ns: int
+    size: int
+    next_row: int
+
+
+# The next row of a file of which nothing is left.
+_DONE = -1
+_ROOT = b"root"
+
+
+class Seen:
+    """Remembers which files were taken, and how far, from the batches that were handed out.
+
+    Adding a batch a second time changes nothing. With a `root`, files are remembered by their names below it; `moved_from` is
+    another one that some were remembered by, if they must have moved since.
+    """
+
+    def __init__(self, root: Root | None = None) -> None:
+        self.root = root
+        self.moved_from: str | None = None
+        self._files: dict[str, _Taken] = {}
+        self._partial: set[str] = set()
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[Iterable[Split]]) -> Seen:
+        """Return what was seen once these batches had been handed out."""
+        seen = cls()
+        for batch in batches:
+            seen.add(batch)
+        return seen
+
+    def add(self, splits: Iterable[Split]) -> None:
+        """Remember that these splits were handed out."""
+        for split in splits:
+            name = self._renamed(split.path, split.root)
+            before = self._files.get(name)
+            if before is not None and before.next_row == _DONE:
+                continue
+            done = split.rows is None or split.last
+            row = _DONE if done or split.rows is None else max(split.rows[1], before.next_row if before else 0)
+            self._files[name] = _Taken(split.mtime_ns, split.size, row)
+            (self._partial.discard if done else self._partial.add)(name)
+
+    def _renamed(self, name: str, root: str) -> str:
+        if self.root is None or not root or root == self.root.text:
+            return name
+        if self.root.is_elsewhere(root):
+            self.moved_from = root
+        return self.root.renamed(name, root)
+
+    def to_bytes(self) -> bytes:
+        """Return everything remembered, in about 10 bytes per file."""
+        columns = [
+            list(self._files),
+            *(map(list, zip(*self._files.values(), strict=True)) if self._files else [[]] * 3),
+        ]
+        types = [pa.string(), *[pa.int64()] * 3]
+        arrays = [pa.array(c, t) for c, t in zip(columns, types, strict=True)]
+        sink = pa.BufferOutputStream()
+        table = pa.table(arrays, names=["path", *_Taken._fields])
+        table = table.replace_schema_metadata({_ROOT: self.root.text if self.root else ""})
+        encodings = {"path": "DELTA_BYTE_ARRAY", **dict.fromkeys(_Taken._fields, "DELTA_BINARY_PACKED")}
+        pq.write_table(table, sink, compression="zstd", use_dictionary=False, column_encoding=encodings)
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, root: Root | None = None) -> Seen:
+        """Return what `to_bytes` wrote."""
+        table = pq.read_table(pa.BufferReader(data))
+        paths, *columns = (column.to_pylist() for column in table.columns)
+        seen = cls(root)
+        before = table.schema.metadata[_ROOT].decode()
+        if root is not None and before != root.text:
+            paths = [seen._renamed(path, before) for path in paths]
+        seen._files = {p: _Taken(*values) for p, *values in zip(paths, *columns, strict=True)}
+        seen._partial = {p for p, taken in seen._files.items() if taken.next_row != _DONE}
+        return seen
+
+    def get(self, path: str) -> _Taken | None:
+        return self._files.get(path)
+
+    @property
+    def partial(self) -> frozenset[str]:
+        """The files of which some rows were taken and some were not."""
+        return frozenset(self._partial)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Seen) and self._files == other._files
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class FileDiscovery:
+    """Finds the files of a table and hands them out in batches.
+
+    Files are taken in the order (modification time, path) among those that a listing shows; a file that arrives late
+    with an older time is still read. With `whole`, a file is not cut. `changed` collects, once each, files that were rewritten
+    after they had been taken: they are not read again. Everything that must outlive the process is in `seen`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        format: str,
+        project: str,
+        table: str,
+        bounded: bool,
+        parallelism: int = 1,
+        max_files: int | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        seen: Seen | None = None,
+        whole: bool = False,
+    ):
+        try:
+            self._place = Place(path, project)
+        except (OSError, pa.ArrowException) as error:
+            raise UsageError(f'table "{table}": "{path}" cannot be opened', detail=str(error)) from error
+        self._format, self._table, self.bounded = format, table, bounded
+        self.interval: float | None = None
+        self._parallelism, self._max_files, self._max_bytes = parallelism, max_files, max_bytes
+        self._whole = whole
+        self._root = Root.of(path, project)
+        self.seen = seen if seen is not None else Seen(self._root)
+        self.changed: list[str] = []
+        self._waiting: deque[FoundFile] = deque()
+        self._groups: tuple[FoundFile, list[tuple[int, int]] | None] | None = None
+
+    @classmethod
+    def of(cls, table: Table, *, project: str, parallelism: int, seen: Seen | None = None) -> FileDiscovery:
+        """Return the discovery that a table's options ask for; `formats.validate_options` has accepted them."""
+        options = table.options
+        found = cls(
+            options["path"],
+            format=options["format"].lower(),
+            project=project,
+            table=table.name,
+            bounded="source.monitor-interval" not in options,
+            parallelism=parallelism,
+            max_files=parse_count(options["source.max-files-per-batch"])
+            if "source.max-files-per-batch" in options
+            else None,
+            max_bytes=parse_bytes(options["source.max-bytes-per-batch"])
+            if "source.max-bytes-per-batch" in options
+            else DEFAULT_MAX_BYTES,
+            seen=seen,
+            # Where rows before and after an update must both be there, they must be read together.
+            whole=table.has_changes and not table.primary_key,
+        )
+        if not found.bounded:
+            found.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
+        return found
+
+    def poll(self) -> int:
+        """List the files; return how many are waiting to be read.
+
+        Raises UsageError when a bounded table's path does not exist, and DataError when a file of which only a part has
+        been read is gone or was rewritten.
+        """
+        waiting, partial = [], set(self.seen.partial)
+        for found in self._listing():
+            name = self._root.name(found.path)
+            taken = self.seen.get(name)
+            if taken is None:
+                waiting.append(found)
+                continue
+            partial.discard(name)
+            if (taken.mtime_ns, taken.size) != (found.mtime_ns, found.size):
+                if taken.next_row != _DONE:
+                    raise DataError(
+                        f'file "{found.path}" of table "{self._table}" was rewritten while it was being read'
+                    )
+                if found.path not in self.changed:
+                    self.changed.append(found.path)
+            elif taken.next_row != _DONE:
+                waiting.append(found)
+        if partial:
+            raise vanished(self._root.file(min(partial)), self._table)
+        self._waiting = deque(sorted(waiting))
+        return len(waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many files are known and not yet handed out whole."""
+        return len(self._waiting)
+
+    @property
+    def remaining(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        pass
+
+    def next_batch(self) -> list[Split] | None:
+        """Return what the next batch reads, or None when no file is waiting.
+
+        It is at most `max_files` files and `max_bytes` bytes, but at least one file or, where a Parquet file alone has
+        more bytes, one row group. A big Parquet file is cut so that all tasks get about the same number of bytes.
+        """
+        taken: list[_Portion] = []
+        room = self._max_bytes
+        while self._waiting and (self._max_files is None or len(taken) < self._max_files):
+            portion = self._portion(self._waiting[0])
+            if portion.bytes > room:
+                if taken:
+                    break
+                portion = portion.up_to(room)
+            taken.append(portion)
+            room -= portion.bytes
+            if not portion.last:
+                break
+            self._waiting.popleft()
+        if not taken:
+            return None
+        total = sum(portion.bytes for portion in taken)
+        piece = max(MIN_CUT_BYTES, -(-total // (_PIECES_PER_TASK * self._parallelism)))
+        splits = [s for portion in taken for s in self._cut(portion, piece)]
+        self.seen.add(splits)
+        return splits
+
+    def _listing(self) -> Iterator[FoundFile]:
+        try:
+            found = self._place.files()
+        except PermissionError as error:
+            raise UsageError(f'table "{self._table}": no permission to list "{self._place.text}"') from error
+        except OSError as error:
+            message = f'table "{self._table}": "{self._place.text}" cannot be listed'
+            raise UsageError(message, detail=error.strerror or str(error)) from error
+        if found is None:
+            if self.bounded:
+                message = f'table "{self._table}": no file or directory matches "{self._place.text}"'
+                hint = "Set 'source.monitor-interval', such as '1 s', to wait for files that arrive later."
+                raise UsageError(message, hint=hint)
+            return
+        # An empty file has no rows yet; its writer may have just begun. Empty Parquet is an error, not an empty table.
+        skip_empty = self._format != "parquet" or not self.bounded
+        yield from (f for f in found if f.size or not skip_empty)
+
+    def _portion(self, found: FoundFile) -> _Portion:
+        taken = self.seen.get(self._root.name(found.path))
+        if taken is None and found.size <= self._max_bytes:
+            return _Portion(found, found.size, None, last=True)
+        groups = self._row_groups(found)
+        if groups is None:
+            return _Portion(found, found.size, None, last=True)
+        start, row, first = 0, 0, taken.next_row if taken else 0
+        while row < first:
+            row += groups[start][0]
+            start += 1
+        left = groups[start:]
+        return _Portion(found, sum(b for _, b in left), (first, left), last=True)
+
+    def _cut(self, portion: _Portion, piece: int) -> list[Split]:
+        found, groups = portion.found, portion.groups
+        if groups is None and portion.bytes > piece and (all_groups := self._row_groups(found)):
+            groups = (0, all_groups)
+        first, left = groups or (0, [])
+        pieces = max(1, min(-(-portion.bytes // piece), len(left)))
+        whole = Split(self._root.name(found.path), found.size, found.mtime_ns, portion.bytes, root=self._root.text)
+        if groups is None or (pieces == 1 and first == 0 and portion.last):
+            return [whole]
+        splits: list[Split] = []
+        row = first
+        for part in _even_parts(left, pieces):
+            end = row + sum(rows for rows, _ in part)
+            splits.append(replace(whole, bytes=sum(share for _, share in part), rows=(row, end), last=False))
+            row = end
+        return [*splits[:-1], replace(splits[-1], last=portion.last)]
+
+    def _row_groups(self, found: FoundFile) -> list[tuple[int, int]] | None:
+        """Return (rows, bytes) per row group of a Parquet file, or None for a file that has to be read in one piece."""
+        if self._groups is not None and self._groups[0] == found:
+            return self._groups[1]
+        cut = self._format == "parquet" and not self._whole
+        groups = self._read_row_groups(found) if cut else None
+        self._groups = (found, groups)
+        return groups
+
+    def _read_row_groups(self, found: FoundFile) -> list[tuple[int, int]] | None:
+        try:
+            with self._place.open(found.path) as file:
+                metadata = pq.read_metadata(file)
+        except (OSError, pa.ArrowException):
+            # Whoever reads the file finds the same and says what is wrong with it.
+            return None
+        if "file_row_number" in {name.lower() for name in metadata.schema.to_arrow_schema().names}:
+            # DuckDB finds a row range by a column of this name, which the file's own would hide.
+            return None
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        total = sum(g.total_byte_size for g in groups)
+        if not total:
+            return None
+        return [(g.num_rows, -(-found.size * g.total_byte_size // total)) for g in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Portion:
+    """What a batch takes of a file: all of it, or row groups from a row on."""
+
+    found: FoundFile
+    bytes: int
+    groups: tuple[int, list[tuple[int, int]]] | None
+    last: bool
+
+    def up_to(self, room: int) -> _Portion:
+        """Return as many of the row groups as fit, at least one."""
+        if self.groups is None:
+            return self
+        first, left = self.groups
+        count, total = 1, left[0][1]
+        while count < len(left) and total + left[count][1] <= room:
+            total += left[count][1]
+            count += 1
+        return _Portion(self.found, total, (first, left[:count]), last=count == len(left))
+
+
+def _even_parts(groups: list[tuple[int, int]], pieces: int) -> list[list[tuple[int, int]]]:
+    """Divide row groups, in order, into at most so many parts of about equal bytes."""
+    total = sum(share for _, share in groups) or 1
+    parts: list[list[tuple[int, int]]] = [[] for _ in range(pieces)]
+    before = 0
+    for rows, share in groups:
+        parts[min(pieces - 1, (before + share // 2) * pieces // total)].append((rows, share))
+        before += share
+    return [part for part in parts if part]
+
+
+def vanished(path: str, table: str) -> DataError:
+    """Return the error for a file that was listed and is gone."""
+    return DataError(
+        f'file "{path}" of table "{table}" disappeared after it was listed',
+        hint="Put it back and run the job again; it goes on from its last committed batch.",
+    )
+
+
+def download(split: Split, directory: str) -> Split:
+    """Return the split with a local path: a remote file is copied into the directory, unless that was done before."""
+    if not is_remote(split.path):
+        return split
+    name = re.sub(r"[^\w.-]", "_", split.path)
+    target = os.path.join(directory, f"{split.mtime_ns}-{name}"[-250:])
+    if not os.path.exists(target):
+        filesystem, path = open_uri(split.path)
+        temporary = f"{target}.{os.getpid()}.tmp"
+        arrow_fs.copy_files(path, temporary, filesystem, arrow_fs.LocalFileSystem())
+        os.replace(temporary, target)
+    return replace(split, path=target)

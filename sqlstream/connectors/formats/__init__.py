@@ -1,0 +1,1 @@
+"""How rows stand in files: Parquet, JSON lines, CSV, Debezium; and what happens to malformed ones."""

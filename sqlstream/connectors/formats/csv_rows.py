@@ -1,0 +1,101 @@
+"""How CSV is written: what DuckDB's reader and writer are told, and which field of a row is which column."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.formats.read_errors import name_file, reading
+from sqlstream.duck.sql import quote_text
+from sqlstream.duck.text_files import open_text
+from sqlstream.errors import DataError, missing
+from sqlstream.units import parse_boolean
+
+# A field is as long as it is.
+csv.field_size_limit(2**31 - 1)
+
+
+def has_header(options: Mapping[str, str]) -> bool:
+    return parse_boolean(options.get("csv.header", "false"))
+
+
+def csv_layout(split: Split, table: Table) -> tuple[tuple[str, str], ...]:
+    """Return the (name, type) of each field of a file's rows, by its header if there is one."""
+    if not has_header(table.options):
+        return tuple((c.name, c.type) for c in table.physical)
+    with reading([split], table):
+        header = _header(split.path, table.options)
+    declared = {c.name.lower(): c for c in table.physical}
+    if header is None:
+        return tuple((c.name, c.type) for c in table.physical)
+    places = [name.strip().lower() for name in header]
+    for name, column in declared.items():
+        if name not in places:
+            hint = missing("column", column.name, [n.strip() for n in header])
+            message = f'the header of {name_file(split.path, table)} has no column "{column.name}"'
+            raise DataError(message, hint=hint)
+        if places.count(name) > 1:
+            raise DataError(f'the header of {name_file(split.path, table)} has column "{column.name}" twice')
+    # Fields that are not declared need a name of their own, but no type.
+    return tuple(
+        (declared[n].name, declared[n].type) if n in declared else (f"_undeclared_{i}", "VARCHAR")
+        for i, n in enumerate(places)
+    )
+
+
+def _header(path: str, options: Mapping[str, str]) -> list[str] | None:
+    with open_text(path) as lines:
+        return next(csv_reader(lines, options), None)
+
+
+def csv_reader(lines: Iterable[str], options: Mapping[str, str]) -> Iterator[list[str]]:
+    """Return the rows of a file as texts, one by one."""
+    quote = options.get("csv.quote-character", '"')
+    escape = options.get("csv.escape-character", quote)
+    return csv.reader(
+        lines,
+        delimiter=_character(options.get("csv.field-delimiter", ",")),
+        quotechar=quote or None,
+        quoting=csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE,
+        doublequote=escape == quote,
+        escapechar=None if escape == quote else escape,
+    )
+
+
+def csv_syntax(options: Mapping[str, str]) -> list[str]:
+    quote = options.get("csv.quote-character", '"')
+    nulls = ["", *([options["csv.null-literal"]] if options.get("csv.null-literal") else [])]
+    return [
+        "auto_detect = false",
+        f"header = {str(has_header(options)).lower()}",
+        f"delim = {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
+        f"quote = {quote_text(quote)}",
+        f"escape = {quote_text(options.get('csv.escape-character', quote))}",
+        f"nullstr = [{', '.join(map(quote_text, nulls))}]",
+        "allow_quoted_nulls = false",
+    ]
+
+
+def csv_write_options(options: Mapping[str, str]) -> list[str]:
+    """Return how COPY writes CSV that `read` reads back, by the same options."""
+    quote = options.get("csv.quote-character", '"')
+    return [
+        f"HEADER {str(has_header(options)).lower()}",
+        f"DELIMITER {quote_text(_character(options.get('csv.field-delimiter', ',')))}",
+        f"QUOTE {quote_text(quote)}",
+        f"ESCAPE {quote_text(options.get('csv.escape-character', quote))}",
+        f"NULLSTR {quote_text(options.get('csv.null-literal', ''))}",
+    ]
+
+
+def _character(text: str) -> str:
+    return "\t" if text == "\\t" else text
+
+
+def one_character(text: str) -> str:
+    """Return the text of an option that is one character; raise ValueError for any other."""
+    if len(_character(text)) != 1:
+        raise ValueError(f'"{text}" is not one character')
+    return text

@@ -1,0 +1,140 @@
+"""Which rows of some files are malformed, where they stand, and why: found by reading the files again, when there are some."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import duckdb
+
+from sqlstream.catalog import IGNORE, Table
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.formats.csv_rows import csv_layout, csv_reader, has_header
+from sqlstream.connectors.formats.long_lines import is_too_long, without_long_lines
+from sqlstream.connectors.formats.malformed import MalformedRow, format_of
+from sqlstream.connectors.formats.read_errors import csv_reason, malformed_row, name_file, path_in, translate_file
+from sqlstream.connectors.formats.reading import ReadPlan, read
+from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
+from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines, open_text
+from sqlstream.errors import DataError
+from sqlstream.state.internal_columns import PATH, ROW
+
+TOO_LONG = f"The line is longer than {LIMIT >> 20} MB"
+
+
+def translate(error: Exception, splits: Iterable[Split], table: Table) -> DataError | None:
+    """Return the error of reading some splits as people should see it, or None when it is about something else.
+
+    A malformed row is looked for again, to name its line.
+    """
+    form, splits = format_of(table), list(splits)
+    if not form:
+        return None
+    text = str(error)
+    path = path_in(text, splits)
+    json = form in ("json", "debezium-json")
+    # A value that is cast after it was read has lost its place.
+    unplaced = (
+        path is None and form != "parquet" and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
+    )
+    if unplaced or (json and path and "JSON" in text) or is_too_long(error):
+        suspects = [s for s in splits if path in (None, s.path)]
+        if found := next(malformed_rows(suspects, table), None):
+            return malformed_row(found.path, "line" if json else "row", found.number, found.reason, found.text, table)
+        if path is not None:
+            fallback = translate_file(error, splits, table)
+            detail = fallback.detail if fallback else None
+            return DataError(f"{name_file(path, table)} has a malformed row", detail=detail)
+    return translate_file(error, splits, table)
+
+
+def malformed_rows(splits: Sequence[Split], table: Table) -> Iterator[MalformedRow]:
+    """Yield the rows of some splits that cannot be read as the table declares, file by file, in their order."""
+    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+        con.execute("SET TimeZone = 'UTC'")
+        for split in splits:
+            plan = take_numbered(con, split, table)
+            rejected = [(r.number, csv_reason(r.kind, r.column, r.message, table), r.text) for r in plan.rejected(con)]
+            marked = plan.marked_rows(con, f"{ROW.name} + 1") if plan.marked else []
+            places = place(split, table, [n for n, _ in marked], [row for row, *_ in rejected])
+            found = [(places[n][0], _too_long(places[n][1]) or why, places[n][1]) for n, why in marked]
+            plan.forget(con)
+            yield from sorted(MalformedRow(split.path, *row) for row in (*found, *rejected))
+
+
+def take_numbered(con: duckdb.DuckDBPyConnection, split: Split, table: Table) -> ReadPlan:
+    """Take the rows of a split, malformed or not, with ROW, their number among those that the reader has not rejected."""
+    skipping = replace(
+        table,
+        columns=(*table.columns, *(c for c in (PATH, ROW) if c not in table.columns)),
+        options={**table.options, f"{format_of(table)}.{IGNORE}": "true"},
+    )
+    return take(con, [split], skipping)
+
+
+def take(con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table) -> ReadPlan:
+    """Return the plan to read some splits whose malformed rows are skipped, once its rows were taken."""
+    with tempfile.TemporaryDirectory(prefix="sqlstream-") as directory:
+        plan = read(con, splits, table)
+        try:
+            plan.take(con)
+        except duckdb.Error as error:
+            if not is_too_long(error):
+                raise
+            plan = read(con, splits, table, copies=without_long_lines([s.path for s in splits], directory))
+            plan.take(con)
+    return plan
+
+
+def _too_long(text: str) -> str | None:
+    return TOO_LONG if len(text.encode()) >= LIMIT - 4 else None
+
+
+def place(
+    split: Split, table: Table, counts: Sequence[int], rejected: Collection[int] = ()
+) -> dict[int, tuple[int, str]]:
+    """Return where the nth rows stand that were read from a split, as messages name it, and their text."""
+    if not counts:
+        return {}
+    match format_of(table):
+        case "parquet":
+            return _parquet_rows(split, table, counts)
+        case "csv":
+            return _csv_rows(split, table, counts, rejected)
+    return nth_lines(split.path, counts)
+
+
+def _parquet_rows(split: Split, table: Table, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
+    source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) AS _row"
+    numbers = ", ".join(str(n - 1) for n in counts)
+    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+        con.execute("SET TimeZone = 'UTC'")
+        sql = f"SELECT file_row_number + 1, CAST(to_json(_row) AS VARCHAR) FROM {source} WHERE file_row_number IN ({numbers})"
+        return {n: (n, text) for n, text in con.execute(sql).fetchall()}
+
+
+def _csv_rows(
+    split: Split, table: Table, counts: Sequence[int], rejected: Collection[int]
+) -> dict[int, tuple[int, str]]:
+    """Number the rows of a CSV file, of which some were rejected before they were counted."""
+    wanted, taken, found, count = set(counts), set(rejected), dict[int, tuple[int, str]](), 0
+    lines: list[str] = []
+    # An empty line is a row of NULL where there is one column, else none.
+    one = len(csv_layout(split, table)) == 1
+
+    def recorded(file: Iterable[str]) -> Iterator[str]:
+        for line in file:
+            lines.append(line)
+            yield line
+
+    with open_text(split.path) as file:
+        for number, fields in enumerate(csv_reader(recorded(file), table.options), 1):
+            text = "".join(lines).strip("\r\n")
+            lines.clear()
+            if (number == 1 and has_header(table.options)) or number in taken or not (fields or one):
+                continue
+            count += 1
+            if count in wanted:
+                found[count] = number, text
+    return found

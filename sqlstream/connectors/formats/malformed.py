@@ -1,0 +1,70 @@
+"""Rows that are not as their table declares: whether they are skipped, and what is kept of them.
+
+`'<format>.ignore-parse-errors' = 'true'` skips and counts them, `'<format>.errors-to' = 'name'` keeps them, too, as rows of the
+warehouse table of that name. Both are options of every format, read here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlstream.catalog import ERRORS_TO, IGNORE, Column, Table
+from sqlstream.units import parse_boolean
+
+# Beside the columns of a row as it is read: why it is malformed, NULL where it is not.
+WRONG = "__wrong"
+# A malformed row is kept up to so many characters.
+KEPT_CHARACTERS = 10_000
+# The columns of the table that keeps malformed rows.
+COLUMNS = (
+    Column("job", "VARCHAR"),
+    Column("source_table", "VARCHAR"),
+    Column("file", "VARCHAR"),
+    Column("row_number", "BIGINT"),
+    Column("text", "VARCHAR"),
+    Column("reason", "VARCHAR"),
+    Column("processed_at", "TIMESTAMP WITH TIME ZONE"),
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MalformedRow:
+    """A row by its file and its number there, from 1, as messages say it; `text` is what stands in the file."""
+
+    path: str
+    number: int
+    reason: str
+    text: str
+
+
+def options_of(format: str) -> Mapping[str, Callable[[str], object]]:
+    """Return the options about malformed rows that tables of a format have, with what checks them."""
+    return {f"{format}.{IGNORE}": parse_boolean, f"{format}.{ERRORS_TO}": _name}
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("it names a table")
+    return text
+
+
+def format_of(table: Table) -> str:
+    return table.options.get("format", "").lower()
+
+
+def errors_to(table: Table) -> str | None:
+    """Return the name of the table that keeps malformed rows, if there is to be one."""
+    return table.options.get(f"{format_of(table)}.{ERRORS_TO}")
+
+
+def skips(table: Table) -> bool:
+    """Whether malformed rows are left out, and counted, instead of failing the job."""
+    ignored = parse_boolean(table.options.get(f"{format_of(table)}.{IGNORE}", "false"))
+    return ignored or errors_to(table) is not None
+
+
+def skip_hint(table: Table) -> str:
+    """Return what to do about malformed rows that are to stay out."""
+    ignore, keep = (f"{format_of(table)}.{option}" for option in (IGNORE, ERRORS_TO))
+    return f"Set '{ignore}' = 'true' to skip such rows and count them, '{keep}' = 'name' to keep them in a table."

@@ -1,0 +1,121 @@
+"""Which types of a Parquet file may be read as which declared types: those that hold every value of the file's.
+
+integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits
+FLOAT      DOUBLE
+DECIMAL    DECIMAL with at least as many digits on both sides of the point
+DATE       TIMESTAMP (midnight)
+TIMESTAMP  of another precision, cut to microseconds; with and without zone: as the wall clock of UTC
+ENUM, UUID, JSON  VARCHAR
+NULL       anything: what writers declare of a column without a value
+STRUCT     STRUCT, fields matched by name: what is not declared is left out, what is not there is NULL
+Fields, elements and values go by these rules, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlstream.duck.sql import quote_name, quote_text
+
+# Bits of the whole numbers that each type holds: (signed, unsigned) integers, and floats by their mantissa.
+_SIGNED = {"tinyint": 7, "smallint": 15, "integer": 31, "bigint": 63, "hugeint": 127}
+_UNSIGNED = {"utinyint": 8, "usmallint": 16, "uinteger": 32, "ubigint": 64, "uhugeint": 128}
+_INTEGERS = {**_SIGNED, **_UNSIGNED}
+_MANTISSA = {"float": 24, "double": 53}
+_DIGITS = {7: 3, 8: 3, 15: 5, 16: 5, 31: 10, 32: 10, 63: 19, 64: 20}
+_INSTANTS = {"timestamp with time zone", "timestamptz_ns"}
+_CLOCKS = {"timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"}
+_TEXTS = {"enum", "uuid", "varchar"}
+
+
+def conversion(value: str, found: Any, declared: Any, depth: int = 0) -> str | None:
+    """Return the SQL that reads a value of one DuckDB type as another, or None when it might lose something."""
+    if found == declared:
+        return value
+    item = f"_x{depth}"
+    match found.id, declared.id:
+        case "null", _:
+            return f"CAST(NULL AS {declared})"
+        case "struct", "struct":
+            return _struct(value, found, declared, depth)
+        case ("list" | "array", "list"):
+            inner = conversion(item, found.children[0][1], declared.children[0][1], depth + 1)
+            return inner and f"CAST(list_transform({value}, lambda {item}: {inner}) AS {declared})"
+        case "map", "map":
+            return _map(value, found, declared, depth)
+    if found.id in _INSTANTS and declared.id == "timestamp":
+        return f"timezone('UTC', {_microseconds(value, found)})"
+    if found.id in _CLOCKS and declared.id == "timestamp with time zone":
+        return f"timezone('UTC', {_microseconds(value, found)})"
+    if not _holds(found, declared):
+        return None
+    return f"CAST({_microseconds(value, found)} AS {declared})"
+
+
+def _struct(value: str, found: Any, declared: Any, depth: int) -> str | None:
+    fields = {name.lower(): (name, type_) for name, type_ in found.children}
+    items = []
+    for name, type_ in declared.children:
+        own, there = fields.get(name.lower(), (None, None))
+        item = f"CAST(NULL AS {type_})"
+        if own is not None:
+            converted = conversion(f"struct_extract({value}, {quote_text(own)})", there, type_, depth)
+            if converted is None:
+                return None
+            item = converted
+        items.append(f"{quote_name(name)} := {item}")
+    if not any(name.lower() in fields for name, _ in declared.children):
+        return None
+    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(items)}) END"
+
+
+def _map(value: str, found: Any, declared: Any, depth: int) -> str | None:
+    item = f"_x{depth}"
+    (_, found_key), (_, found_value) = found.children
+    (_, key), (_, inner) = declared.children
+    keys = conversion(f"{item}.key", found_key, key, depth + 1)
+    values = conversion(f"{item}.value", found_value, inner, depth + 1)
+    if keys is None or values is None:
+        return None
+    entry = f"lambda {item}: {{'key': {keys}, 'value': {values}}}"
+    return f"CAST(map_from_entries(list_transform(map_entries({value}), {entry})) AS {declared})"
+
+
+def _microseconds(value: str, found: Any) -> str:
+    """Return the SQL of a time with its nanoseconds cut off; DuckDB's cast rounds, perhaps into the next window."""
+    if found.id in ("timestamp_ns", "timestamptz_ns"):
+        cut = f"make_timestamp((epoch_ns({value}) - ((epoch_ns({value}) % 1000) + 1000) % 1000) // 1000)"
+        return f"timezone('UTC', {cut})" if found.id == "timestamptz_ns" else cut
+    if found.id == "time_ns":
+        return f"TIME '00:00:00' + to_microseconds(epoch_ns({value}) // 1000)"
+    if found.id in _INSTANTS:
+        return f"CAST({value} AS TIMESTAMPTZ)"
+    return f"CAST({value} AS TIMESTAMP)" if found.id in _CLOCKS else value
+
+
+def _holds(found: Any, declared: Any) -> bool:
+    match found.id, declared.id:
+        case ("date", "timestamp") | ("float", "double") | ("time_ns", "time"):
+            return True
+        case ("decimal", "decimal"):
+            (_, digits), (_, scale) = found.children
+            (_, room), (_, places) = declared.children
+            return bool(places >= scale and room - places >= digits - scale)
+    if found.id in _INTEGERS:
+        return _holds_integer(found.id, declared)
+    families = (_INSTANTS, _CLOCKS, _TEXTS)
+    return declared.id in ("varchar", "timestamp", "timestamp with time zone") and any(
+        found.id in family and declared.id in family for family in families
+    )
+
+
+def _holds_integer(found: str, declared: Any) -> bool:
+    bits = _INTEGERS[found]
+    if declared.id == "decimal":
+        (_, room), (_, places) = declared.children
+        return bool(bits in _DIGITS and room - places >= _DIGITS[bits])
+    if declared.id in _MANTISSA:
+        return bits <= _MANTISSA[declared.id]
+    if declared.id in _UNSIGNED:
+        return found in _UNSIGNED and bits <= _UNSIGNED[declared.id]
+    return bits <= _SIGNED.get(declared.id, 0)

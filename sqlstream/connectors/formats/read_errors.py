@@ -1,0 +1,133 @@
+"""What DuckDB says about a file that it cannot read as declared, said in our words, with the row at fault."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.splits import Split, vanished
+from sqlstream.connectors.formats.json_lines import does_not_hold
+from sqlstream.connectors.formats.malformed import format_of, skip_hint
+from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
+from sqlstream.errors import DataError
+
+_TAIL = 1 << 16
+
+_CSV_ROW = re.compile(
+    r"CSV Error on Line: (\d+)\nOriginal Line: (.*?)\n(?=Error when|Expected Number|\n?Value with|Invalid|.*\n)", re.S
+)
+_CSV_CAST = re.compile(r"Error when converting column \"(.+?)\"")
+_CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+
+
+def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> DataError | None:
+    """Return the error of opening or reading one of the splits as people should see it, None when it is about something else.
+
+    Of rows it knows only what the reader has said: `faults.translate` looks for the one that is malformed.
+    """
+    text = re.sub(r"\n+LINE \d+: .*", "", str(error), flags=re.DOTALL).strip()
+    parquet = format_of(table) == "parquet"
+    path = path_in(text, splits)
+    if path is None and parquet and type(error) is duckdb.Error:
+        # What the Parquet reader makes of a damaged page has no class of its own, and no file name.
+        path = _unreadable(splits)
+    if path is None:
+        return None
+    if not os.path.exists(path):
+        return vanished(path, table.name)
+    file = name_file(path, table)
+    if not os.access(path, os.R_OK):
+        return DataError(f"no permission to read {file}")
+    if "GZIP" in text or "ZSTD" in text:
+        return DataError(f"{file} is not whole, or not compressed as its name says", detail=sentence(text))
+    if parquet:
+        return _parquet_error(text, file)
+    if format_of(table) == "csv" and (match := _CSV_ROW.search(text)):
+        return malformed_row(path, "row", int(match[1]), _csv_fault(text, match, table), match[2], table)
+    return DataError(f"{file} cannot be read", detail=sentence(text))
+
+
+@contextmanager
+def reading(splits: Sequence[Split], table: Table) -> Iterator[None]:
+    """Turn errors of opening the splits' files into DataErrors."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if translated := translate_file(error, splits, table):
+            raise translated from error
+        raise
+    except FileNotFoundError as error:
+        raise vanished(splits[0].path, table.name) from error
+    except (OSError, csv.Error) as error:
+        raise DataError(f"{name_file(splits[0].path, table)} cannot be read", detail=str(error)) from error
+
+
+def name_file(path: str, table: Table) -> str:
+    """Return the file as messages name it."""
+    return f'file "{path}" of table "{table.name}"'
+
+
+def path_in(text: str, splits: Iterable[Split]) -> str | None:
+    paths = {form: s.path for s in splits for form in (s.path, _literal(s.path))}
+    found = [form for form in paths if form in text]
+    return paths[max(found, key=len)] if found else None
+
+
+def _unreadable(splits: Iterable[Split]) -> str | None:
+    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+        for path in sorted({s.path for s in splits}):
+            try:
+                con.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({duckdb_paths([path])})").fetchall()
+            except duckdb.Error:
+                return path
+    return None
+
+
+def _parquet_error(text: str, file: str) -> DataError:
+    if "magic bytes" in text or "too small" in text:
+        return DataError(f"{file} is not a Parquet file, or not a whole one", hint=WHOLE)
+    return DataError(f"{file} is damaged", detail=sentence(text))
+
+
+# What writers of files should do.
+WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
+
+
+def malformed_row(path: str, what: str, number: int, reason: str, text: str, table: Table) -> DataError:
+    """Return the error that names a row (or line) of a file, why it is malformed, and what to do about it."""
+    # To skip the last line of a file that is not whole would be to lose the rest of it: a file is read once.
+    hint = f"The file may not be whole yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
+    message = f"{what} {number} of {name_file(path, table)} is malformed"
+    return DataError(message, detail=f"{reason}: {shorten(text)}", hint=hint)
+
+
+def _is_unfinished(path: str, text: str) -> bool:
+    """Whether some text is the last line of a file, which nothing has ended yet."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _TAIL))
+        tail = file.read()
+    last = text.strip().encode()[-_TAIL // 2 :]
+    return bool(last) and not tail.endswith((b"\n", b"\r")) and tail.rstrip().endswith(last)
+
+
+def _csv_fault(text: str, match: re.Match[str], table: Table) -> str:
+    """Return what DuckDB says about a row of CSV, as a sentence without its end."""
+    if cast := _CSV_CAST.search(text):
+        return csv_reason("CAST", cast[1], "", table)
+    return csv_reason("", "", text if _CSV_FIELDS.search(text) else text[match.end() :], table)
+
+
+def csv_reason(kind: str, column: str, message: str, table: Table) -> str:
+    """Return why a row of CSV is malformed, given what DuckDB says about it."""
+    if kind == "CAST":
+        return does_not_hold(next((c for c in table.physical if c.name == column), Column(column, "value")))
+    if fields := _CSV_FIELDS.search(message):
+        # DuckDB stops counting at the first field too many.
+        return f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields"
+    return sentence(message).rstrip(".")

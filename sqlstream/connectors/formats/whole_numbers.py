@@ -1,0 +1,77 @@
+"""Integers in text: DuckDB rounds 1.5 to 2, here it is a value that its column does not hold.
+
+So columns of integers are read as text, and looked at before they are cast. 12, 12.0 and 1.2e1 are whole, with quotes or
+without; 1.5 and true are not. Those of BOOLEAN are, too: a text cannot be 2 there, a number of JSON could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name, quote_text
+
+NOT_WHOLE = "a number is not whole"
+_SIGNED = ("tinyint", "smallint", "integer", "bigint", "hugeint")
+INTEGERS = frozenset((*_SIGNED, *(f"u{name}" for name in _SIGNED)))
+
+READ_AS_TEXT = INTEGERS | {"boolean"}
+
+
+def as_text(declared: Any) -> str | None:
+    """Return the type in which a column is read: with text where integers and booleans are; None if there are none."""
+    match declared.id:
+        case id if id in READ_AS_TEXT:
+            return "VARCHAR"
+        case "struct":
+            fields = [(name, type_, as_text(type_)) for name, type_ in declared.children]
+            if not any(text for _, _, text in fields):
+                return None
+            return f"STRUCT({', '.join(f'{quote_name(name)} {text or type_}' for name, type_, text in fields)})"
+        case "list" | "array":
+            inner = as_text(declared.children[0][1])
+            return inner and f"{inner}[]"
+        case "map":
+            (_, key), (_, value) = declared.children
+            inner = as_text(value)
+            return inner and f"MAP({key}, {inner})"
+    return None
+
+
+def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
+    """Return the condition that some text where an integer should be, read as `as_text` says, is a number that is not whole.
+
+    Text that is no number at all is left to the cast.
+    """
+    item = f"_x{depth}"
+    match declared.id:
+        case id if id in INTEGERS:
+            # Nearly all integers are told by their characters.
+            doubtful = f"(contains({value}, '.') OR contains({value}, '-'))"
+            return f"({doubtful} AND coalesce(TRY_CAST({value} AS DOUBLE) % 1 <> 0, true))"
+        case "struct":
+            fields = (fraction(f"struct_extract({value}, {quote_text(n)})", t, depth) for n, t in declared.children)
+            found = [condition for condition in fields if condition]
+            return f"({' OR '.join(found)})" if found else None
+        case "list" | "array":
+            inner = fraction(item, declared.children[0][1], depth + 1)
+            return inner and f"(len(list_filter({value}, lambda {item}: {inner})) > 0)"
+        case "map":
+            inner = fraction(item, declared.children[1][1], depth + 1)
+            return inner and f"(len(list_filter(map_values({value}), lambda {item}: {inner})) > 0)"
+    return None
+
+
+def whole(columns: Sequence[tuple[Column, Any]]) -> tuple[str, str]:
+    """Return the select items that cast columns read as `as_text` says, and a WHERE clause that fails for what is not whole."""
+    items, checks = [], []
+    for column, type_ in columns:
+        name = quote_name(column.name)
+        items.append(name if as_text(type_) is None else f"CAST({name} AS {column.type}) AS {name}")
+        if condition := fraction(name, type_):
+            checks.append(condition)
+    where = (
+        f" WHERE CASE WHEN {' OR '.join(checks)} THEN error({quote_text(NOT_WHOLE)}) ELSE true END" if checks else ""
+    )
+    return ", ".join(items) or "1", where

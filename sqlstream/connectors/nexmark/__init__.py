@@ -1,0 +1,1 @@
+"""The `nexmark` connector: people, auctions and bids."""

@@ -1,0 +1,1 @@
+"""The `python` connector: the user's own classes."""

@@ -1,0 +1,1 @@
+"""The `socket` connector: lines from a TCP port."""

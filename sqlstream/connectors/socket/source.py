@@ -1,0 +1,149 @@
+"""The `socket` source: lines from a TCP port, for play.
+
+The driver keeps the lines that it receives in files of the job, so that a batch can be repeated. Lines that nobody has
+written down yet are lost when the job dies, as are those that are sent while it is down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import duckdb
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Context
+from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.formats.reading import ReadPlan
+from sqlstream.connectors.formats.reading import read as read_files
+from sqlstream.connectors.splits import LinesFile, Offsets
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import UsageError
+
+# Files of lines that stay: those that a batch may be repeated with.
+_KEPT = 64
+_INTERVAL = 0.1
+_CONNECT_SECONDS = 10.0
+
+
+class SocketDiscovery:
+    """Receives lines in a thread of its own; every poll writes those that have come into a file."""
+
+    interval: float | None = _INTERVAL
+
+    def __init__(self, table: Table, position: Offsets, context: Context):
+        self.changed: list[str] = []
+        self._table, self._position, self._directory = table, position, context.directory
+        self._warehouse = context.warehouse.root
+        self._next = int(position.get("", 0))
+        self._received: list[bytes] = []
+        self._lock = threading.Lock()
+        self._ended = False
+        self._pending: list[LinesFile] = self._kept()
+        self._socket = _connect(table)
+        threading.Thread(target=self._receive, name=f"socket-{table.name}", daemon=True).start()
+
+    def _kept(self) -> list[LinesFile]:
+        """Return the files that were written before a crash and not handed out."""
+        os.makedirs(self._directory, exist_ok=True)
+        numbers = sorted(
+            int(name.removesuffix(".txt")) for name in os.listdir(self._directory) if name.endswith(".txt")
+        )
+        return [self._split(n, os.path.getsize(self._path(n))) for n in numbers if n >= self._next]
+
+    def _split(self, number: int, size: int) -> LinesFile:
+        return LinesFile(number, os.path.relpath(self._path(number), self._warehouse), size)
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/{number:010d}.txt"
+
+    def _receive(self) -> None:
+        rest = b""
+        with contextlib.suppress(OSError):
+            while data := self._socket.recv(1 << 16):
+                whole, newline, tail = (rest + data).rpartition(b"\n")
+                rest = tail
+                if newline:
+                    with self._lock:
+                        self._received.append(whole + newline)
+        with self._lock:
+            if rest:
+                self._received.append(rest + b"\n")
+            self._ended = True
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the other side has closed the connection."""
+        return self._ended
+
+    def poll(self) -> int:
+        """Write down what has come; return how many files wait."""
+        with self._lock:
+            data, self._received = b"".join(self._received), []
+        if data:
+            number = self._pending[-1].number + 1 if self._pending else self._next
+            with open(f"{self._path(number)}.tmp", "wb") as file:
+                file.write(data)
+            os.replace(f"{self._path(number)}.tmp", self._path(number))
+            self._pending.append(self._split(number, len(data)))
+        return len(self._pending)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    @property
+    def remaining(self) -> int:
+        with self._lock:
+            return len(self._pending) + len(self._received)
+
+    def next_batch(self) -> Sequence[LinesFile] | None:
+        splits, self._pending = self._pending, []
+        if not splits:
+            return None
+        self._position.add(splits)
+        self._next = splits[-1].number + 1
+        for name in os.listdir(self._directory):
+            if int(name.partition(".")[0]) < self._next - len(splits) - _KEPT:
+                os.unlink(f"{self._directory}/{name}")
+        return splits
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _connect(table: Table) -> socket.socket:
+    host, port = table.options["hostname"], int(table.options["port"])
+    try:
+        found = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
+    except OSError as error:
+        raise UsageError(
+            f'table "{table.name}": nobody listens at {host}:{port}',
+            detail=error.strerror or str(error),
+            hint=f"Start the other side first, such as: nc -lk {port}.",
+        ) from error
+    found.settimeout(None)
+    return found
+
+
+def read_lines(con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], table: Table) -> ReadPlan:
+    """Return how to read files of lines: as they are into the one column, or as JSON or CSV."""
+    if "format" in table.options:
+        options = {k: v for k, v in table.options.items() if k not in ("hostname", "port")}
+        return read_files(con, files_of(splits), replace(table, options=options))
+    [column] = table.physical
+    paths = ", ".join(quote_text(s.path) for s in splits)
+    line = f"CAST(rtrim(line, chr(13)) AS {column.type}) AS {quote_name(column.name)}"
+    # Every file ends with the end of a line.
+    lines = f"SELECT unnest(string_split(left(content, -1), chr(10))) AS line FROM read_text([{paths}])"
+    return ReadPlan(f"SELECT {line} FROM ({lines})", keep=True)
+
+
+def files_of(splits: Sequence[LinesFile]) -> list[FileSplit]:
+    return [FileSplit(s.path, s.bytes, 0, s.bytes) for s in splits]

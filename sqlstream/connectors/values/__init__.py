@@ -1,0 +1,1 @@
+"""Rows that stand in the query itself, as a source."""

@@ -1,0 +1,216 @@
+"""Warehouse tables as sources: the batches that jobs committed, in order, of every job that writes the table.
+
+Rows know the batch that added them, also once segments are merged, so a range of batches is the same rows at any time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.discovery import Context, monitor_interval
+from sqlstream.connectors.filesystem.splits import DEFAULT_MAX_BYTES
+from sqlstream.connectors.formats.reading import ReadPlan
+from sqlstream.connectors.splits import BatchRange, Offsets
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DamageError, DataError, UsageError, missing
+from sqlstream.state.manifests import Manifest
+from sqlstream.state.segments import BATCH_COLUMN, check_segments, scan
+from sqlstream.state.snapshot import JobHistory, named_manifest
+from sqlstream.units import parse_bytes
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import GONE
+
+_ATTEMPTS = 4
+_PIECES_PER_TASK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A committed batch with rows."""
+
+    job: str
+    created: int
+    number: int
+    bytes: int
+
+
+class TableDiscovery:
+    """Hands out the committed batches of the jobs that write a table."""
+
+    def __init__(self, table: Table, position: Offsets, context: Context):
+        self.interval = monitor_interval(table)
+        self.bounded = self.interval is None
+        self.changed: list[str] = []
+        self._table, self._position, self._context = table, position, context
+        self._max_bytes = parse_bytes(table.options.get("source.max-bytes-per-batch", f"{DEFAULT_MAX_BYTES} b"))
+        self._pending: list[_Batch] = []
+        self._bound: dict[str, int] | None = None
+
+    def poll(self) -> int:
+        """Look for committed batches. Raises UsageError when a job whose rows were read was started anew."""
+        warehouse = self._context.warehouse
+        found: list[_Batch] = []
+        newest = {}
+        for job in warehouse.writers(self._table.name):
+            record = read_record(warehouse.fs, warehouse.job(job))
+            committed = last_committed(warehouse.fs, warehouse.job(job))
+            if record is None or committed is None:
+                continue
+            self._check_same(job, record)
+            self._check_added(record)
+            newest[f"{job}@{record.created_at}"] = committed
+        if self.bounded:
+            newest = self._bounded(newest)
+        for writer, up_to in sorted(newest.items()):
+            job, _, created = writer.rpartition("@")
+            after = self._position.get(writer, -1)
+            if up_to > after:
+                manifest = _written(warehouse, job, self._table.name)
+                sizes = _sizes(manifest, after, up_to)
+                found += [_Batch(job, int(created), number, sizes[number]) for number in sorted(sizes)]
+        self._pending = found
+        return len(found)
+
+    def _bounded(self, newest: dict[str, int]) -> dict[str, int]:
+        """Return how far to read: what was committed when the job started."""
+        if self._bound is None:
+            if not newest and not self._context.warehouse.writers(self._table.name):
+                raise UsageError(
+                    f'table "{self._table.name}" is empty: no job has written it yet',
+                    hint="Run the job that writes it first, or set 'source.monitor-interval', such as '1 s', to follow it.",
+                )
+            self._bound = self._context.remember("bound", newest) if self._context.finish else newest
+        return self._bound
+
+    def _check_same(self, job: str, record: JobRecord) -> None:
+        for writer in self._position.reached:
+            name, _, created = writer.rpartition("@")
+            if name == job and int(created) != record.created_at:
+                raise UsageError(
+                    f'job "{record.job}", which writes table "{self._table.name}", was started anew'
+                    " after its rows had been read",
+                    hint="Start this job anew, too, with --fresh.",
+                )
+
+    def _check_added(self, record: JobRecord) -> None:
+        sink = record.sink(self._table.name)
+        if sink is not None and sink.changing:
+            raise UsageError(
+                f'table "{self._table.name}" holds a result that changes, of job "{record.job}"; a job cannot read it',
+                hint="Read what that job reads, with its query in FROM.",
+            )
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    @property
+    def remaining(self) -> int:
+        return len(self._pending)
+
+    def next_batch(self) -> Sequence[BatchRange] | None:
+        """Return ranges of batches, of one job each, of about equal size; at least one batch of one job."""
+        taken, room = 0, self._max_bytes
+        while taken < len(self._pending) and (taken == 0 or self._pending[taken].bytes <= room):
+            room -= self._pending[taken].bytes
+            taken += 1
+        if not taken:
+            return None
+        batches, self._pending = self._pending[:taken], self._pending[taken:]
+        piece = sum(b.bytes for b in batches) / (_PIECES_PER_TASK * self._context.parallelism)
+        splits: list[BatchRange] = []
+        for batch in batches:
+            last = splits[-1] if splits else None
+            if last is not None and last.job == batch.job and last.bytes + batch.bytes <= piece:
+                splits[-1] = BatchRange(last.job, last.created, last.after, batch.number, last.bytes + batch.bytes)
+                continue
+            same = last is not None and last.job == batch.job
+            after = last.up_to if last and same else self._position.get(f"{batch.job}@{batch.created}", -1)
+            splits.append(BatchRange(batch.job, batch.created, after, batch.number, batch.bytes))
+        self._position.add(splits)
+        return splits
+
+    def close(self) -> None:
+        pass
+
+
+def _written(warehouse: Warehouse, job: str, table: str) -> Manifest | None:
+    """Return the manifest of what a job has written into a table by now."""
+    paths = warehouse.table(table).job(job)
+    for attempt in range(_ATTEMPTS):
+        newest = JobHistory(warehouse, job).newest_entry
+        try:
+            named = newest.table_manifests(table) if newest else {}
+            return named_manifest(warehouse.fs, paths, 0, named[0]) if named else None
+        except DamageError as error:
+            # It may have been replaced meanwhile.
+            if error.fault != GONE or attempt == _ATTEMPTS - 1:
+                raise
+    return None
+
+
+def _sizes(manifest: Manifest | None, after: int, up_to: int) -> dict[int, int]:
+    """Return the bytes of the batches (after, up_to] that have rows; merged ones share their segment's evenly."""
+    sizes: dict[int, int] = defaultdict(int)
+    for segments in manifest.tables.values() if manifest else ():
+        for s in segments:
+            share = -(-s.bytes // (s.last_batch - s.first_batch + 1))
+            for number in range(max(s.first_batch, after + 1), min(s.last_batch, up_to) + 1):
+                sizes[number] += share
+    return sizes
+
+
+def read_tables(warehouse: Warehouse, splits: Sequence[BatchRange], table: Table) -> ReadPlan:
+    """Return how to read ranges of batches, from the segments that hold their rows by now.
+
+    Raises DataError when a job was dropped or started anew, or does not write the columns that are declared here.
+    """
+    by_job: dict[str, list[BatchRange]] = defaultdict(list)
+    for split in splits:
+        by_job[split.job].append(split)
+    selects = [select for job, ranges in by_job.items() if (select := _select(warehouse, job, ranges, table))]
+    nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in table.physical)
+    return ReadPlan(" UNION ALL ".join(selects) or f"SELECT {nothing} WHERE false")
+
+
+def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table: Table) -> str | None:
+    record = read_record(warehouse.fs, warehouse.job(job))
+    if record is None or record.created_at != ranges[0].created:
+        raise DataError(
+            f'job "{job}", which wrote table "{table.name}", was {"dropped" if record is None else "started anew"}'
+            " while its rows were being read",
+            hint="Start this job anew, too, with --fresh.",
+        )
+    sink = record.sink(table.name)
+    columns = tuple(Column(name, type) for name, type in (sink.columns if sink else ()))
+    paths = warehouse.table(table.name).job(job)
+    manifest = _written(warehouse, job, table.name)
+    segments = [
+        s
+        for found in (manifest.tables.values() if manifest else ())
+        for s in found
+        if any(s.last_batch > r.after and s.first_batch <= r.up_to for r in ranges)
+    ]
+    if not segments:
+        return None
+    check_segments(warehouse.fs, f"{paths.root}/data/0", segments)
+    rows = scan(warehouse.fs, f"{paths.root}/data/0", columns, segments, batch=True)
+    chosen = " OR ".join(f"({BATCH_COLUMN} > {r.after} AND {BATCH_COLUMN} <= {r.up_to})" for r in ranges)
+    return f"SELECT {_items(columns, table, record)} FROM ({rows}) WHERE {chosen}"
+
+
+def _items(written: Sequence[Column], table: Table, record: JobRecord) -> str:
+    names = {c.name.lower(): c.name for c in written}
+    items = []
+    for column in table.physical:
+        if column.name.lower() not in names:
+            hint = missing("column", column.name, names.values())
+            message = f'table "{table.name}", as job "{record.job}" writes it, has no column "{column.name}"'
+            raise DataError(message, hint=hint)
+        items.append(f"CAST({quote_name(names[column.name.lower()])} AS {column.type}) AS {quote_name(column.name)}")
+    return ", ".join(items)

@@ -1,0 +1,1 @@
+"""How we talk to DuckDB: SQL text, stored types, the clock, errors."""

@@ -1,0 +1,130 @@
+"""DuckDB's errors, said in our words and pointing into the user's text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import duckdb
+
+from sqlstream.duck.text_files import malformed_line
+from sqlstream.errors import QueryError, Source, Span, missing, nearest, sql_types
+
+# The last lines of a message, where DuckDB knows the place: `LINE 2: ...text of the line...` and carets below.
+_PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
+_KIND = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
+# Catalogs of older versions have such names; a message shows the rest of the name.
+_INTERNAL = re.compile(r'"@\d+"\.|@\d+\.')
+
+_MISSING_RELATION = re.compile(r"Table with name (.+?) does not exist")
+_MISSING_COLUMN = re.compile(
+    r'(?:Referenced column "(.+?)" (?:not found|was not found)|does not have a column named "(.+?)")'
+)
+_NAME = re.compile(r'(?:"(?:[^"]|"")*"|[^\s"])+')
+_MISSING_FUNCTION = re.compile(r"Function with name (\S+) does not exist")
+_CANDIDATES = re.compile(r"^(?:Candidate bindings|Candidate tables|Did you mean)\W\s*(.*)$", re.MULTILINE)
+_FORBIDDEN_FILE = re.compile(r'(?:Cannot access (?:file|directory) |[Oo]pen file )"(.+?)".* disabled by configuration')
+_VANISHED_FILE = re.compile(r'Cannot open file "(.+?)"|No files found that match the pattern "(.+?)"')
+_MALFORMED_JSON = re.compile(r'Malformed JSON in file "(.+?)", at byte \d+ in line \d+')
+_UNFIT_JSON = re.compile(r'JSON transform error in file "(.+?)", in line (\d+): (.*)')
+_SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
+
+
+def missing_table(name: str, span: Span | None, relations: Iterable[str], others: Mapping[str, str]) -> QueryError:
+    """Return the error for a table that a query cannot read: there is none of that name, or `others` tell why."""
+    if why := others.get(name.lower()):
+        return QueryError(f'table "{name}" cannot be queried', span, hint=why)
+    return QueryError(f'table "{name}" does not exist', span, hint=missing("table", name, relations))
+
+
+def translate(
+    error: Exception,
+    source: Source | str,
+    relations: Iterable[str] = (),
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> QueryError:
+    """Return what DuckDB reports, while opening a query or fetching from it, as an error of the query's text.
+
+    `relations` are the names that exist, to propose one where a name is missing; `others` are declared, and tell why a query
+    cannot read them.
+    """
+    source = source if isinstance(source, Source) else Source("query", source)
+    text = str(error)
+    span = _span(text, source)
+    text = _KIND.sub("", _INTERNAL.sub("", _PLACE.sub("", text))).strip()
+    candidates = [c.strip(' "?') for found in _CANDIDATES.findall(text) for c in found.split(",")]
+    if match := _MISSING_RELATION.search(text):
+        if span and (written := _NAME.match(span.text)):
+            # What DuckDB marks goes on to the alias.
+            span = replace(span, end=span.start + written.end())
+        name = _plain_name(span.text) if span else match[1].strip('"')
+        return missing_table(name, span, relations, others)
+    if match := _MISSING_COLUMN.search(text):
+        name = match[1] or match[2]
+        # DuckDB names only those that look like it.
+        hint = missing("column", name, [*candidates, ".."]) if candidates else None
+        return QueryError(f'column "{name}" does not exist', span, hint=hint)
+    if match := _MISSING_FUNCTION.search(text):
+        name = match[1].strip('!"')
+        near = nearest(name, candidates)
+        return QueryError(f'function "{name}" does not exist', span, hint=f'did you mean "{near}"?' if near else None)
+    if match := _FORBIDDEN_FILE.search(text):
+        hint = "A query reads files of the warehouse and of declared tables only."
+        return QueryError(f'"{match[1]}" is outside of what a query may read', span, hint=hint)
+    if match := _VANISHED_FILE.search(text):
+        path = match[1] or match[2]
+        if _SEGMENT.search(path):
+            return QueryError("the state moved on while it was read", hint="Run the query again.")
+        return QueryError(f'file "{path}" does not exist', span)
+    if match := _MALFORMED_JSON.search(text):
+        # The line that DuckDB names is the next one.
+        line, fault = malformed_line(match[1])
+        return QueryError(f'line {line} of file "{match[1]}" is malformed', detail=fault)
+    if match := _UNFIT_JSON.search(text):
+        fault = f"{match[3][:1].upper()}{sql_types(match[3][1:])}."
+        return QueryError(f'line {match[2]} of file "{match[1]}" does not fit its table', detail=fault)
+    first, _, rest = sql_types(text).partition("\n")
+    message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
+    return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+
+
+def plain(error: duckdb.Error) -> str:
+    """Return what DuckDB says about values, in a phrase."""
+    return translate(error, "").message
+
+
+def _span(text: str, source: Source) -> Span | None:
+    """Find the place that DuckDB marks. It may mark it in our rewriting of the text, which keeps lines but not every column."""
+    match = _PLACE.search(text)
+    if not match:
+        return None
+    line = source.line(int(match["line"]))
+    left = match["carets"].index("^") - len(match["label"])
+    start = _index(match["text"], left)
+    marked = match["text"][start : _index(match["text"], left + match["carets"].count("^"))]
+    if match["text"].startswith("..."):
+        # The line is cut at the left; where the rest of it stands tells by how much.
+        start += max(line.find(match["text"].strip(".")) - 3, 0)
+    places = [m.start() for m in re.finditer(re.escape(marked), line)] if marked else []
+    if not places:
+        return None
+    before = "".join(f"{line}\n" for line in source.text.split("\n")[: int(match["line"]) - 1])
+    start = len(before) + min(places, key=lambda place: abs(place - start))
+    return Span(source, start, start + len(marked))
+
+
+def _index(text: str, column: int) -> int:
+    """Return which character DuckDB shows in a column: to it a tab has no width, and wide characters have two columns."""
+    for index, character in enumerate(text):
+        if unicodedata.category(character)[0] not in "MC":
+            if column <= 0:
+                return index
+            column -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return len(text)
+
+
+def _plain_name(text: str) -> str:
+    return text.replace('"', "")

@@ -1,0 +1,32 @@
+"""SQL text for DuckDB: names and texts in quotes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+
+def quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# What SQL of ours holds: texts and quoted names, in which nothing is a placeholder, and placeholders.
+_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
+
+
+def filled(sql: str, values: Mapping[str, str]) -> str:
+    r"""Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
+
+    >>> print(filled("SELECT '{rows}' FROM {rows}", {"rows": "t"}))
+    SELECT '{rows}' FROM t
+    """
+
+    def value(piece: re.Match[str]) -> str:
+        name = piece["name"]
+        return values.get(name, piece[0]) if name is not None else piece[0]
+
+    return _PIECES.sub(value, sql)

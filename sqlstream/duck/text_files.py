@@ -1,0 +1,105 @@
+"""Text files as DuckDB's readers take them, and their lines as errors quote them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.duck.sql import quote_text
+
+
+def duckdb_paths(paths: Iterable[str]) -> str:
+    """Return a list of paths as an argument of DuckDB's readers."""
+    return f"[{', '.join(quote_text(_literal(path)) for path in paths)}]"
+
+
+@contextmanager
+def open_text(path: str) -> Iterator[io.TextIOWrapper]:
+    """Open a local file as text, decompressed as its name says."""
+    with pa.input_stream(path, compression="detect") as stream:
+        yield io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _literal(path: str) -> str:
+    # The readers glob; a class of one character stands for itself.
+    return re.sub(r"[*?\[]", r"[\g<0>]", path)
+
+
+def malformed_line(path: str) -> tuple[int, str]:
+    """Return the number of the first line of a file that is not a JSON object, and a sentence that says so."""
+    count = first_wrong_line(duckdb_paths([path]))
+    [(line, content)] = nth_lines(path, [count]).values() or [(0, "")]
+    return line, f"{NO_OBJECT}: {shorten(content)}"
+
+
+def nth_lines(path: str, counts: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """Return the number and content of the nth lines that are not empty."""
+    wanted, found, count = set(counts), dict[int, tuple[int, str]](), 0
+    for number, line in enumerate(lines_of(path), 1):
+        text = line.strip()
+        count += bool(text)
+        if text and count in wanted:
+            found[count] = number, text.decode("utf-8-sig", errors="replace")
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+def sentence(text: str) -> str:
+    """Return the first line of DuckDB's message as a sentence."""
+    first = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text.strip()).split("\n")[0].strip()
+    return first[:1].upper() + first[1:].rstrip(".") + "." if first else ""
+
+
+# What DuckDB's reader has room for, with its default maximum_object_size.
+LIMIT = 32 << 20
+
+
+_CHUNK = 1 << 20
+
+
+def lines_of(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file, decompressed as its name says, with their ends; of one that is too long only its beginning."""
+    line = bytearray()
+    with pa.input_stream(path, compression="detect") as stream:
+        while chunk := stream.read(_CHUNK):
+            first, *rest = chunk.split(b"\n")
+            _extend(line, first)
+            for part in rest:
+                yield bytes(line) + b"\n"
+                line = bytearray(part)
+    if line:
+        yield bytes(line)
+
+
+def _extend(line: bytearray, part: bytes) -> None:
+    if len(line) < LIMIT:
+        line += part
+
+
+NO_OBJECT = "The line is not a JSON object"
+
+
+def first_wrong_line(path: str) -> int:
+    """Return which line of a file, not counting empty ones, is the first that is not a JSON object; 0 where all are.
+
+    `path` is a literal of DuckDB's. Takes a pass over the file.
+    """
+    lines = f"read_ndjson_objects({path}, ignore_errors = true, hive_partitioning = false)"
+    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+        found = con.execute(
+            f"SELECT _n FROM (SELECT row_number() OVER () AS _n, json FROM {lines})"
+            " WHERE json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL') ORDER BY _n LIMIT 1"
+        ).fetchone()
+    return found[0] if found else 0
+
+
+def shorten(text: str, length: int = 200) -> str:
+    """Return a row as messages show it, or up to another length."""
+    text = text.strip()
+    return text if len(text) <= length else text[:length] + "..."

@@ -1,0 +1,122 @@
+"""Values as Parquet files store them: types that Parquet lacks travel as text, times as microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import UnsupportedError
+
+# Arrow has no exact form of these (INTERVAL has one, but Parquet has not).
+_AS_TEXT = {"interval", "uhugeint", "bit", "bignum", "time with time zone"}
+
+
+_REFUSED = {"union", "variant"}
+
+
+_LAST_TIMESTAMP = 2**63 - 2
+
+
+def microseconds(time: pa.Scalar) -> int:
+    """Return a time, or a number of microseconds, as an int."""
+    if not pa.types.is_integer(time.type):
+        time = time.cast(pa.timestamp("us", getattr(time.type, "tz", None))).cast(pa.int64())
+    return int(time.as_py())
+
+
+@lru_cache(maxsize=4096)
+def stored_type(type: str) -> str:
+    """Return the DuckDB type in which values of a type are stored.
+
+    >>> stored_type("STRUCT(a INTEGER, b INTERVAL[])")
+    'STRUCT("a" INTEGER, "b" VARCHAR[])'
+    """
+    return _stored(DuckDBPyType(type))
+
+
+def _stored(type: DuckDBPyType) -> str:
+    if type.id in _REFUSED:
+        name = type.id.upper()
+        raise UnsupportedError(f"{name} values cannot be kept in state", hint="Cast the column to JSON or VARCHAR.")
+    if type.id in _AS_TEXT or type.id == "enum":
+        return "VARCHAR"
+    parts = [(quote_name(name), _stored(part)) for name, part in _parts(type)]
+    match type.id:
+        case "struct":
+            return f"STRUCT({', '.join(f'{name} {part}' for name, part in parts)})"
+        case "map":
+            return f"MAP({parts[0][1]}, {parts[1][1]})"
+        case "list" | "array":
+            return f"{parts[0][1]}[]"
+    return str(type)
+
+
+def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    if type.id not in ("struct", "map", "list", "array"):
+        return []
+    return [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)]
+
+
+def encoded(columns: Iterable[Column], relation: str) -> str:
+    """Return a SELECT of the columns in the form in which they are stored; `relation` goes behind FROM."""
+    return f"SELECT {', '.join(map(_encoded, columns))} FROM {relation}"
+
+
+def _encoded(column: Column) -> str:
+    name = quote_name(column.name)
+    # A cast of everything would cost nothing for equal types, but an aggregate's exported state has no cast to itself.
+    stored = stored_type(column.type)
+    return f"CAST({name} AS {stored}) AS {name}" if _is_changed(column.type) else name
+
+
+@lru_cache(maxsize=4096)
+def _is_changed(type: str) -> bool:
+    return _has(DuckDBPyType(type), _AS_TEXT | {"enum"})
+
+
+def _has(type: DuckDBPyType, ids: set[str]) -> bool:
+    return type.id in ids or any(_has(part, ids) for _, part in _parts(type))
+
+
+def check_encoded(columns: Iterable[Column], schema: pa.Schema) -> None:
+    """Raise TypeError when rows were not selected with `encoded`: their values would come back changed."""
+    for column in columns:
+        arrow = schema.field(column.name).type
+        if _is_changed(column.type) and not _carries(DuckDBPyType(column.type), arrow):
+            raise TypeError(f'column "{column.name}" of type {column.type} is not encoded for storage, but {arrow}')
+
+
+def _carries(type: DuckDBPyType, arrow: pa.DataType) -> bool:
+    if type.id in _AS_TEXT:
+        return bool(pa.types.is_string(arrow))
+    parts = [part for _, part in _parts(type)]
+    match type.id:
+        case "struct":
+            found = [field.type for field in arrow]
+        case "map":
+            found = [arrow.key_type, arrow.item_type]
+        case "list" | "array":
+            found = [arrow.value_type]
+        case _:
+            return True
+    return all(_carries(part, arrow) for part, arrow in zip(parts, found, strict=True))
+
+
+def time_literal(micros: int, type: str) -> str:
+    """Return an event time as SQL, to compare with a column of a type. Times beyond DuckDB's range are infinite.
+
+    >>> time_literal(5_000_000, "TIMESTAMP")
+    'make_timestamp(5000000)'
+    """
+    kind = DuckDBPyType(type).id
+    if kind == "bigint":
+        return f"{micros}::BIGINT"
+    zoned = kind == "timestamp with time zone"
+    if abs(micros) > _LAST_TIMESTAMP:
+        return f"'{'-' if micros < 0 else ''}infinity'::{'TIMESTAMPTZ' if zoned else 'TIMESTAMP'}"
+    return f"make_timestamp{'tz' if zoned else ''}({micros})"

@@ -1,0 +1,148 @@
+"""Functions by value: bytes that a process without the user's files turns back into the function."""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from sqlstream.errors import JobError
+from sqlstream.functions.invocation import Call
+from sqlstream.functions.source_locations import is_user_file, unwrapped
+
+
+class Uncarriable(Exception):
+    """An object cannot be pickled. `name` is the global or enclosing variable that holds it, when it was found."""
+
+    def __init__(self, name: str | None, reason: str):
+        super().__init__(reason)
+        self.name = name
+
+
+def pack(call: Call) -> bytes:
+    """Return the call with everything of the user's that it needs: helpers, globals, classes, sibling modules.
+
+    Installed packages go by name. Raises Uncarriable.
+    """
+    with _by_value():
+        try:
+            return _dumps(call)
+        except Exception as error:
+            raise Uncarriable(_culprit(call.function, set()), str(error)) from error
+
+
+@functools.lru_cache(maxsize=512)
+def unpack(name: str, pickled: bytes) -> Call:
+    """Return the call that was packed, decoded once per process.
+
+    Raises JobError, which names the function, when this process lacks an installed package that it needs.
+    """
+    try:
+        call: Call = cloudpickle.loads(pickled)
+    except Exception as error:
+        reason = f"{type(error).__qualname__}: {error}"
+        raise JobError(f'function "{name}" cannot be loaded in this process: {reason}') from error
+    return call
+
+
+def pack_class(found: type) -> bytes:
+    """Return a class with everything of the user's that it needs. Raises Uncarriable."""
+    with _by_value():
+        try:
+            return _dumps(found)
+        except Exception as error:
+            raise Uncarriable(None, str(error)) from error
+
+
+@functools.lru_cache(maxsize=64)
+def unpack_class(name: str, pickled: bytes) -> Any:
+    """Return the class that was packed, decoded once per process; raises JobError as `unpack` does."""
+    try:
+        return cloudpickle.loads(pickled)
+    except Exception as error:
+        reason = f"{type(error).__qualname__}: {error}"
+        raise JobError(f'class "{name}" cannot be loaded in this process: {reason}') from error
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        # A cached function would go by name, and that name exists nowhere else. The cache itself starts empty.
+        if isinstance(obj, functools._lru_cache_wrapper) and is_user_file(_file(obj.__wrapped__)):
+            limits = obj.cache_parameters()
+            return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
+        return super().reducer_override(obj)
+
+
+def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Callable[..., Any]:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _file(function: Any) -> str:
+    inner = unwrapped(function)
+    return inner.__code__.co_filename if inner else ""
+
+
+def _dumps(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _by_value() -> Iterator[None]:
+    """Let cloudpickle take the content of every module of the user's, not its name."""
+    before = cloudpickle.list_registry_pickle_by_value()
+    # While udfs/ is being loaded, one module may stand there under two names.
+    added = {m.__name__: m for m in list(sys.modules.values()) if _is_user_module(m) and m.__name__ not in before}
+    for module in added.values():
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added.values():
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_user_module(module: object) -> bool:
+    if not isinstance(module, ModuleType) or sys.modules.get(module.__name__) is not module:
+        return False
+    path = module.__dict__.get("__file__")
+    if path is None:
+        # A folder without __init__.py.
+        return any(map(is_user_file, module.__dict__.get("__path__", ())))
+    return isinstance(path, str) and path.endswith(".py") and is_user_file(path)
+
+
+def _culprit(function: object, seen: set[int]) -> str | None:
+    """Return the name of the first variable that cannot be pickled, looking into helper functions too."""
+    inner = unwrapped(function)
+    if inner is None or id(inner) in seen:
+        return None
+    seen.add(id(inner))
+    for name, value in _variables(inner):
+        try:
+            _dumps(value)
+        except Exception:
+            return _culprit(value, seen) or name
+    return None
+
+
+def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name in _names(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, cell.cell_contents
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

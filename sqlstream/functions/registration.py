@@ -1,0 +1,162 @@
+"""User functions in a DuckDB connection: of the binder, of a worker process, of a state query."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from sqlstream.catalog import Function
+from sqlstream.errors import BindError, JobError
+from sqlstream.functions import pickling as carry
+from sqlstream.functions import types
+from sqlstream.functions.invocation import Call
+
+_START = 'job failed: function "'
+
+
+class Registered:
+    """The functions of one connection; closing them closes the resources that they have opened."""
+
+    def __init__(self, calls: Iterable[_Lazy]):
+        self._calls = tuple(calls)
+
+    def close(self) -> None:
+        """Call `close` of every instance that was made; raises JobError for the first that fails, after all were called."""
+        failed: list[JobError] = []
+        for call in self._calls:
+            try:
+                call.close()
+            except JobError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+
+def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
+    """Make functions callable in a connection and its cursors, replacing those registered here before by the same name.
+
+    A function is decoded on its first call, so that registering is cheap. Close the connection when done: one that is
+    still open when Python ends makes DuckDB print about leaked objects.
+    """
+    calls = []
+    for function in functions:
+        with contextlib.suppress(duckdb.InvalidInputException):  # It is new here.
+            connection.remove_function(function.name)
+        calls.append(_Lazy(function))
+        try:
+            _create(connection, function, calls[-1], function.name)
+        except duckdb.CatalogException as error:
+            raise BindError(f'function "{function.name}" cannot be registered: the name is taken in DuckDB') from error
+    return Registered(calls)
+
+
+def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
+    """Make functions callable in SQL that no binder of ours has seen: default values and named arguments are DuckDB's there.
+
+    A macro of the function's name has them; the function itself stands behind it under another.
+    """
+    calls = []
+    for function in functions:
+        calls.append(_Lazy(function))
+        if not function.parameters:
+            _create(connection, function, calls[-1], function.name)
+            continue
+        hidden = f"_udf_{function.name}"
+        _create(connection, function, calls[-1], hidden)
+        names = [_quoted(name) for name in function.names]
+        given = zip(names, function.defaults, strict=True)
+        parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
+        macro = f"CREATE MACRO {_quoted(function.name)}({parameters}) AS {_quoted(hidden)}({', '.join(names)})"
+        connection.execute(macro)
+    return Registered(calls)
+
+
+def recover(error: duckdb.Error) -> JobError | None:
+    """Return the error of a user's function that DuckDB passed on as text, or None for an error of another kind."""
+    _, found, rest = str(error).partition(_START)
+    if not found:
+        return None
+    message, _, detail = (_START + rest).removeprefix("job failed: ").partition("\n")
+    return JobError(message, detail=detail or None)
+
+
+class _Lazy:
+    """A function in one connection: decoded, and opened where it has a resource, on its first call.
+
+    A resource that nobody closes is closed with the last reference to its connection, at the latest when Python ends.
+    """
+
+    def __init__(self, function: Function):
+        self.function = function
+        self._call: Call | None = None
+        self._unclosed: weakref.finalize[[Call], _Lazy] | None = None
+        # Reentrant: a process that is ended while it opens a resource closes it from the same thread.
+        self._lock = threading.RLock()
+
+    def call(self) -> Call:
+        with self._lock:
+            if self._call is None:
+                self._call = carry.unpack(self.function.name, self.function.pickled).opened()
+                if self._call.resource is not None:
+                    self._unclosed = weakref.finalize(self, _close_quietly, self._call)
+            return self._call
+
+    def close(self) -> None:
+        with self._lock:
+            call, self._call = self._call, None
+        if self._unclosed is not None and self._unclosed.detach() and call is not None:
+            call.close()
+
+
+def _close_quietly(call: Call) -> None:
+    # Nobody is left to be told.
+    with contextlib.suppress(JobError):
+        call.close()
+
+
+def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _Lazy, name: str) -> None:
+    # A chunk of an Arrow function without parameters would not tell how many rows it has.
+    vectorised = bool(function.parameters)
+    connection.create_function(
+        name,
+        _columns(function, lazy) if vectorised else _constant(function, lazy),
+        list(function.parameters),
+        function.returns,
+        type=PythonUDFType.ARROW if vectorised else PythonUDFType.NATIVE,
+        null_handling=FunctionNullHandling.SPECIAL,
+        side_effects=not function.deterministic,
+    )
+
+
+def _columns(function: Function, lazy: _Lazy) -> Callable[..., pa.Array]:
+    def columns(*chunks: pa.ChunkedArray) -> pa.Array:
+        return lazy.call()(*chunks)
+
+    # DuckDB counts the parameters of what it is given.
+    parameters = [
+        inspect.Parameter(f"p{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(function.parameters))
+    ]
+    columns.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return columns
+
+
+def _constant(function: Function, lazy: _Lazy) -> Callable[[], Any]:
+    # Arrow's values become the ones that DuckDB takes from Python: a MAP as a dict, an INTERVAL as a timedelta.
+    codec = types.codec(function.returns)
+
+    def constant() -> Any:
+        return codec.decode(lazy.call().constant())
+
+    return constant
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

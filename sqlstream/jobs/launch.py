@@ -1,0 +1,123 @@
+"""From a planned job to one that can start: what its workers must know, and what the warehouse records about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+
+import duckdb
+
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import UsageError
+from sqlstream.runtime.worker import Job
+from sqlstream.sql.nodes import head
+from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+
+# Buckets are picked by DuckDB's hash(); state that was spread by another hash must not be continued.
+_HASHED = "SELECT hash('sqlstream', 42::BIGINT, TIMESTAMP '2013-01-01')"
+
+
+@cache
+def hash_probe() -> str:
+    """Return what tells DuckDB's hash function from another version's."""
+    with duckdb.connect() as con:
+        [(value,)] = con.execute(_HASHED).fetchall()
+    return str(value)
+
+
+def worker_job(
+    planned: PlannedJob,
+    warehouse: str,
+    labels: Sequence[int],
+    *,
+    name: str | None = None,
+    project: str = "",
+) -> Job:
+    """Return the job as workers know it, under its own name or another one."""
+    options, plan = planned.options, planned.physical
+    return Job(
+        name=name or planned.name,
+        plan=replace(plan, stages=tuple(replace(stage, node=None) for stage in plan.stages)),
+        warehouse=warehouse,
+        labels=tuple(labels),
+        functions=planned.functions,
+        memory=options.memory,
+        zone=options.text("table.local-time-zone"),
+        retention_ms=options.milliseconds("sqlstream.state.retention"),
+        fingerprint=planned.fingerprint,
+        idle_ms=options.milliseconds("table.exec.source.idle-timeout"),
+        project=project,
+    )
+
+
+def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str) -> None:
+    """Raise UsageError when another job writes a table with a PRIMARY KEY that a new job is to write.
+
+    Each would change the rows of a key as if it were alone.
+    """
+    keyed = {s.table.name for s in planned.physical.sinks if s.kind == TABLE and s.table.primary_key}
+    for other in warehouse.jobs() if keyed else ():
+        record = read_record(warehouse.fs, warehouse.job(other))
+        if record is None or other.lower() == name.lower():
+            continue
+        for table in keyed:
+            if record.sink(table) is not None:
+                raise UsageError(
+                    f'table "{table}" has a PRIMARY KEY, and job "{record.job}" writes it already',
+                    head(planned.statement),
+                    hint="Write both queries into one job, with UNION ALL, "
+                    f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
+                )
+
+
+def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
+    """Return what the warehouse keeps about a job as long as it lives."""
+    plan = planned.physical
+    return JobRecord(
+        job=job.name,
+        sql=planned.sql,
+        plan_fingerprint=planned.fingerprint,
+        plan_text=planned.plan_text,
+        created_at=int(time.time() * 1000),
+        versions={
+            **{package: version(package) for package in ("sqlstream", "pyspark", "duckdb")},
+            "hash": hash_probe(),
+        },
+        bucket_labels=job.labels,
+        partitions=partitions,
+        scans=tuple(
+            ScanRecord(name=s.name, table=s.table.name, time_column=s.time_column, watermark_expression=s.watermark)
+            for s in plan.scans
+        ),
+        operators=tuple(
+            OperatorRecord(
+                name=s.name,
+                kind=s.operator.kind,
+                key_columns=s.key_columns,
+                tables=s.operator.tables,
+                view_sql=s.view_sql,
+                view_columns=s.view_columns,
+                bound=s.bound,
+                count_sql=s.count_sql,
+                more_views=tuple((v.name, v.sql) for v in s.more_views),
+                delay=s.delay,
+            )
+            for s in plan.stages
+        ),
+        sinks=tuple(
+            SinkRecord(
+                s.kind,
+                s.table.name,
+                s.columns,
+                s.changing,
+                s.table.primary_key if s.changing else (),
+                s.upserts,
+                tuple((c.name, c.type) for c in s.order),
+            )
+            for s in plan.sinks
+        ),
+    )

@@ -1,0 +1,93 @@
+"""Rows that somebody gives by hand, as Python values or text, in files that jobs read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from sqlstream.catalog import Table
+from sqlstream.duck.errors import plain
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import BindError, missing
+
+
+def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:
+    """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
+    columns = table.physical
+    given = [_row(table, row) for row in rows]
+    names = ", ".join(quote_name(c.name) for c in columns)
+    marks = ", ".join(f"({', '.join(f'CAST(? AS {c.type})' for c in columns)})" for _ in given)
+    nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
+    source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
+    values = [_value(v, c.type) for row in given for v, c in zip(row, columns, strict=True)]
+    try:
+        connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+    except duckdb.Error as e:
+        raise _misfit(table, given) or e from None
+
+
+def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
+    columns = table.physical
+    if not isinstance(row, Mapping):
+        if len(row) != len(columns):
+            raise BindError(f'a row of table "{table.name}" has {len(columns)} columns, not {len(row)}: {tuple(row)}')
+        return tuple(row)
+    by_name = {name.lower(): value for name, value in row.items()}
+    known = [c.name for c in columns]
+    for name in row:
+        if name.lower() not in {k.lower() for k in known}:
+            hint = missing("column", name, known)
+            raise BindError(f'column "{name}" does not exist in table "{table.name}": {dict(row)}', hint=hint)
+    return tuple(by_name.get(name.lower()) for name in known)
+
+
+def _value(value: Any, type: str) -> Any:
+    """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if "MAP(" not in type and "STRUCT(" not in type:
+        return value
+    kind = DuckDBPyType(type)
+    return duckdb.Value(_shaped(value, kind), kind)
+
+
+def _shaped(value: Any, type: DuckDBPyType) -> Any:
+    """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
+    if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
+        return value
+    children: dict[str, Any] = dict(type.children)
+    if isinstance(value, Mapping) and type.id == "struct":
+        names = {name.lower(): name for name in value}
+        fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
+        # What the STRUCT does not have is for DuckDB to refuse.
+        return {**fields, **{name: value[name] for name in names.values()}}
+    if isinstance(value, Mapping) and type.id == "map":
+        return {key: _shaped(inner, children["value"]) for key, inner in value.items()}
+    if not isinstance(value, Mapping) and type.id in ("list", "array"):
+        return [_shaped(inner, children["child"]) for inner in value]
+    return value
+
+
+def _misfit(table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
+    """Return the error for the first value that its column cannot hold."""
+    for number, row in enumerate(rows, 1):
+        for column, value in zip(table.physical, row, strict=True):
+            try:
+                connection().execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
+            except duckdb.Error as e:
+                message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
+                return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")
+    return None
+
+
+@cache
+def connection() -> duckdb.DuckDBPyConnection:
+    """Return a connection to convert values with; opening one takes longer than a batch."""
+    con = duckdb.connect(config={"threads": 1})
+    con.execute("SET TimeZone = 'UTC'")
+    return con

@@ -1,0 +1,97 @@
+"""Jobs whose rows all stand in the query: this process runs them as one batch, without Spark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+from sqlstream.catalog import VALUES
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.values.source import SPLIT
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.runtime import tasks as stages
+from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.commits import Commits, Emit, Totals
+from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.runtime.worker import Job
+from sqlstream.state.retention import sweep_directory
+from sqlstream.warehouse.commits import write_commit
+from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status
+
+# As many as Spark keeps.
+KEPT_COMMITS = 100
+
+
+def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:
+    """Return the splits of all scans of VALUES."""
+    return {i: [SPLIT] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
+
+
+class ImmediateRun:
+    """A job that is run by `start`; a further one of the same name adds a batch to it. Otherwise like a run on Spark."""
+
+    def __init__(self, job: Job, emit: Emit | None = None):
+        self.job = job
+        self.state = RUNNING
+        self.error: SqlStreamError | None = None
+        self.cause: BaseException | None = None
+        self._commits = Commits(job, emit)
+
+    @property
+    def totals(self) -> Totals:
+        return self._commits.totals
+
+    def start(self) -> None:
+        """Run the batch to its end."""
+        started = int(time.time() * 1000)
+        try:
+            self._run(started)
+            self.state = FINISHED
+        except SqlStreamError as e:
+            self.state, self.error = FAILED, e
+            if isinstance(e, JobError):
+                e.kind = f'job "{self.job.name}" failed'
+        self._write_status(started)
+
+    def _run(self, now: int) -> None:
+        commits = self._commits
+        fs, paths = commits.warehouse.fs, commits.paths
+        batch = self.totals.version + 1
+        descriptor = Descriptor(batch, now, values_splits(self.job), {}, last=True)
+        outputs = []
+        for work in from_lines(to_lines(descriptor, self.job.labels)):
+            outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
+        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
+        # From here on the rows are there for readers.
+        write_commit(fs, paths, batch)
+        fs.delete(f"{paths.commits}/{batch - KEPT_COMMITS}")
+        for sink, plan in enumerate(self.job.plan.sinks):
+            if plan.kind == "table":
+                sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, now)
+
+    def _write_status(self, started: int) -> None:
+        error = self.error.render() if self.error else None
+        now = int(time.time() * 1000)
+        version = self.totals.version if self.state == FINISHED else None
+        status = Status(self.state, os.getpid(), socket.gethostname(), started, now, error, version)
+        write_status(self._commits.warehouse.fs, self._commits.paths, status)
+
+    # -- what a session asks of a run
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        """It has ended already."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
+    def take_warnings(self) -> list[str]:
+        return []
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has ended already."""
+
+    def is_alive(self) -> bool:
+        return False

@@ -1,0 +1,1 @@
+"""From parsed statements to logical plans: names and types resolved."""

@@ -1,0 +1,1 @@
+"""Binding of GROUP BY."""

@@ -1,0 +1,227 @@
+"""From parsed CREATE TABLE, CREATE VIEW and INSERT to what they mean."""
+
+from __future__ import annotations
+
+import duckdb
+from sqlglot import exp
+
+from sqlstream.catalog import OP_COLUMN, Catalog, Column, Table, View, Watermark
+from sqlstream.errors import BindError, Span, UnsupportedError, missing
+from sqlstream.logical.bind.assignment import assignable
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.type_checker import Judge, no_type, plain
+from sqlstream.logical.bind.queries import Binder
+from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.bind.set_operations import span_of_column
+from sqlstream.logical.bind.table_like import inherited, source_table
+from sqlstream.logical.bind.values import literal_columns, span_of_value
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
+from sqlstream.logical.plan.nodes import Node, Project, Sink
+from sqlstream.logical.plan.properties import schema
+from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
+from sqlstream.sql.spans import span_of
+
+
+def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
+    """Return the declared table: types checked, computed columns and the watermark bound to the physical columns."""
+    source = statement.span.source
+    described = f'table "{statement.name.text}"'
+    base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
+    types = {c.name.text: _type(c, judge) for c in statement.columns if c.type is not None}
+    options = {**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}}
+    # What a row does is no part of it.
+    operation = options.get(OP_COLUMN, "").lower()
+    physical = tuple(Field(name, type) for name, type in types.items() if name.lower() != operation)
+    columns: list[Column] = []
+    if base is not None:
+        columns += base.columns
+        inherits = (Field(c.name, c.type) for c in base.physical if c.name.lower() != operation)
+        physical = (*inherits, *physical)
+    scope = Scope(statement.name.text, physical, source, described)
+    for column in statement.columns:
+        if column.expression is None:
+            told = column.metadata.text if column.metadata else None
+            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, metadata=told))
+        else:
+            bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
+            by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
+            columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
+    shown = tuple(c for c in columns if c.name.lower() != operation)
+    names = [c.name for c in shown]
+    key = tuple(_existing(k, names, described) for k in statement.primary_key)
+    given = [c.name for c in shown if c.expression is None]
+    partitions = tuple(_existing(k, given, described) for k in statement.partitioned_by)
+    watermark = _watermark(statement, shown, catalog, judge)
+    return Table(
+        name=statement.name.text,
+        columns=tuple(columns),
+        watermark=watermark or (base.watermark if base else None),
+        primary_key=key or (base.primary_key if base else ()),
+        options=options,
+        temporary=statement.temporary,
+        span=statement.name.span,
+        partitioned_by=partitions or (base.partitioned_by if base else ()),
+        places={k: (v.key_span or v.span, v.span) for k, v in statement.options.items()},
+    )
+
+
+def _type(column: ColumnDef, judge: Judge) -> str:
+    try:
+        return judge.canonical(column.type or "")
+    except duckdb.Error as e:
+        at = column.type_span or column.span
+        if error := no_type(str(e), at):
+            raise error from e
+        raise BindError(f'type of column "{column.name.text}": {plain(str(e))}', at) from e
+
+
+def _stable(binder: ExpressionBinder, node: exp.Expr, what: str) -> Expression:
+    binder.refuse_aggregates(node, f"in {what}")
+    bound = binder.bind(node)
+    if bound.volatile:
+        hint = "A batch that is repeated after a crash must give the same rows."
+        raise UnsupportedError(f"{what} cannot be random", bound.span, hint=hint)
+    return bound
+
+
+def _existing(name: Name, names: list[str], described: str) -> str:
+    found = next((n for n in names if n.lower() == name.text.lower()), None)
+    if found is None:
+        raise BindError(
+            f'column "{name.text}" does not exist in {described}', name.span, hint=missing("column", name.text, names)
+        )
+    return found
+
+
+def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Catalog, judge: Judge) -> Watermark | None:
+    mark = statement.watermark
+    if mark is None:
+        return None
+    described = f'table "{statement.name.text}"'
+    name = _existing(mark.column, [c.name for c in columns], described)
+    kind = next(c.type for c in columns if c.name == name)
+    if any(c.name == name and c.processing_time for c in columns):
+        hint = f"Leave the watermark out: windows can be made over {name} as it is. For a time of arrival write NOW()."
+        raise BindError(f'column "{name}" is a processing time, which needs no watermark', mark.column.span, hint=hint)
+    hint = "A time attribute is a TIMESTAMP or a TIMESTAMP_LTZ column; compute one: ts AS to_timestamp(seconds)."
+    if kind not in TIMES:
+        raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
+    fields = tuple(Field(c.name, c.type) for c in columns)
+    scope = Scope(statement.name.text, fields, statement.span.source, described)
+    bound = _stable(ExpressionBinder(scope, catalog, judge), mark.expression, "a watermark")
+    if bound.type not in TIMES:
+        raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
+    return Watermark(name, bound.sql if bound.type == kind else f"CAST({bound.sql} AS {kind})")
+
+
+def bind_view(statement: CreateView, binder: Binder) -> View:
+    """Return the view; its query is bound once here, so that what is wrong with it is said where it is declared."""
+    view = declared_view(statement)
+    binder.view(view)
+    return view
+
+
+def declared_view(statement: CreateView) -> View:
+    """Return the view as it is declared, whatever its query is."""
+    return View(
+        name=statement.name.text,
+        columns=tuple(c.text for c in statement.columns),
+        query=statement.query,
+        temporary=statement.temporary,
+        span=statement.span,
+    )
+
+
+def bind_insert(statement: Insert, binder: Binder) -> Sink:
+    """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
+    table = _target(statement, binder.catalog)
+    node, _ = binder.bind(statement.query, statement.span.source)
+    writable = list(table.writable)
+    targets = _targets(statement, table, writable)
+    found = schema(node)
+    if len(found) != len(targets):
+        counted = f"{len(found)} column{'s' if len(found) > 1 else ''}"
+        raise BindError(
+            f'the query gives {counted}, but {len(targets)} of table "{table.name}" are to be written',
+            _span_of_columns(statement),
+            hint=f"columns to be written: {', '.join(t.name for t in targets)}",
+        )
+    texts = literal_columns(statement.query) if statement.appends else ()
+    for place, (own, target) in enumerate(zip(found, targets, strict=True)):
+        if place not in texts and not assignable(own.type, target.type):
+            span = span_of_column(node, place)
+            written = span.text if span and not span.text.endswith("*") else own.name
+            if statement.appends:
+                span, written = span_of_value(statement.query, place, statement.span.source), ".."
+            raise BindError(
+                f'column "{own.name}" is {own.type}, but column "{target.name}" of table "{table.name}" is {target.type}',
+                span or statement.target.span,
+                hint=f"Convert it in the query: CAST({written} AS {target.type}).",
+            )
+    return Sink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+
+
+def _span_of_columns(statement: Insert) -> Span:
+    """Return where the select list of a query stands, or the first row of VALUES."""
+    first = statement.query.find(exp.Values if statement.appends else exp.Select)
+    columns = first.expressions[:1] if statement.appends and first else first.expressions if first else []
+    places = [span_of(column, statement.span.source, statement.target.span) for column in columns]
+    return places[0].to(places[-1]) if places else statement.target.span
+
+
+def bind_select(statement: Select, binder: Binder, name: str) -> Sink:
+    """Return the plan of a bare SELECT, which prints its rows and ends after LIMIT of them."""
+    node, limit = binder.bind(statement.query, statement.span.source, limit=True)
+    columns = schema(node)
+    table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": "print"})
+    return Sink(node, table, columns, limit)
+
+
+def _target(statement: Insert, catalog: Catalog) -> Table:
+    name = statement.target
+    match catalog.relation(name.text):
+        case None:
+            hint = catalog.relation_hint(name.text)
+            raise BindError(f'table "{name.text}" does not exist', name.span, hint=hint)
+        case View():
+            raise BindError(f'"{name.text}" is a view', name.span, hint="Insert into a table.")
+        case Table() as table if statement.options is None:
+            return table
+        case Table() as table:
+            return catalog.with_options(table, dict(statement.options.options), statement.options.span)
+
+
+def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Column]:
+    if statement.columns is None:
+        return writable
+    found: list[Column] = []
+    for name in statement.columns:
+        wanted = _existing(name, [c.name for c in table.columns], f'table "{table.name}"')
+        target = next((c for c in writable if c.name == wanted), None)
+        if target is None:
+            computed = any(c.name == wanted and c.expression for c in table.columns)
+            what = "computed" if computed else "read from the source, and not written"
+            raise BindError(f'column "{wanted}" of table "{table.name}" is {what}', name.span)
+        if target in found:
+            raise BindError(f'column "{wanted}" is named twice', name.span)
+        found.append(target)
+    for column in writable:
+        if column.not_null and column not in found:
+            raise BindError(
+                f'column "{column.name}" of table "{table.name}" is NOT NULL and not written',
+                statement.columns[0].span.to(statement.columns[-1].span),
+            )
+    return found
+
+
+def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node:
+    """Put the query's columns in the table's order; columns that are not written are NULL."""
+    if targets == writable:
+        return node
+    by_name = {target.name: own for target, own in zip(targets, schema(node), strict=True)}
+    items = []
+    for column in writable:
+        own = by_name.get(column.name)
+        sql, kind = (quote(own.name), own.type) if own else (f"CAST(NULL AS {column.type})", column.type)
+        items.append(Item(column.name, Expression(sql, kind)))
+    return Project(node, tuple(items))

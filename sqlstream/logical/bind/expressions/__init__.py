@@ -1,0 +1,1 @@
+"""Binding of scalar expressions: functions, types, intervals, the time of arrival."""

@@ -1,0 +1,58 @@
+"""The time at which a row came, where an order or a key names it in place: it is computed below, when the row comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from sqlglot import exp
+
+from sqlstream.duck.clock import uses_clock
+from sqlstream.errors import Source
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.scope import column_reference
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.nodes import Node, Project
+from sqlstream.logical.plan.properties import schema
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import mark, span_of
+
+
+class Arrival:
+    """The columns that rows of a plan get for what bound expressions say of the current time: one for each expression."""
+
+    def __init__(self, node: Node, judge: Judge, source: Source):
+        self._below, self._judge, self._source = node, judge, source
+        self._items: dict[str, Item] = {}
+
+    @property
+    def node(self) -> Node:
+        """The plan with the columns that were asked for; the same one where there are none."""
+        if not self._items:
+            return self._below
+        own = (Item(f.name, Expression(quote(f.name), f.type)) for f in schema(self._below))
+        return Project(self._below, (*own, *self._items.values()))
+
+    def of(self, parts: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
+        """Return expressions, some with a direction, over the plan with its new columns."""
+        return tuple(map(self._of, parts))
+
+    def _of(self, part: exp.Expr) -> exp.Expr:
+        value = part.this if isinstance(part, exp.Ordered) else part
+        sql = to_duckdb(value)
+        if not uses_clock(sql):
+            return part
+        if sql not in self._items:
+            fields = schema(self._below)
+            taken = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
+            name = next(n for i in count(1) if (n := f"_time_{i}") not in taken)
+            type = self._judge.type(fields, value, self._source)
+            self._items[sql] = Item(name, Expression(sql, type, span_of(value, self._source)))
+        column = column_reference(self._items[sql].name)
+        place = span_of(value, self._source)
+        mark(column, place.start, place.end - 1)
+        if not isinstance(part, exp.Ordered):
+            return column
+        ordered = part.copy()
+        ordered.set("this", column)
+        return ordered

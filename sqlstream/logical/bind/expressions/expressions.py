@@ -1,0 +1,351 @@
+"""Binding of scalar expressions: names resolved, the clock made the batch's, what cannot run refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog
+from sqlstream.duck.clock import CLOCK_NODES, CLOCKS
+from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnsupportedError
+from sqlstream.logical.bind.expressions import flink_functions
+from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN, WrongArgument
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.over.ranking import Ranks
+from sqlstream.logical.bind.scope import Scope, column_reference
+from sqlstream.logical.plan.expressions import Expression, Schema
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+from sqlstream.sql.statements import parse_expression
+
+# What stands for an argument in a form.
+_PLACE = re.compile(r"_\d+")
+UNNESTS = ("unnest", "unlist")
+_UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
+_RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
+# They ask about a connection, or change it: a worker's connection is nobody's business.
+_OF_A_CONNECTION = {
+    *("current_database", "current_schema", "current_schemas", "current_setting", "getvariable", "in_search_path"),
+    *("txid_current", "current_connection_id", "current_query", "current_query_id", "current_transaction_id"),
+    *("currval", "nextval", "setseed", "setval", "sleep_ms", "stats", "vector_type", "write_log", "set_config"),
+}
+
+
+# They have a meaning in GROUP BY, and beside it.
+_GROUP_WINDOWS = {
+    f"{kind}{suffix}" for kind in ("tumble", "hop", "session") for suffix in ("", "_start", "_end", "_rowtime")
+}
+_IN_FROM = "Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end."
+# What can stand only above grouped rows.
+_OF_GROUPS = (exp.Window,)
+
+
+class ExpressionBinder:
+    """Binds the expressions of one query block."""
+
+    def __init__(self, scope: Scope, catalog: Catalog, judge: Judge, ranks: Ranks | None = None):
+        self.scope, self.catalog, self.judge = scope, catalog, judge
+        # Takes ranking calls where the block can have them.
+        self.ranks = ranks
+        # The aliases whose expressions are being bound: they may not name themselves.
+        self._aliases: list[str] = []
+        # Whether UNNEST, which makes several rows of one, can stand in what is being bound.
+        self.unnests = False
+
+    def bind(self, node: exp.Expr) -> Expression:
+        """Return an expression over the block's input, with its type."""
+        return self.typed(self.rewrite(node), node)
+
+    def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
+        kind = self.judge.type(self.scope.rows, bound, self.scope.source)
+        return Expression(to_duckdb(bound), kind, self.span(node), self.is_volatile(bound))
+
+    def is_volatile(self, bound: exp.Expr) -> bool:
+        """Tell whether an expression may give another result when its batch is repeated."""
+        for call in bound.find_all(exp.Anonymous):
+            function = self.catalog.function(call.name)
+            if call.name.lower() in _RANDOM or (function is not None and not function.deterministic):
+                return True
+        return False
+
+    def span(self, node: exp.Expr) -> Span:
+        return span_of(node, self.scope.source)
+
+    def rewrite(self, node: exp.Expr) -> exp.Expr:
+        """Return a bound copy of an expression."""
+        return self._rewrite(node.copy())
+
+    def rewrite_item(self, node: exp.Expr) -> exp.Expr:
+        """Return a bound copy of an item of the select list, where UNNEST makes several rows of one."""
+        self.unnests = True
+        try:
+            return self.rewrite(node)
+        finally:
+            self.unnests = False
+
+    def _rewrite(self, node: exp.Expr) -> exp.Expr:
+        replaced = self.replacement(node)
+        if replaced is not None:
+            return replaced
+        match node:
+            case exp.Column():
+                bound = self.scope.resolve(node)
+                return bound if bound is not None else self._alias(node)
+            case exp.Dot() if isinstance(node.expression, exp.Identifier):
+                field = exp.Literal.string(node.expression.name)
+                inner = self._rewrite(node.this)
+                return _like(node, exp.Anonymous(this="struct_extract", expressions=[inner, field]))
+            case exp.Anonymous():
+                self._check_call(node)
+                if (function := self.catalog.function(node.name)) is not None:
+                    place_arguments(node, function, self.scope.source)
+                if clock := CLOCKS.get(node.name.lower()):
+                    return _filled(clock, node)
+                if (written := self._flink_call(node)) is not None:
+                    return written
+            case exp.Is() if isinstance(node.expression, exp.JSON):
+                if node.expression.args.get("unique") or node.expression.args.get("with_") is not None:
+                    raise self.unsupported("IS JSON with UNIQUE KEYS", node, "Leave out UNIQUE KEYS.")
+                predicate = flink_functions.json_predicate(node.expression.args.get("this"))
+                return _filled(predicate, node, lambda _: self._rewrite(node.this))
+            case exp.Query() | exp.Subquery() | exp.Exists():
+                hint = "FROM takes a subquery; IN (SELECT ..) and EXISTS can be conditions of WHERE, joined by AND."
+                raise self.unsupported("a subquery here", node, hint)
+            case exp.In() if node.args.get("query") is not None:
+                hint = "It can be a condition of WHERE, joined to others by AND."
+                raise self.unsupported("IN (SELECT ..) here", node, hint)
+            case exp.Window() if self.ranks is not None:
+                return _like(node, column_reference(self.ranks.column(node, self)))
+            case exp.Window():
+                raise self.unsupported("OVER here", node, "Write it in a select list or in QUALIFY.")
+            case exp.Star():
+                raise self.error('"*" is not allowed here', node, "Name the columns.")
+            case exp.Comprehension():
+                hint = "Write list_transform(list, x -> ..), and list_filter."
+                raise self.unsupported("a list comprehension", node, hint)
+            case exp.SessionUser() | exp.CurrentUser() | exp.CurrentRole() | exp.CurrentCatalog():
+                raise self.unsupported(to_duckdb(node).lower(), node, None)
+            case exp.Placeholder() | exp.Parameter():
+                raise self.unsupported("a parameter", node, "Write the value.")
+            case _ if type(node) in CLOCK_NODES:
+                return _filled(CLOCKS[CLOCK_NODES[type(node)]], node)
+        for child in list(node.iter_expressions()):
+            bound = self._rewrite(child)
+            if bound is not child:
+                child.replace(bound)
+        return node
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        """Return what stands for a node as a whole; a plain block refuses aggregates here."""
+        if self.is_aggregate(node):
+            raise self.error("an aggregate is not allowed here", node)
+        return None
+
+    def refuse_aggregates(self, node: exp.Expr, where: str) -> None:
+        """Raise when there is an aggregate call in an expression; `where` says which one that is."""
+        # What is in a subquery is no aggregate of this block.
+        found = node.walk(prune=lambda n: isinstance(n, exp.Query))
+        if (call := next((n for n in found if self.is_aggregate(n)), None)) is not None:
+            raise self.error(f"an aggregate is not allowed {where}", call)
+
+    def has_aggregates(self, node: exp.Expr) -> bool:
+        """Tell whether there is an aggregate call of this block in an expression."""
+        # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
+        return any(self.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))
+
+    def is_aggregate(self, node: exp.Expr) -> bool:
+        """Tell whether a node is an aggregate call, with its FILTER or WITHIN GROUP."""
+        if isinstance(node, exp.Filter | exp.WithinGroup):
+            return True
+        return isinstance(node, exp.Anonymous) and self._is_aggregate_name(node.name)
+
+    def _is_aggregate_name(self, name: str) -> bool:
+        return name.lower() in self.judge.aggregates and self.catalog.function(name) is None
+
+    def _alias(self, node: exp.Column) -> exp.Expr:
+        name = node.name.lower()
+        if name in self._aliases:
+            raise self.scope.missing(node)
+        self._aliases.append(name)
+        bound = self._rewrite(self.scope.select_aliases[name].copy())
+        self._aliases.pop()
+        return _like(node, exp.Paren(this=bound))
+
+    def _check_call(self, node: exp.Anonymous) -> None:
+        name = node.name.lower()
+        if name in _OF_A_CONNECTION:
+            raise self.unsupported(f"function {name}", node, None)
+        if name in _GROUP_WINDOWS and self.catalog.function(name) is None:
+            raise self.unsupported(f"{name.upper()} here", node, _IN_FROM)
+        if name in UNNESTS:
+            self._check_unnest(node)
+        if name == "columns":
+            raise self.unsupported("function COLUMNS", node, "Name the columns.")
+        if name in INSTEAD and self.catalog.function(name) is None:
+            raise self.unsupported(f"function {name.upper()}", node, INSTEAD[name])
+
+    def _check_unnest(self, node: exp.Anonymous) -> None:
+        if not self.unnests:
+            raise self.unsupported(f"{node.name.upper()} outside the select list", node, _UNNEST)
+        if len(node.expressions) != 1:
+            raise self.unsupported(f"{node.name.upper()} with options", node, "It takes one list.")
+        if makes_rows(node.expressions[0]):
+            raise self.unsupported("UNNEST inside UNNEST", node, "Write the inner one into a subquery in FROM.")
+        kind = self.type_of(self.rewrite(node.expressions[0]))
+        if kind is not None and not kind.endswith("]") and kind != NULL_TYPE:
+            hints = {"MAP": "Write UNNEST(map_entries(m)).", "STRUCT": "Name its fields one by one."}
+            hint = hints.get(kind.partition("(")[0])
+            raise self.error(f"{node.name.upper()} takes a list, not {kind}", node, hint)
+
+    def _flink_call(self, node: exp.Anonymous) -> exp.Expr | None:
+        """Return a call of a function of Flink's in DuckDB's words, None when it is not one."""
+        name = node.name.lower()
+        if name not in REWRITTEN or self.catalog.function(name) is not None:
+            return None
+        arguments = node.expressions
+        bound: dict[int, exp.Expr] = {}
+
+        def argument(number: int) -> exp.Expr:
+            if number not in bound:
+                bound[number] = self._rewrite(arguments[number].copy())
+            return bound[number]
+
+        call = flink_functions.Call(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
+        try:
+            form = flink_functions.form(call)
+        except WrongArgument as error:
+            raise self.error(error.message, arguments[error.number], error.hint) from error
+        if form is not None:
+            for number, given in enumerate(arguments):
+                if flink_functions.repeated(form, number) and self.is_volatile(argument(number)):
+                    hint = "Compute it in a subquery in FROM, and use its column here."
+                    raise self.unsupported(f"a random argument of {name.upper()}", given, hint)
+            return _filled(form, node, argument)
+        if not self.judge.knows(name):
+            counted = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
+            raise self.error(f"function {name} takes {flink_functions.arities(name)}, not {counted}", node)
+        return None
+
+    @property
+    def rows(self) -> Schema:
+        """What bound expressions are over."""
+        return self.scope.rows
+
+    def type_of(self, bound: exp.Expr) -> str | None:
+        """Return the type of a bound expression, None where it has none by itself, such as inside a lambda."""
+        try:
+            return self.judge.type(self.rows, bound, self.scope.source)
+        except SqlStreamError:
+            return None
+
+    def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
+        return UnsupportedError(what, self.span(node), hint=hint)
+
+    def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
+        return BindError(message, self.span(node), hint=hint)
+
+
+class GroupedBinder(ExpressionBinder):
+    """Binds expressions above an aggregation: over its keys and the results of its aggregate calls."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        catalog: Catalog,
+        judge: Judge,
+        keys: dict[str, str],
+        aggregate: Callable[[exp.Expr], str],
+        grouping: Callable[[exp.Anonymous], exp.Expr],
+        grouped: Callable[[], Schema],
+        ranks: Ranks,
+    ):
+        super().__init__(scope, catalog, judge, ranks)
+        self.keys = keys
+        self.aggregate = aggregate
+        self.grouping = grouping
+        self.grouped = grouped
+        self.below = ExpressionBinder(scope, catalog, judge)
+
+    @property
+    def rows(self) -> Schema:
+        return self.grouped()
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        """Stand the key or the aggregate's result in for an expression that is one."""
+        if self.is_aggregate(node):
+            return _like(node, column_reference(self.aggregate(node)))
+        if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
+            return _like(node, self.grouping(node))
+        self.below.unnests = self.unnests
+        if isinstance(node, exp.Literal | exp.Identifier) or not isinstance(node, exp.Condition):
+            return None
+        if any(self.is_aggregate(n) or self._is_alias(n) or isinstance(n, _OF_GROUPS) for n in node.walk()):
+            return None
+        found = self.keys.get(to_duckdb(self.below.rewrite(node)))
+        if found is not None:
+            return _like(node, column_reference(found))
+        if isinstance(node, exp.Column):
+            self._check_function_around(node)
+            raise self.error(
+                f'column "{node.name}" must be in GROUP BY or inside an aggregate',
+                node,
+                hint=f"Add {node.name} to GROUP BY, or write any_value({node.name}).",
+            )
+        return None
+
+    def _is_alias(self, node: exp.Expr) -> bool:
+        return (
+            isinstance(node, exp.Column)
+            and not node.table
+            and node.name.lower() in self.scope.select_aliases
+            and self.scope.find(node.name) is None
+        )
+
+    def _check_function_around(self, node: exp.Column) -> None:
+        """Raise when a column stands in a call of a function that does not exist: it may be meant for an aggregate."""
+        call = node.find_ancestor(exp.Anonymous)
+        if call is not None and self.catalog.function(call.name) is None and not self.judge.knows(call.name):
+            raise self.judge.no_function(call.name, self.span(call))
+
+
+def name_of(node: exp.Expr) -> str:
+    """Return the name of an output column without an alias."""
+    match node:
+        case exp.Column() | exp.Dot():
+            return node.name or to_duckdb(node)
+        case _:
+            return to_duckdb(node).lower()
+
+
+def makes_rows(node: exp.Expr) -> bool:
+    """Tell whether an expression makes several rows of one."""
+    return any(call.name.lower() in UNNESTS for call in node.find_all(exp.Anonymous))
+
+
+def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
+    """Give a node the place in the text of the one that it stands for."""
+    new.meta.update(old.meta)
+    return new
+
+
+def _filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None = None) -> exp.Expr:
+    """Return a form of SQL with arguments for `_0`, `_1`, ..; all of it has the call's place in the text."""
+    filled = exp.Paren(this=_parsed(form).copy())
+    for node in filled.walk():
+        node.meta.update(call.meta)
+    for column in list(filled.find_all(exp.Column)):
+        if argument is not None and _PLACE.fullmatch(column.name):
+            given = argument(int(column.name[1:])).copy()
+            plain = isinstance(given, exp.Column | exp.Literal | exp.Anonymous | exp.Paren)
+            column.replace(given if plain else exp.Paren(this=given))
+    inner: exp.Expr = filled.this
+    return inner.pop() if isinstance(inner, exp.Anonymous | exp.Cast | exp.Case) else filled
+
+
+@cache
+def _parsed(sql: str) -> exp.Expr:
+    return parse_expression(Source("form", sql))

@@ -1,0 +1,417 @@
+"""Flink's functions by name: which are written in DuckDB's words, which DuckDB has, and what to write instead of the rest.
+
+A form is DuckDB SQL in which `_0`, `_1`, .. stand for the arguments of a call. The names of lambda parameters in a form
+begin with `__sqlstream_`, so that they hide no column. The lists in the README are made from this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from sqlstream.duck.clock import NOW, WATERMARK
+from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
+from sqlstream.sql.dialect import to_duckdb
+
+
+class WrongArgument(Exception):
+    """An argument that a form cannot take: its number, what is wrong with it, and what to write."""
+
+    def __init__(self, number: int, message: str, hint: str | None = None):
+        super().__init__(message)
+        self.number, self.message, self.hint = number, message, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as it was written; `type_of` tells the DuckDB type of an argument, None where it cannot be known."""
+
+    name: str
+    arguments: tuple[exp.Expr, ...]
+    type_of: Callable[[int], str | None]
+
+    def text(self, number: int, what: str) -> str:
+        """Return an argument that must be a text literal."""
+        node = self.arguments[number]
+        if isinstance(node, exp.Literal) and node.is_string:
+            return node.name
+        raise WrongArgument(number, f"{self.name} needs its {what} as a literal", "Write it in quotes.")
+
+    def pattern(self, number: int) -> str:
+        """Return an argument that is one of Java's patterns, as a literal of DuckDB's."""
+        try:
+            return quoted(strftime_pattern(self.text(number, "pattern")))
+        except UntranslatablePattern as error:
+            hint = "Usable are yyyy, MM, dd, HH, hh, mm, ss, SSS, SSSSSS, a, E, EEEE, MMM, MMMM, D, and text in single quotes."
+            raise WrongArgument(number, f'"{error}" in the pattern of {self.name} has no translation', hint) from error
+
+    def is_number(self, number: int) -> bool:
+        type = self.type_of(number) or ""
+        return type.startswith("DECIMAL") or type in _NUMBERS
+
+
+Form: TypeAlias = str | Callable[[Call], str]
+
+_NUMBERS = {
+    *(
+        "TINYINT",
+        "SMALLINT",
+        "INTEGER",
+        "BIGINT",
+        "HUGEINT",
+        "UTINYINT",
+        "USMALLINT",
+        "UINTEGER",
+        "UBIGINT",
+        "UHUGEINT",
+    ),
+    *("FLOAT", "DOUBLE"),
+}
+_URL = r"^[^:/?#]+:"
+_URL_PARTS = {
+    "PROTOCOL": r"^([^:/?#]+):",
+    "AUTHORITY": _URL + r"//([^/?#]*)",
+    "USERINFO": _URL + r"//([^/?#@]*)@",
+    "HOST": _URL + r"//(?:[^/?#@]*@)?(\[[^\]]*\]|[^:/?#]*)",
+    "PATH": _URL + r"(?://[^/?#]*)?([^?#]*)",
+    "FILE": _URL + r"(?://[^/?#]*)?([^#]*)",
+    "QUERY": _URL + r"[^?#]*\?([^#]*)",
+    "REF": _URL + r"[^#]*#(.*)$",
+}
+
+
+def quoted(text: str) -> str:
+    """Return a text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _to_timestamp(call: Call) -> str:
+    # DuckDB's own takes seconds.
+    return "to_timestamp(_0)" if call.is_number(0) or call.type_of(0) is None else "TRY_CAST(_0 AS TIMESTAMP)"
+
+
+def _to_timestamp_ltz(call: Call) -> str:
+    if len(call.arguments) == 1:
+        millis = "make_timestamptz(CAST(_0 * 1000 AS BIGINT))"
+        return millis if call.is_number(0) else "TRY_CAST(_0 AS TIMESTAMP WITH TIME ZONE)"
+    second = call.arguments[1]
+    if isinstance(second, exp.Literal) and not second.is_string:
+        forms = {
+            "0": "make_timestamptz(CAST(_0 * 1000000 AS BIGINT))",
+            "3": "make_timestamptz(CAST(_0 * 1000 AS BIGINT))",
+            "6": "make_timestamptz(CAST(_0 AS BIGINT))",
+        }
+        if second.name not in forms:
+            hint = "0 stands for seconds, 3 for milliseconds, 6 for microseconds."
+            raise WrongArgument(1, f"{call.name} takes the precision 0, 3 or 6", hint)
+        return forms[second.name]
+    parsed = f"try_strptime(_0, {call.pattern(1)})"
+    return f"timezone(_2, {parsed})" if len(call.arguments) == 3 else f"CAST({parsed} AS TIMESTAMP WITH TIME ZONE)"
+
+
+def _current_watermark(call: Call) -> str:
+    kind = call.type_of(0)
+    if kind not in ("TIMESTAMP", _INSTANT):
+        raise WrongArgument(0, "CURRENT_WATERMARK takes the column that has the watermark", None)
+    return f"CAST({WATERMARK} AS {kind})"
+
+
+def _timestamp_add(call: Call) -> str:
+    unit = call.arguments[0].name
+    moved = f"_2 + _1 * INTERVAL 1 {unit}"
+    whole_days = unit not in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR")
+    return f"CAST({moved} AS DATE)" if whole_days and call.type_of(2) == "DATE" else moved
+
+
+def _floor(call: Call) -> str:
+    return _dated(call, f"date_trunc('{_rounded_unit(call)}', _0)")
+
+
+def _ceil(call: Call) -> str:
+    # Of a time on the border of two units the border itself.
+    unit = _rounded_unit(call)
+    return _dated(call, f"date_trunc('{unit}', _0 - INTERVAL 1 MICROSECOND) + INTERVAL 1 {unit}")
+
+
+def _rounded_unit(call: Call) -> str:
+    if not isinstance(call.arguments[1], exp.Var):
+        raise WrongArgument(1, f"{call.name} takes one argument, or FLOOR(ts TO HOUR)")
+    return call.arguments[1].name
+
+
+def _dated(call: Call, form: str) -> str:
+    return f"CAST({form} AS DATE)" if call.type_of(0) == "DATE" else form
+
+
+def _json_value(call: Call) -> str:
+    text = f"CASE WHEN json_valid(_0) THEN json_value(_0, {_json_path(call)}) ->> '$' END"
+    return f"TRY_CAST({text} AS {to_duckdb(call.arguments[2])})" if len(call.arguments) == 3 else text
+
+
+def _json_query(call: Call) -> str:
+    path = _json_path(call)
+    found = f"CASE WHEN json_type(_0, {path}) IN ('OBJECT', 'ARRAY') THEN CAST(json_extract(_0, {path}) AS VARCHAR) END"
+    return f"CASE WHEN json_valid(_0) THEN {found} END"
+
+
+def _json_path(call: Call) -> str:
+    path = call.text(1, "path").strip()
+    if path.lower().startswith("strict "):
+        raise WrongArgument(1, f"a strict path of {call.name} does not run", "Leave out the word strict.")
+    return quoted(re.sub(r"^lax\s+", "", path, flags=re.IGNORECASE))
+
+
+def _regexp_replace(call: Call) -> str:
+    # Java's $1 is \1 here.
+    by = call.arguments[2]
+    if not (isinstance(by, exp.Literal) and by.is_string):
+        return "regexp_replace(_0, _1, _2, 'g')"
+    translated = quoted(re.sub("[$]([0-9])", r"\\\1", by.name))
+    return f"regexp_replace(_0, _1, {translated}, 'g')"
+
+
+def _regexp_extract(call: Call) -> str:
+    group = "_2" if len(call.arguments) == 3 else "0"
+    return f"CASE WHEN regexp_matches(_0, _1) THEN regexp_extract(_0, _1, {group}) END"
+
+
+def _parse_url(call: Call) -> str:
+    part = call.text(1, "part").upper()
+    if part not in _URL_PARTS:
+        raise WrongArgument(1, f'a URL has no part "{part}"', f"existing parts: {', '.join(_URL_PARTS)}")
+    found = f"CASE WHEN regexp_matches(_0, {quoted(_URL_PARTS[part])}) THEN regexp_extract(_0, {quoted(_URL_PARTS[part])}, 1) END"
+    if len(call.arguments) == 2:
+        return found
+    if part != "QUERY":
+        raise WrongArgument(2, f"the key of {call.name} goes with the part QUERY")
+    key = "'(?:^|&)' || regexp_escape(_2) || '=([^&]*)'"
+    return f"CASE WHEN regexp_matches({found}, {key}) THEN regexp_extract({found}, {key}, 1) END"
+
+
+def _sha2(call: Call) -> str:
+    if call.arguments[1].name != "256":
+        raise WrongArgument(1, f"{call.name} has a length of 256 only", "Write SHA2(x, 256).")
+    return "sha256(_0)"
+
+
+def _charset(form: str) -> Callable[[Call], str]:
+    def make(call: Call) -> str:
+        charset = call.text(1, "character set")
+        if charset.upper() not in ("UTF-8", "UTF8"):
+            raise WrongArgument(1, f"{call.name} knows the character set UTF-8 only")
+        return form
+
+    return make
+
+
+def _variadic(form: str) -> Callable[[Call], str]:
+    """Fill a form with the arguments from a place on: `{1}` for all but the first."""
+
+    def make(call: Call) -> str:
+        found = re.search(r"\{(\d)\}", form)
+        assert found is not None
+        return form.replace(found[0], ", ".join(f"_{i}" for i in range(int(found[1]), len(call.arguments))))
+
+    return make
+
+
+def _map_union(call: Call) -> str:
+    maps = [f"_{number}" for number in range(len(call.arguments))]
+    missing = " OR ".join(f"{each} IS NULL" for each in maps)
+    return f"CASE WHEN NOT ({missing}) THEN map_concat({', '.join(maps)}) END"
+
+
+_TEXT = "'%Y-%m-%d %H:%M:%S'"
+_SECONDS = "CAST(floor(epoch({})) AS BIGINT)"
+_LOCAL = "TRY_CAST({} AS TIMESTAMP)"
+_INSTANT = "TIMESTAMP WITH TIME ZONE"
+_ANY = -1
+_WORDS = r"'[\p{L}\p{N}]+|[^\p{L}\p{N}]+'"
+_MAP_ENTRY = (
+    "MAP {{split_part(__sqlstream_p, {1}, 1): CASE WHEN contains(__sqlstream_p, {1}) "
+    "THEN substr(__sqlstream_p, instr(__sqlstream_p, {1}) + length({1})) END}}"
+)
+_STR_TO_MAP = (
+    "list_reduce(list_transform(string_split(_0, {0}), lambda __sqlstream_p: "
+    + _MAP_ENTRY
+    + "), lambda __sqlstream_a, __sqlstream_b: map_concat(__sqlstream_a, __sqlstream_b))"
+)
+
+# By the number of arguments; _ANY for any number. What is not listed for a function that DuckDB has is DuckDB's.
+REWRITTEN: Mapping[str, Mapping[int, Form]] = {
+    # Times
+    "current_watermark": {1: _current_watermark},
+    "ceil": {2: _ceil},
+    "ceiling": {2: _ceil},
+    "convert_tz": {3: f"strftime(timezone(_2, timezone(_1, TRY_CAST(_0 AS TIMESTAMP))), {_TEXT})"},
+    "date_format": {2: lambda call: f"strftime({_LOCAL.format('_0')}, {call.pattern(1)})"},
+    "dayofweek": {1: "dayofweek(_0) + 1"},
+    "floor": {2: _floor},
+    "from_unixtime": {
+        1: f"strftime({_LOCAL.format('to_timestamp(_0)')}, {_TEXT})",
+        2: lambda call: f"strftime({_LOCAL.format('to_timestamp(_0)')}, {call.pattern(1)})",
+    },
+    "timestampadd": {3: _timestamp_add},
+    "timestampdiff": {3: lambda call: f"date_sub('{call.arguments[0].name}', _1, _2)"},
+    "to_date": {
+        1: "TRY_CAST(_0 AS DATE)",
+        2: lambda call: f"CAST(try_strptime(_0, {call.pattern(1)}) AS DATE)",
+    },
+    "to_timestamp": {1: _to_timestamp, 2: lambda call: f"try_strptime(_0, {call.pattern(1)})"},
+    "to_timestamp_ltz": {1: _to_timestamp_ltz, 2: _to_timestamp_ltz, 3: _to_timestamp_ltz},
+    "unix_timestamp": {
+        0: _SECONDS.format(NOW),
+        1: _SECONDS.format(f"TRY_CAST(_0 AS {_INSTANT})"),
+        2: lambda call: _SECONDS.format(f"CAST(try_strptime(_0, {call.pattern(1)}) AS {_INSTANT})"),
+    },
+    # Texts
+    "btrim": {1: "trim(_0)", 2: "trim(_0, _1)"},
+    "decode": {2: _charset("decode(_0)")},
+    "elt": {_ANY: _variadic("[{1}][greatest(_0, 0)]")},
+    "encode": {2: _charset("encode(_0)")},
+    "endswith": {2: "ends_with(_0, _1)"},
+    "initcap": {
+        1: f"array_to_string(list_transform(regexp_extract_all(lower(_0), {_WORDS}),"
+        " lambda __sqlstream_w: upper(__sqlstream_w[1]) || __sqlstream_w[2:]), '')"
+    },
+    "is_alpha": {1: r"regexp_full_match(_0, '\p{L}+')"},
+    "is_decimal": {1: r"regexp_full_match(_0, '[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)')"},
+    "is_digit": {1: r"regexp_full_match(_0, '\p{Nd}+')"},
+    "locate": {
+        2: "instr(_1, _0)",
+        3: "CASE WHEN instr(substr(_1, _2), _0) > 0 THEN instr(substr(_1, _2), _0) + _2 - 1"
+        " WHEN instr(substr(_1, _2), _0) = 0 THEN 0 END",
+    },
+    "parse_url": {2: _parse_url, 3: _parse_url},
+    "regexp": {2: "regexp_matches(_0, _1)"},
+    "regexp_count": {2: "len(regexp_extract_all(_0, _1))"},
+    "regexp_extract": {2: _regexp_extract, 3: _regexp_extract},
+    "regexp_replace": {3: _regexp_replace},
+    "regexp_substr": {2: _regexp_extract},
+    "sha2": {2: _sha2},
+    "split_index": {3: "string_split(_0, _1)[greatest(_2, -1) + 1]"},
+    "startswith": {2: "starts_with(_0, _1)"},
+    "str_to_map": {1: _STR_TO_MAP.format("','", "'='"), 3: _STR_TO_MAP.format("_1", "_2")},
+    # Numbers
+    "e": {0: "exp(1)"},
+    "rand": {0: "random()"},
+    "rand_integer": {1: "CAST(floor(random() * _0) AS INTEGER)"},
+    "truncate": {1: "trunc(_0)", 2: "trunc(_0, _1)"},
+    # Lists and maps
+    "array_except": {
+        2: "list_filter(_0, lambda __sqlstream_e, __sqlstream_i: "
+        "list_position(_0, __sqlstream_e) = __sqlstream_i AND list_position(_1, __sqlstream_e) IS NULL)"
+    },
+    "array_join": {
+        2: "array_to_string(_0, _1)",
+        3: "array_to_string(list_transform(_0, lambda __sqlstream_e: coalesce(CAST(__sqlstream_e AS VARCHAR), _2)), _1)",
+    },
+    "array_max": {1: "list_max(_0)"},
+    "array_min": {1: "list_min(_0)"},
+    "array_remove": {2: "list_filter(_0, lambda __sqlstream_e: __sqlstream_e IS DISTINCT FROM _1)"},
+    "array_union": {
+        2: "CASE WHEN _0 IS NOT NULL AND _1 IS NOT NULL THEN list_filter(list_concat(_0, _1),"
+        " lambda __sqlstream_e, __sqlstream_i: list_position(list_concat(_0, _1), __sqlstream_e) = __sqlstream_i) END"
+    },
+    "element": {1: "CASE WHEN len(_0) > 1 THEN error('ELEMENT of a list of several elements') ELSE _0[1] END"},
+    "map_from_arrays": {2: "map(_0, _1)"},
+    "map_union": {_ANY: _map_union},
+    # JSON
+    "json_exists": {
+        2: lambda call: f"CASE WHEN NOT json_valid(_0) THEN false ELSE json_exists(_0, {_json_path(call)}) END"
+    },
+    "json_query": {2: _json_query},
+    "json_string": {1: "CASE WHEN _0 IS NOT NULL THEN CAST(to_json(_0) AS VARCHAR) END"},
+    "json_unquote": {1: "CASE WHEN json_valid(_0) THEN CAST(_0 AS JSON) ->> '$' ELSE _0 END"},
+    "json_value": {2: _json_value, 3: _json_value},
+    "parse_json": {1: "CAST(_0 AS JSON)"},
+    "try_parse_json": {1: "TRY_CAST(_0 AS JSON)"},
+}
+
+# What DuckDB has under the same name with the same meaning.
+SAME = (
+    *("abs", "acos", "asin", "atan", "atan2", "bin", "cos", "cosh", "cot", "degrees", "exp", "ln", "log10", "log2"),
+    *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "uuid", "ascii"),
+    *("char_length", "character_length", "chr", "concat_ws", "instr", "lower", "lpad", "ltrim", "md5"),
+    *("overlay", "position", "repeat", "replace", "reverse", "rpad", "rtrim", "sha1"),
+    *("sha256", "split", "substr", "substring", "translate", "trim", "upper", "url_decode", "url_encode"),
+    *("dayofmonth", "dayofyear", "extract", "hour", "minute", "month", "quarter", "second", "week", "year"),
+    *("coalesce", "if", "ifnull", "nullif", "try_cast", "typeof", "array_contains"),
+    *("array_reverse", "array_slice", "cardinality", "map_entries", "map_keys", "map_values"),
+    "json_quote",
+)
+
+# What DuckDB has under the same name with another meaning; DuckDB's holds.
+DIFFERENT: Mapping[str, str] = {
+    "array_append": "and ARRAY_PREPEND: a NULL list is an empty one",
+    "array_concat": "a NULL list is an empty one",
+    "array_distinct": "leaves out NULL, and keeps no order",
+    "array_intersect": "leaves out NULL, and keeps no order",
+    "array_position": "NULL, not 0, for what is not there",
+    "array_sort": "NULLs come last",
+    "concat": "passes over NULLs",
+    "date_part": "and EXTRACT: DOW of a Sunday is 0",
+    "from_base64": "gives bytes: wrap it in `decode`",
+    "greatest": "and LEAST: pass over NULLs",
+    "hex": "of bytes, too",
+    "left": "and RIGHT: a negative number leaves out so many",
+    "log": "one argument: base 10",
+    "printf": "C's format",
+    "regexp_extract_all": "without a group, whole matches",
+    "to_base64": "of bytes: `to_base64(encode(text))`",
+    "unhex": "fails for what is not hexadecimal",
+}
+
+# What does not run, and what to write instead.
+INSTEAD: Mapping[str, str | None] = {
+    "source_watermark": "Write the watermark as an expression: ts - INTERVAL '5' SECOND.",
+    "regexp_instr": "Write instr(text, regexp_extract(text, pattern)).",
+    "sha224": "Write sha256(text).",
+    "sha384": "Write sha256(text).",
+    "sha512": "Write sha256(text).",
+    "first_value": "Write first(x ORDER BY ts); of rows in their order, FIRST_VALUE(x) OVER (ORDER BY ts).",
+    "last_value": "Write last(x ORDER BY ts); of rows in their order, LAST_VALUE(x) OVER (ORDER BY ts).",
+    "collect": "Write list(x); there is no type MULTISET.",
+    "json_arrayagg": "Write json_group_array(x) FILTER (WHERE x IS NOT NULL).",
+    "json_objectagg": "Write json_group_object(key, value).",
+}
+
+_IS_JSON = {"OBJECT": "= 'OBJECT'", "ARRAY": "= 'ARRAY'", "SCALAR": "NOT IN ('OBJECT', 'ARRAY')"}
+
+
+def form(call: Call) -> str | None:
+    """Return the DuckDB SQL that a call stands for, None where it is DuckDB's own; raises WrongArgument."""
+    forms = REWRITTEN.get(call.name.lower(), {})
+    made = forms.get(len(call.arguments), forms.get(_ANY))
+    return made(call) if callable(made) else made
+
+
+def repeated(form: str, number: int) -> bool:
+    """Tell whether a form evaluates an argument more than once.
+
+    >>> repeated("f(_0, _1, _0)", 0), repeated("f(_0, _1, _0)", 1)
+    (True, False)
+    """
+    return len(re.findall(rf"\b_{number}\b", form)) > 1
+
+
+def arities(name: str) -> str:
+    """Return how many arguments a rewritten function takes, in words.
+
+    >>> arities("split_index"), arities("to_date"), arities("elt")
+    ('3 arguments', '1 or 2 arguments', 'arguments')
+    """
+    counts = [count for count in REWRITTEN[name] if count != _ANY]
+    listed = " or ".join(map(str, counts))
+    return f"{listed} argument{'' if counts == [1] else 's'}".strip()
+
+
+def json_predicate(kind: str | None) -> str:
+    """Return `_0 IS JSON` with the kind that it names, if any."""
+    if kind not in _IS_JSON:
+        return "json_valid(_0)"
+    return f"CASE WHEN NOT json_valid(_0) THEN false ELSE json_type(_0) {_IS_JSON[kind]} END"

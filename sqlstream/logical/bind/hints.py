@@ -1,0 +1,120 @@
+"""What hints behind SELECT mean, and how long operators remember a key that no row comes for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.logical.plan.join_nodes import Join
+from sqlstream.logical.plan.nodes import (
+    Aggregate,
+    Node,
+    Normalize,
+    Over,
+    Rank,
+    Remembering,
+    RowWindows,
+    Scan,
+    SetOperation,
+    Sink,
+    walk,
+)
+from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.sql.hints import HintCall
+from sqlstream.sql.spans import span_of
+from sqlstream.units import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class StateTtl:
+    """STATE_TTL of one input of a query block: milliseconds, 0 for ever."""
+
+    name: str
+    milliseconds: int
+    span: Span
+
+
+def state_ttls(select: exp.Expr, source: Source) -> tuple[StateTtl, ...]:
+    """Return what STATE_TTL says in a query block."""
+    found: list[StateTtl] = []
+    for call in _calls(select, "STATE_TTL"):
+        if not call.expressions:
+            hint = "Write STATE_TTL('orders' = '1 d')."
+            raise BindError("STATE_TTL without a table and a duration", span_of(call, source), hint=hint)
+        for argument in call.expressions:
+            if not isinstance(argument, exp.EQ):
+                raise BindError(
+                    "STATE_TTL takes names of tables and durations",
+                    span_of(argument, source),
+                    hint="Write STATE_TTL('orders' = '1 d').",
+                )
+            if any(t.name.lower() == argument.this.name.lower() for t in found):
+                raise BindError(f'STATE_TTL: "{argument.this.name}" is there twice', span_of(argument, source))
+            found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
+    return tuple(found)
+
+
+def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
+    """Raise for a name in STATE_TTL that is not one of FROM's."""
+    known = {name.lower(): name for name in names if name}
+    for ttl in ttls:
+        if ttl.name.lower() not in known:
+            hint = missing("name", ttl.name, known.values()) if known else "Give the subquery an alias, and name that."
+            raise BindError(f'STATE_TTL: "{ttl.name}" is not in FROM', ttl.span, hint=hint)
+
+
+def with_ttl(node: Node, base: Node, ttl: int) -> Node:
+    """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
+
+    def limited(node: Node) -> Node:
+        match node:
+            case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if (
+                _can_forget(node) and node.ttl is None
+            ):
+                return replace(node, ttl=ttl)
+            case Join():
+                return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
+            case _:
+                return node
+
+    return rebuilt(node, limited, lambda node: node is base or isinstance(node, Scan | Normalize))
+
+
+def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
+    """Raise for a STATE_TTL that names an input of joins of which none keeps it for as long as a hint says."""
+    kept = {alias.lower() for n in walk(node) if isinstance(n, Join) for alias in n.aliases}
+    for ttl in ttls:
+        if ttl.name.lower() not in kept:
+            hint = "Leave it out. A join of all rows so far takes it; within an interval of time rows go by themselves."
+            raise BindError(f'STATE_TTL: no row of "{ttl.name}" is kept for longer than needed', ttl.span, hint=hint)
+
+
+def with_session_ttl(sink: Sink, ttl: int) -> Sink:
+    """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
+    return replace(sink, input=with_ttl(sink.input, sink, ttl))
+
+
+def keeps_state(node: Node, base: Node) -> bool:
+    """Tell whether a plan has an operator above `base` that can forget keys."""
+    below = {id(n) for n in walk(base)}
+    return any(_can_forget(n) and id(n) not in below for n in walk(node))
+
+
+def _can_forget(node: Node) -> bool:
+    """Tell whether a node has keys to forget: the one result of an aggregate of all rows is always there."""
+    return isinstance(node, Remembering) and not (isinstance(node, Aggregate) and not node.keys)
+
+
+def _calls(select: exp.Expr, name: str) -> list[HintCall]:
+    hint = select.args.get("hint")
+    return [call for call in hint.expressions if call.this == name] if hint is not None else []
+
+
+def _duration(value: exp.Expr, source: Source) -> int:
+    try:
+        return int(parse_duration(value.name).total_seconds() * 1000)
+    except ValueError as error:
+        raise BindError(str(error), span_of(value, source)) from None

@@ -1,0 +1,1 @@
+"""Binding of FROM: joins of every kind, UNNEST, LATERAL, subqueries in WHERE."""

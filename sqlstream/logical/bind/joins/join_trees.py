@@ -1,0 +1,331 @@
+"""From relations and conditions to joins: which conditions are keys, how far times may lie apart, what can be left out before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, Span
+from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.joins.lateral import Made
+from sqlstream.logical.bind.joins.lookup_joins import lookup_join
+from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
+from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_versions, versions
+from sqlstream.logical.bind.over.ranking import filtered
+from sqlstream.logical.bind.scope import Visible
+from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
+from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Kind, TemporalJoin
+from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Project
+from sqlstream.logical.plan.properties import (
+    batch_times,
+    by_clock,
+    changes,
+    processing_times,
+    schema,
+    time_attributes,
+    window_columns,
+    window_size,
+)
+from sqlstream.sql.dialect import to_duckdb
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunct:
+    """A condition that must be true: as it is bound, with its type, and the places of the inputs that it names."""
+
+    bound: exp.Expr
+    expression: Expression
+    places: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What joins one more relation to those before it, or makes it of their rows."""
+
+    kind: Kind
+    conditions: tuple[Conjunct, ...]
+    span: Span
+    # The time of the rows before, where they find what is valid then.
+    as_of: AsOf | None = None
+    made: Made | None = None
+    # The columns that USING makes of those of both sides.
+    coalesced: tuple[Item, ...] = ()
+    # Where the conditions stand, if it is one place.
+    on: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTree:
+    """The relations of a query block, by their places in FROM, and the steps that join them from left to right.
+
+    `nodes` are what is read, None where a relation is made of the rows before it, and `fields` the columns. `places` says which
+    relation a column is of, `ttls` how many milliseconds those of some names, in lower case, are kept.
+    """
+
+    judge: Judge
+    source: Source
+    ttls: Mapping[str, int]
+    nodes: Sequence[Node | None]
+    fields: Sequence[Schema]
+    visible: Sequence[Visible]
+    places: Mapping[str, int]
+    steps: Sequence[Step]
+
+    def of(self, where: Sequence[Conjunct]) -> Node:
+        """Return the joins, from left to right, with the conditions of WHERE where rows can be left out first."""
+        rest = list(where)
+        nodes: list[Node | None] = []
+        for place, node in enumerate(self.nodes):
+            own = [c for c in rest if c.places == {place} and self._is_certain(place) and node is not None]
+            rest = [c for c in rest if c not in own]
+            nodes.append(_filtered(node, own) if node is not None else None)
+        tree = nodes[0]
+        assert tree is not None
+        for place, step in enumerate(self.steps, 1):
+            conditions = list(step.conditions)
+            if (step.kind == "inner" or step.made) and not any(s.kind in ("right", "full") for s in self.steps[place:]):
+                held = [c for c in rest if max(c.places, default=0) <= place and place in c.places]
+                conditions += held
+                rest = [c for c in rest if c not in held]
+            if step.made is not None:
+                made = Lateral(tree, step.made.rows, step.made.fields, step.kind == "left", step.made.key)
+                tree = _filtered(made, conditions)
+                continue
+            right = nodes[place]
+            assert right is not None
+            tree = _with(self._joined(tree, right, place, replace(step, conditions=tuple(conditions))), step.coalesced)
+        return _filtered(tree, rest)
+
+    def _is_certain(self, place: int) -> bool:
+        """Tell whether a relation's columns are never NULL for want of a match."""
+        step = self.steps[place - 1] if place > 0 else None
+        # Which version is valid does not depend on what else is asked of it.
+        own = step is not None and (step.kind in ("left", "full") or step.as_of is not None)
+        return not own and all(s.kind not in ("right", "full") for s in self.steps[place:])
+
+    def _joined(self, left: Node, right: Node, place: int, step: Step) -> Node:
+        """Return the join of two inputs; a condition on one of them holds before where that means the same."""
+        conditions = list(step.conditions)
+        certain = step.kind not in ("right", "full") and step.as_of is None
+        of_right = [c for c in conditions if c.places == {place} and certain]
+        of_left = [c for c in conditions if place not in c.places and step.kind in ("inner", "right", "semi")]
+        left, right = _filtered(left, of_left), _filtered(right, of_right)
+        conditions = [c for c in conditions if c not in of_left and c not in of_right]
+        aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
+        pairs = [(c, pair) for c in conditions if (pair := self._equality(c, place)) is not None]
+        if step.as_of is not None:
+            return self._temporal(left, right, place, step, conditions, pairs)
+        keys = tuple(zip(*(self._comparable(c, pair) for c, pair in pairs), strict=True)) or ((), ())
+        equal = [c for c, _ in pairs]
+        if (found := self._windows(left, right, pairs, step)) is not None:
+            others = [c for c in conditions if c not in equal]
+            sides = found
+            return IntervalJoin(
+                (left, right), "", step.kind, keys, _all(others), aliases, step.span, sides, 0, 0, windowed=True
+            )
+        bounded = self._interval(left, right, [c for c in conditions if place in c.places], place)
+        if bounded is not None:
+            left, right, times, bounds, used = bounded
+            assert bounds.before is not None
+            assert bounds.after is not None
+            others = [c for c in conditions if c not in equal and c not in used]
+            return IntervalJoin(
+                (left, right), "", step.kind, keys, _all(others), aliases, step.span, times, bounds.before, bounds.after
+            )
+        ttls = tuple(self.ttls.get(alias.lower()) for alias in aliases)
+        others = [c for c in conditions if c not in equal]
+        unread = self._about_times(left, right, others)
+        return Join((left, right), "", step.kind, keys, _all(others), aliases, step.span, ttls, unread)
+
+    def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
+        """Return the text of a condition that compares the times of two inputs but does not bound how far they lie apart."""
+        if changes(left) or changes(right):
+            # Nothing bounds these: the spelling is not what is wrong.
+            return None
+        times = [{*time_attributes(n), *processing_times(n)} for n in (left, right)]
+        for condition in conditions:
+            named = {c.name for c in condition.bound.find_all(exp.Column)}
+            if all(named & of for of in times) and (span := condition.expression.span) is not None:
+                return span.text
+        return None
+
+    def _equality(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return both sides of an equality of something of the inputs before with something of one input."""
+        node = condition.bound.unnest()
+        if not isinstance(node, exp.EQ):
+            return None
+        sides = node.this, node.expression
+        places = [set(named_places(side, self.places)) for side in sides]
+        if places[1] == {place} and places[0] and place not in places[0]:
+            return sides
+        if places[0] == {place} and places[1] and place not in places[1]:
+            return sides[1], sides[0]
+        return None
+
+    def _constants(
+        self, conditions: Iterable[Conjunct], place: int
+    ) -> list[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]]:
+        return [(c, pair) for c in conditions if (pair := self._constant(c, place)) is not None]
+
+    def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return both sides of an equality of a constant with something of one input."""
+        node = condition.bound.unnest()
+        if not isinstance(node, exp.EQ) or condition.places != {place} or condition.expression.volatile:
+            return None
+        sides = node.this, node.expression
+        if sides[0].find(exp.Column) is None:
+            return sides
+        return (sides[1], sides[0]) if sides[1].find(exp.Column) is None else None
+
+    def _sides(self, pair: tuple[exp.Expr, exp.Expr], condition: Conjunct) -> tuple[Expression, Expression]:
+        """Return the sides of an equality as they are; the types must be comparable."""
+        self._comparable(condition, pair)
+        fields = tuple(f for fields in self.fields for f in fields)
+        types, given = self.judge.types(fields, list(pair), self.source), condition.expression
+        left, right = (
+            Expression(to_duckdb(s), t, given.span, given.volatile) for s, t in zip(pair, types, strict=True)
+        )
+        return left, right
+
+    def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
+        """Return the sides of an equality as values of one type."""
+        fields, span = tuple(f for fields in self.fields for f in fields), condition.expression.span
+        types = self.judge.types(fields, list(pair), self.source)
+        volatile = condition.expression.volatile
+        if types[0] == types[1]:
+            sqls = [to_duckdb(side) for side in pair]
+            return Expression(sqls[0], types[0], span, volatile), Expression(sqls[1], types[1], span, volatile)
+        if "VARCHAR" in types:
+            hint = "Convert one of them with CAST."
+            raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint)
+        both = exp.Anonymous(this="coalesce", expressions=[side.copy() for side in pair])
+        try:
+            kind = self.judge.type(fields, both, self.source)
+        except BindError:
+            hint = "Convert one of them with CAST."
+            raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint) from None
+        found = [Expression(f"CAST({to_duckdb(side)} AS {kind})", kind, span, volatile) for side in pair]
+        return found[0], found[1]
+
+    def _windows(
+        self, left: Node, right: Node, pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]], step: Step
+    ) -> tuple[str, str] | None:
+        """Return the columns of the windows' ends where rows of equal windows are joined, None where not."""
+        windows = window_columns(left), window_columns(right)
+        if changes(left) or changes(right) or windows[0] is None or windows[1] is None:
+            return None
+        equal = {(to_duckdb(a), to_duckdb(b)) for _, (a, b) in pairs}
+        ends = windows[0].end, windows[1].end
+        if ends[0] is None or ends[1] is None:
+            return None
+        same_end = (quote(ends[0]), quote(ends[1])) in equal
+        starts, sizes = (windows[0].start, windows[1].start), (window_size(left), window_size(right))
+        same_start = starts[0] is not None and starts[1] is not None and (quote(starts[0]), quote(starts[1])) in equal
+        if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1] and same_start and same_end:
+            message = f"windows of {duration(sizes[0])} and of {duration(sizes[1])} are never the same"
+            raise BindError(message, step.span, hint="Let both have one size, or join on window_end alone.")
+        same_start = same_start and sizes[0] is not None and sizes[0] == sizes[1]
+        return (ends[0], ends[1]) if same_start or same_end else None
+
+    def _interval(
+        self, left: Node, right: Node, conditions: Sequence[Conjunct], place: int
+    ) -> tuple[Node, Node, tuple[str, str], TimeBounds, list[Conjunct]] | None:
+        """Return inputs, times and bounds where conditions say how far times may lie apart, and those that say so."""
+        if changes(left) or changes(right):
+            return None
+        for a in (*time_attributes(left), *processing_times(left)):
+            for b in (*time_attributes(right), *processing_times(right)):
+                types = [next(f.type for f in schema(n) if f.name == t) for n, t in ((left, a), (right, b))]
+                # Days of a zone differ in length.
+                if types[0] != types[1] or ("ZONE" in types[0] and self.judge.zone != "UTC"):
+                    continue
+                bounds = TimeBounds()
+                used: list[Conjunct] = []
+                for condition in conditions:
+                    found = time_bounds(condition.bound, a, b, lambda n: microseconds(self.judge, n, self.source))
+                    if found is not None:
+                        bounds, used = bounds.and_(found), [*used, condition]
+                if bounds.before is not None and bounds.after is not None:
+                    if (a in processing_times(left)) != (b in processing_times(right)):
+                        message = "a time of the clock and an event time cannot bound each other"
+                        hint = "Compare two event times, or two PROCTIME() columns."
+                        raise BindError(message, used[0].expression.span, hint=hint)
+                    if bounds.before + bounds.after < 0:
+                        hint = "The latest time that they allow is before the earliest one."
+                        raise BindError("no times are within these bounds", used[0].expression.span, hint=hint)
+                    return self._by_clock(left, a), self._by_clock(right, b), (a, b), bounds, used
+        return None
+
+    def _temporal(
+        self,
+        left: Node,
+        right: Node,
+        place: int,
+        step: Step,
+        conditions: Sequence[Conjunct],
+        pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]],
+    ) -> Node:
+        """Return the join with the versions that are valid at the times of the rows before."""
+        assert step.as_of is not None
+        described, as_of = self.visible[place].described, step.as_of
+        if as_of.column in batch_times(left):
+            sides = [self._sides(pair, c) for c, pair in pairs]
+            fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
+            return lookup_join(
+                left, right, step.kind, sides, fixed, _all(conditions), described, as_of, step.span, step.on
+            )
+        check_time(left, as_of)
+        found = versions(right)
+        if found is None:
+            raise no_versions(described, as_of.span)
+        types = {f.name: f.type for node in (left, right) for f in schema(node)}
+        if types[as_of.column] != types[found.time]:
+            message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
+            raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
+        known = [*pairs, *self._constants(conditions, place)]
+        keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
+        if lacking := [sql for sql in found.sqls if sql not in keys]:
+            own = {quote(column): name for name, column in self.visible[place].columns.items()}
+            named = ", ".join(own.get(sql, sql) for sql in lacking)
+            hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
+            raise BindError(f"ON does not say which version of {described}: its key has {named}", step.on, hint=hint)
+        used = [c for c, _ in keys.values()]
+        equal = tuple(zip(*(self._comparable(c, pair) for c, pair in keys.values()), strict=True))
+        others = _all([c for c in conditions if c not in used])
+        aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
+        times = (as_of.column, found.time)
+        return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
+
+    def _by_clock(self, node: Node, time: str) -> Node:
+        return by_clock(node) if time in processing_times(node) else node
+
+
+def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:
+    """Yield the places of the relations that a bound expression names."""
+    return (places[c.name] for c in bound.find_all(exp.Column) if c.name in places)
+
+
+def _all(conditions: Sequence[Conjunct]) -> Expression | None:
+    """Return one condition that is true where all are."""
+    if not conditions:
+        return None
+    sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)
+    volatile = any(c.expression.volatile for c in conditions)
+    return Expression(sql, "BOOLEAN", conditions[0].expression.span, volatile)
+
+
+def _with(node: Node, items: Sequence[Item]) -> Node:
+    """Return a plan with further columns."""
+    if not items:
+        return node
+    own = (Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node))
+    return Project(node, (*own, *items))
+
+
+def _filtered(node: Node, conditions: Sequence[Conjunct]) -> Node:
+    predicate = _all(conditions)
+    return node if predicate is None else filtered(Filter(node, predicate))

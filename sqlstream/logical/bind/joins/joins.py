@@ -1,0 +1,265 @@
+"""Binding of the relations of FROM and of the conditions of ON, USING and WHERE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog
+from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.joins.join_trees import Conjunct, JoinTree, Step, named_places
+from sqlstream.logical.bind.joins.lateral import LateralBinder
+from sqlstream.logical.bind.joins.versions import AsOf
+from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, quote
+from sqlstream.logical.plan.join_nodes import Joining, Kind
+from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Project
+from sqlstream.logical.plan.properties import (
+    schema,
+)
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import head_span, span_of
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A bound item of FROM: its plan, the name by which columns qualify, and what errors call it."""
+
+    node: Node
+    alias: str
+    described: str
+
+
+class JoinBinder:
+    """Binds the FROM and the WHERE of one query block that reads several relations.
+
+    Columns get names that are all different: those that occur before get a number.
+    """
+
+    def __init__(self, catalog: Catalog, judge: Judge, source: Source, ttls: Mapping[str, int]):
+        self.catalog, self.judge, self.source = catalog, judge, source
+        # Milliseconds, by the names of relations in lower case.
+        self.ttls = ttls
+        # What is read, None where a relation is made of the rows before it; and the columns of all.
+        self.nodes: list[Node | None] = []
+        self.fields: list[Schema] = []
+        self.visible: list[Visible] = []
+        self.steps: list[Step] = []
+        # By names that USING has made one, the column that they mean.
+        self.merged: dict[str, str] = {}
+        # Which relation a column is of.
+        self.places: dict[str, int] = {}
+        # By places of FULL JOIN, what its columns of USING are made of.
+        self.coalesced: dict[int, list[Item]] = {}
+        # Relations of which only a match counts: they cannot be named above.
+        self.hidden: set[int] = set()
+
+    # -- relations
+
+    def add(self, relation: Relation, join: exp.Join | None = None) -> None:
+        """Add a relation of FROM; all but the first one come with a join."""
+        place = len(self.nodes)
+        self._check_alias(relation.alias, join.this if join is not None else None)
+        fields = schema(relation.node)
+        own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
+        columns = {f.name: name for f, name in zip(fields, own, strict=True)}
+        self._append(_renamed(relation.node, fields, own), Visible(relation.alias, relation.described, columns))
+        if join is not None:
+            self.steps.append(self._step(join, place))
+            if self.steps[-1].kind in ("semi", "anti"):
+                self.hidden.add(place)
+
+    def add_made(self, join: exp.Join) -> None:
+        """Add UNNEST(..) or LATERAL (..), which is made of the rows of the relations before it."""
+        place, span = len(self.nodes), head_span(join, join.this, self.source)
+        kind = self._kind(join, span)
+        if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
+            hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
+            raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
+        made = LateralBinder(self.catalog, self.judge, self.source, self.scope, [*self.places]).bind(join.this)
+        if made.rows.volatile:
+            raise UnsupportedError(
+                "a random function in UNNEST or LATERAL",
+                span_of(join.this, self.source),
+                hint="Compute it in a subquery before.",
+            )
+        self._check_alias(made.visible.alias, join.this)
+        self._append(None, made.visible, made.fields)
+        on = join.args.get("on")
+        always = on is None or (isinstance(on.unnest(), exp.Boolean) and on.unnest().this)
+        if on is not None and kind == "left" and not always:
+            hint = "Write LEFT JOIN LATERAL (SELECT .. FROM UNNEST(..) AS x WHERE ..) AS y ON TRUE."
+            raise UnsupportedError(
+                "a condition for LEFT JOIN with UNNEST or LATERAL", span_of(on, self.source), hint=hint
+            )
+        conditions = [] if on is None or always else self.conjuncts(on, self._scope(self.hidden), "ON")
+        self.steps.append(Step(kind, tuple(conditions), span, made=made))
+        assert place == len(self.steps)
+
+    def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
+        found = fields if fields is not None or node is None else schema(node)
+        assert found is not None
+        self.places |= {f.name: len(self.nodes) for f in found}
+        self.nodes.append(node)
+        self.fields.append(found)
+        self.visible.append(visible)
+
+    def _check_alias(self, alias: str, at: exp.Expr | None) -> None:
+        if any(v.alias and v.alias.lower() == alias.lower() for v in self.visible):
+            raise BindError(
+                f'"{alias}" is in FROM twice',
+                span_of(at, self.source) if at is not None else None,
+                hint=f"Give one of them another name: {alias} AS other.",
+            )
+
+    @property
+    def scope(self) -> Scope:
+        """What can be named: all relations so far but those of which only a match counts."""
+        return self._scope(self.hidden)
+
+    def _scope(self, hidden: Iterable[int] = ()) -> Scope:
+        shown = tuple(v for place, v in enumerate(self.visible) if place not in hidden)
+        known = {own for v in shown for own in v.columns.values()} | {*self.merged.values()}
+        fields = tuple(f for fields in self.fields for f in fields if f.name in known)
+        return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged)
+
+    def _step(self, join: exp.Join, place: int) -> Step:
+        span = head_span(join, _named(join.this), self.source)
+        kind = self._kind(join, span)
+        on, using = join.args.get("on"), [c.name for c in join.args.get("using") or ()]
+        if join.args.get("method") == "NATURAL":
+            earlier = {name.lower() for v in self.visible[:place] for name in v.columns}
+            using = [name for name in self.visible[place].columns if name.lower() in earlier]
+        conditions = [self._equal(name, place, kind, span) for name in using]
+        if on is not None:
+            before = self._scope({p for p in self.hidden if p != place})
+            conditions += self.conjuncts(on, before, "ON")
+        version = join.this.args.get("version")
+        as_of = self._as_of(version, place) if version is not None else None
+        if as_of is not None and kind not in ("inner", "left"):
+            hint = "Write JOIN or LEFT JOIN: a row of the tables before it finds what is valid at its time."
+            raise UnsupportedError(f"{kind.upper()} JOIN with FOR SYSTEM_TIME AS OF", span, hint=hint)
+        at = span_of(on, self.source) if on is not None else span
+        return Step(kind, tuple(conditions), span, as_of, coalesced=tuple(self.coalesced.get(place, ())), on=at)
+
+    def _as_of(self, version: exp.Version, place: int) -> AsOf:
+        """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
+        span, time = span_of(version, self.source), version.expression.unnest()
+        if not isinstance(time, exp.Column):
+            hint = "Write FOR SYSTEM_TIME AS OF o.ts, a time attribute of a table before it, or o.p, a column p AS PROCTIME()."
+            raise UnsupportedError("AS OF anything but a column", span, hint=hint)
+        scope = self._scope({*self.hidden, place})
+        return AsOf(ExpressionBinder(scope, self.catalog, self.judge).rewrite(time).name, time.sql(), span)
+
+    def _kind(self, join: exp.Join, span: Span) -> Kind:
+        method = join.args.get("method") or ""
+        if method not in ("", "NATURAL"):
+            hint = "Write JOIN b FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k." if method == "ASOF" else None
+            raise UnsupportedError(f"{method} JOIN", span, hint=hint)
+        word = (join.side or join.kind or "inner").lower()
+        if join.kind in ("SEMI", "ANTI"):
+            word = join.kind.lower()
+        found: Kind | None = next((k for k in get_args(Kind) if k == word), None)
+        return found or "inner"
+
+    def _equal(self, name: str, place: int, kind: Kind, span: Span) -> Conjunct:
+        """Return the condition of USING (name), which makes one column of two."""
+        earlier = [v for p, v in enumerate(self.visible[:place]) if p not in self.hidden]
+        known = [c for v in earlier if (c := v.find(name)) is not None]
+        left = self.merged.get(name.lower()) or next(iter(known), None)
+        right = self.visible[place].find(name)
+        if left is None or right is None:
+            where = self.visible[place].described if right is None else "the tables before it"
+            raise BindError(f'column "{name}" of USING does not exist in {where}', span)
+        if len(known) > 1 and name.lower() not in self.merged:
+            hint = "Write ON, and say which one: a.x = b.x."
+            raise BindError(f'column "{name}" of USING is in several of the tables before it', span, hint=hint)
+        if kind == "full":
+            self.merged[name.lower()] = self._coalesced(name, left, right, place, span)
+        elif kind not in ("semi", "anti"):
+            self.merged[name.lower()] = right if kind == "right" else left
+        bound = exp.EQ(this=column_reference(left), expression=column_reference(right))
+        return self.conjunct(bound, Expression(to_duckdb(bound), "BOOLEAN", span))
+
+    def _coalesced(self, name: str, left: str, right: str, place: int, span: Span) -> str:
+        """Add the column that has the value of either side, and return its name."""
+        bound = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
+        kind = self.judge.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
+        own = unique([*self.places, name])[-1]
+        self.coalesced.setdefault(place, []).append(Item(own, Expression(to_duckdb(bound), kind, span)))
+        self.fields[place] = (*self.fields[place], Field(own, kind))
+        self.places[own] = place
+        return own
+
+    # -- what only has to match
+
+    def add_hidden(self, node: Node) -> dict[str, str]:
+        """Add an input of which only a match counts, and return the names of its columns here; `match` must follow."""
+        fields = schema(node)
+        own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
+        self.hidden.add(len(self.nodes))
+        self._append(_renamed(node, fields, own), Visible("", "the subquery", {}))
+        return {f.name: name for f, name in zip(fields, own, strict=True)}
+
+    def match(self, kind: Kind, conditions: Sequence[Conjunct], span: Span) -> None:
+        """Say which rows of the input that was added last match."""
+        self.steps.append(Step(kind, tuple(conditions), span))
+
+    # -- conditions
+
+    def conjuncts(self, condition: exp.Expr, scope: Scope, clause: str) -> list[Conjunct]:
+        """Return the conditions that must all be true for one to be."""
+        found = []
+        binder = ExpressionBinder(scope, self.catalog, self.judge)
+        for part in parts_of(condition):
+            binder.refuse_aggregates(part, f"in {clause}")
+            bound = binder.rewrite(part)
+            expression = binder.typed(bound, part)
+            if expression.type not in ("BOOLEAN", NULL_TYPE):
+                message = f"{clause} needs a condition, not a value of type {expression.type}"
+                raise BindError(message, expression.span)
+            found.append(self.conjunct(bound, expression))
+        return found
+
+    def conjunct(self, bound: exp.Expr, expression: Expression) -> Conjunct:
+        """Return a bound condition with the inputs that it names."""
+        return Conjunct(bound, expression, frozenset(named_places(bound, self.places)))
+
+    def tree(self, where: Sequence[Conjunct]) -> Node:
+        """Return the joins, with the conditions of WHERE."""
+        return JoinTree(
+            self.judge, self.source, self.ttls, self.nodes, self.fields, self.visible, self.places, self.steps
+        ).of(where)
+
+
+def _named(relation: exp.Expr) -> exp.Expr:
+    """Return what names a relation: the table without its alias and its version, else all of it."""
+    return relation.this if isinstance(relation, exp.Table) and isinstance(relation.this, exp.Expr) else relation
+
+
+def parts_of(condition: exp.Expr) -> list[exp.Expr]:
+    """Return the conditions that must all be true for one to be."""
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        return [part for side in (inner.this, inner.expression) for part in parts_of(side)]
+    return [condition]
+
+
+def reads_join(node: Node) -> bool:
+    """Tell whether the rows of a node are those of a join, filtered and with what is made of them."""
+    if isinstance(node, Filter | Project | Lateral):
+        return reads_join(node.input)
+    return isinstance(node, Joining)
+
+
+def _renamed(node: Node, fields: Schema, names: Sequence[str]) -> Node:
+    """Return a plan with other names for its columns."""
+    if [f.name for f in fields] == list(names):
+        return node
+    items = (Item(n, Expression(quote(f.name), f.type)) for f, n in zip(fields, names, strict=True))
+    return Project(node, tuple(items))

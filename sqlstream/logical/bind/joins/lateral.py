@@ -1,0 +1,311 @@
+"""UNNEST and LATERAL in FROM: the rows that are made of a row's own values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog
+from sqlstream.errors import BindError, Source, UnsupportedError
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
+from sqlstream.logical.plan.expressions import Expression, Field, Schema, quote
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+ORDINALITY = "ordinality"
+# Their results depend on the order of rows; here it is that of the lists, which nobody else knows.
+_ORDERED = {
+    *("list", "array_agg", "string_agg", "group_concat", "listagg", "first", "last", "any_value", "arbitrary"),
+    *("arg_min", "argmin", "min_by", "arg_max", "argmax", "max_by", "json_group_array", "json_group_object"),
+}
+_READ = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit"}
+_OVER_TABLES = (
+    "It reads the row's own values. Write a join; for the first rows of each key "
+    "ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n <= 3."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A bound item of FROM that is made of the row before it.
+
+    `rows` is a SELECT over that row with the columns `fields`; `key` are those that tell the rows of one row apart, if known.
+    """
+
+    rows: Expression
+    fields: Schema
+    visible: Visible
+    key: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """A bound UNNEST: a SELECT of its columns, and that of them which numbers its rows (the last one), shown or not."""
+
+    sql: str
+    fields: Schema
+    visible: Visible
+    number: str | None
+    volatile: bool
+
+
+def is_made(item: exp.Expr) -> bool:
+    """Tell whether an item of FROM is made of the row before it."""
+    return isinstance(item, exp.Unnest | exp.Lateral)
+
+
+class LateralBinder:
+    """Binds items of FROM over a row; `scope` is what they can name, `taken` the names that its columns have."""
+
+    def __init__(self, catalog: Catalog, judge: Judge, source: Source, scope: Scope, taken: Sequence[str]):
+        self.catalog, self.judge, self.source, self.scope = catalog, judge, source, scope
+        self.taken = list(taken)
+
+    def bind(self, item: exp.Expr) -> Made:
+        """Return the rows of UNNEST(..) or LATERAL (SELECT ..)."""
+        alias = item.args.get("alias")
+        inner = item.this if isinstance(item, exp.Lateral) else item
+        while isinstance(inner, exp.Subquery):
+            inner = inner.this
+        match inner:
+            case exp.Unnest():
+                found = self._unnest(inner, alias or inner.args.get("alias"), self.scope, numbered=False)
+                rows = Expression(found.sql, "", span_of(item, self.source), found.volatile)
+                return Made(rows, found.fields, found.visible, frozenset({found.number}) if found.number else None)
+            case exp.Select():
+                return self._select(inner, alias)
+            case exp.Values() | exp.SetOperation():
+                hint = "Write UNNEST([a, b]) for several values of a row."
+                raise self._unsupported(f"{inner.key.upper()} in LATERAL", inner, hint)
+            case _:
+                hint = "LATERAL takes a subquery; write UNNEST(f(x)) for a function that gives a list."
+                raise self._unsupported("a function in LATERAL", inner, hint)
+
+    # -- UNNEST
+
+    def _unnest(self, item: exp.Expr, alias: exp.Expr | None, scope: Scope, *, numbered: bool) -> _List:
+        """Return the elements of a list, or the entries of a map: with their numbers where someone, or we, want them."""
+        if len(item.expressions) != 1:
+            raise self._unsupported("UNNEST of several lists", item, "Write UNNEST(list_zip(a, b)).")
+        [written] = item.expressions
+        binder = ExpressionBinder(scope, self.catalog, self.judge)
+        binder.refuse_aggregates(written, "in FROM")
+        values = binder.bind(written)
+        elements = f"map_entries({values.sql})" if values.type.startswith("MAP(") else values.sql
+        if not values.type.endswith("]") and elements == values.sql:
+            kind = values.type.strip('"')
+            message = f"UNNEST takes a list or a map, not {kind}"
+            hint = "Name its fields: they are columns already." if values.type.startswith("STRUCT(") else None
+            raise BindError(message, values.span, hint=hint)
+        parts = self.judge.parts(scope.rows, f"({elements})[1]")
+        whole = alias.name if alias is not None and alias.this is not None else "unnest"
+        names = [part.name or whole for part in parts]
+        offset = item.args.get("offset")
+        given = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
+        # The last of the names stands apart in the tree.
+        given += [offset.name] if isinstance(offset, exp.Identifier) else []
+        shown = self._named([*names, *([ORDINALITY] if offset else [])], given, alias or item)
+        numbered = numbered or bool(offset)
+        own = self._own([*shown, *([ORDINALITY] if numbered and not offset else [])])
+        values_of = [f"struct_extract_at(_element, {i})" for i in range(1, len(parts) + 1)]
+        items = [*(values_of if parts[0].name else ["_element"]), *(["_number"] if numbered else [])]
+        kinds = [*(part.type for part in parts), *(["BIGINT"] if numbered else [])]
+        columns = ", ".join(f"{sql} AS {quote(name)}" for sql, name in zip(items, own, strict=True))
+        rows = f"unnest({elements}) AS _element"
+        rows += f", unnest(range(1, len({elements}) + 1)) AS _number" if numbered else ""
+        called = alias.name if alias is not None else ""
+        return _List(
+            f"SELECT {columns} FROM (SELECT {rows})",
+            tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
+            Visible(called, f'"{called}"' if called else "UNNEST", dict(zip(shown, own, strict=False))),
+            own[-1] if numbered else None,
+            values.volatile,
+        )
+
+    # -- LATERAL (SELECT ..)
+
+    def _select(self, select: exp.Select, alias: exp.Expr | None) -> Made:
+        """Return the rows of a subquery that names nothing but the row, and what UNNEST makes of it."""
+        for key, clause in select.args.items():
+            if clause and key not in _READ:
+                what = f"{key.strip('_').upper()} in LATERAL"
+                at = clause if isinstance(clause, exp.Expr) else select
+                raise self._unsupported(what, at, None)
+        lists = self._lists(select)
+        inner = self._inside(lists)
+        binder = _RowBinder(inner, self.catalog, self.judge)
+        numbers = [quote(made.number) for made in lists if made.number is not None]
+        items = [(_name(e, i), binder.item(e, numbers)) for i, e in enumerate(_expanded(select, inner))]
+        names = [name for name, _ in items]
+        columns = ", ".join(f"{sql} AS {quote(f'_{i}')}" for i, (_, sql) in enumerate(items))
+        sql = f"SELECT {'DISTINCT ' if select.args.get('distinct') else ''}{columns}"
+        sql += f" FROM {', '.join(f'({made.sql})' for made in lists)}" if lists else ""
+        sql += self._clauses(select, binder, names, numbers)
+        names = self._named(names, [c.name for c in alias.args.get("columns") or ()] if alias else [], alias or select)
+        own = self._own(names)
+        renamed = ", ".join(f"{quote(f'_{i}')} AS {quote(name)}" for i, name in enumerate(own))
+        sql = f"SELECT {renamed} FROM ({sql})"
+        kinds = self._types(sql, select)
+        fields = tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True))
+        called = alias.name if alias is not None else ""
+        described = f'subquery "{called}"' if called else "the subquery"
+        volatile = binder.volatile or any(made.volatile for made in lists)
+        rows = Expression(sql, "", span_of(select, self.source), volatile)
+        one = not lists or (binder.aggregates and select.args.get("group") is None)
+        return Made(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
+
+    def _lists(self, select: exp.Select) -> list[_List]:
+        """Return what the subquery reads: UNNEST of the row's lists, or of lists in those."""
+        clause = select.args.get("from_")
+        joins = select.args.get("joins") or ()
+        found: list[_List] = []
+        for item in [*([clause.this] if clause is not None else []), *(j.this for j in joins)]:
+            if not isinstance(item, exp.Unnest):
+                what = "a subquery in LATERAL" if isinstance(item, exp.Subquery) else "LATERAL over another table"
+                raise self._unsupported(what, item, _OVER_TABLES)
+            found.append(self._unnest(item, item.args.get("alias"), self._inside(found), numbered=True))
+        for join in joins:
+            if join.side or join.args.get("on") is not None or join.args.get("using"):
+                raise self._unsupported("a join in LATERAL", join, "Write FROM UNNEST(a) AS x, UNNEST(b) AS y WHERE ..")
+        return found
+
+    def _inside(self, lists: Sequence[_List]) -> Scope:
+        """Return what can be named over some lists: their columns, then the row's."""
+        shown = {own for made in lists for own in made.visible.columns.values()}
+        fields = tuple(f for made in lists for f in made.fields if f.name in shown)
+        visible = tuple(made.visible for made in lists)
+        return Scope("", fields, self.source, "the subquery", {}, visible, outer=self.scope)
+
+    def _clauses(self, select: exp.Select, binder: _RowBinder, names: Sequence[str], numbers: Sequence[str]) -> str:
+        """Return the SQL behind FROM."""
+        sql = ""
+        if (where := select.args.get("where")) is not None:
+            binder.refuse_aggregates(where.this, "in WHERE")
+            predicate = binder.bind(where.this)
+            if predicate.type not in ("BOOLEAN", NULL_TYPE):
+                message = f"WHERE needs a condition, not a value of type {predicate.type}"
+                raise BindError(message, predicate.span)
+            sql += f" WHERE {predicate.sql}"
+        if (group := select.args.get("group")) is not None:
+            if any(value for key, value in group.args.items() if key != "expressions"):
+                raise self._unsupported("GROUP BY with ALL or grouping sets in LATERAL", group, "Name the columns.")
+            sql += f" GROUP BY {', '.join(binder.item(e, ()) for e in group.expressions)}"
+        if (having := select.args.get("having")) is not None:
+            sql += f" HAVING {binder.item(having.this, numbers)}"
+        order, limit = select.args.get("order"), select.args.get("limit")
+        if order is None and limit is None:
+            return sql
+        if limit is None or order is None:
+            hint = "Write both: they take the first elements."
+            raise self._unsupported("ORDER BY or LIMIT alone in LATERAL", order or limit or select, hint)
+        places = {name.lower(): f"_{i}" for i, name in enumerate(names)}
+        items = [binder.ordered(item, places, numbers) for item in order.expressions]
+        plain = not binder.aggregates and group is None and not select.args.get("distinct")
+        # Elements that are equal in the order are in that of the list, or of all columns.
+        ties = numbers if plain else [quote(place) for place in places.values()]
+        sql += f" ORDER BY {', '.join([*items, *ties])}"
+        if not isinstance(limit.expression, exp.Literal) or not limit.expression.name.isdigit():
+            raise BindError("LIMIT takes a number of rows", span_of(limit, self.source))
+        return f"{sql} LIMIT {limit.expression.name}"
+
+    def _types(self, sql: str, select: exp.Select) -> list[str]:
+        try:
+            return [column.type for column in self.judge.columns(self.scope.rows, sql)]
+        except duckdb.Error as error:
+            raise self.judge.translate(error, select, self.source) from error
+
+    # -- names
+
+    def _named(self, names: Sequence[str], given: Sequence[str], at: exp.Expr) -> list[str]:
+        """Return names of columns, the first of which are given."""
+        if len(given) > len(names):
+            columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
+            raise BindError(f"{len(given)} names are given for {columns}", span_of(at, self.source))
+        return unique([*given, *names[len(given) :]])
+
+    def _own(self, names: Sequence[str]) -> list[str]:
+        """Return names that no other column has."""
+        own = unique([*self.taken, *names])[len(self.taken) :]
+        self.taken += own
+        return own
+
+    def _unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
+        return UnsupportedError(what, span_of(node, self.source), hint=hint)
+
+
+class _RowBinder(ExpressionBinder):
+    """Binds what stands in LATERAL, where aggregates are over the elements of lists."""
+
+    aggregates = False
+    volatile = False
+
+    def replacement(self, node: exp.Expr) -> exp.Expr | None:
+        """Let aggregates be: DuckDB computes them."""
+        self.aggregates = self.aggregates or self.is_aggregate(node)
+        if (
+            isinstance(node, exp.Anonymous)
+            and node.name.lower() == "count"
+            and isinstance(node.expressions[0], exp.Star)
+        ):
+            node.set("expressions", [])
+        return None
+
+    def bind(self, node: exp.Expr) -> Expression:
+        found = super().bind(node)
+        self.volatile = self.volatile or found.volatile
+        return found
+
+    def item(self, node: exp.Expr, numbers: Sequence[str]) -> str:
+        """Return the SQL of an expression that may have aggregates, whose values come in the order of the lists."""
+        inner = node.this if isinstance(node, exp.Alias) else node
+        bound = self.rewrite(inner)
+        self.volatile = self.volatile or self.is_volatile(bound)
+        if not any(self.is_aggregate(n) for n in bound.walk()):
+            return self.typed(bound, inner).sql
+        for call in bound.find_all(exp.Anonymous):
+            if numbers and call.name.lower() in _ORDERED and call.expressions:
+                last = call.expressions[-1]
+                if not isinstance(last, exp.Order):
+                    by = last.expressions if isinstance(last, exp.Distinct) else map(_reference, numbers)
+                    order = [exp.Ordered(this=e.copy(), nulls_first=False) for e in by]
+                    last.replace(exp.Order(this=last.copy(), expressions=order))
+        return to_duckdb(bound)
+
+    def ordered(self, item: exp.Expr, places: dict[str, str], numbers: Sequence[str]) -> str:
+        """Return the SQL of an item of ORDER BY, which may name a column of the select list."""
+        value = item.this if isinstance(item, exp.Ordered) else item
+        if isinstance(value, exp.Column) and not value.table and (place := places.get(value.name.lower())):
+            sql = quote(place)
+        else:
+            sql = self.item(value, numbers)
+        descending = isinstance(item, exp.Ordered) and item.args.get("desc")
+        first = isinstance(item, exp.Ordered) and item.args.get("nulls_first")
+        return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _expanded(select: exp.Select, scope: Scope) -> list[exp.Expr]:
+    """Return the select list with a star replaced by the columns of the lists."""
+    found: list[exp.Expr] = []
+    for item in select.expressions:
+        if isinstance(item, exp.Star) and not any(item.args.values()):
+            found += [exp.alias_(scope.reference(name, own, item), name, quoted=True) for name, own in scope.columns]
+        else:
+            found.append(item)
+    return found
+
+
+def _name(item: exp.Expr, place: int) -> str:
+    return item.alias_or_name or f"column{place}"
+
+
+def _one(is_one: bool) -> frozenset[str] | None:
+    return frozenset() if is_one else None
+
+
+def _reference(quoted: str) -> exp.Expr:
+    return column_reference(quoted[1:-1].replace('""', '"'))

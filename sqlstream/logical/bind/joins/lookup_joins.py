@@ -1,0 +1,89 @@
+"""Binding of joins with tables outside: which of their columns are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlstream.catalog import Table
+from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.logical.bind.joins.versions import AsOf
+from sqlstream.logical.plan.expressions import Expression, Field, quote
+from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
+from sqlstream.logical.plan.nodes import Node, Normalize, Project, Scan
+from sqlstream.logical.plan.properties import changes, schema
+
+
+def lookup_join(
+    left: Node,
+    right: Node,
+    kind: Kind,
+    pairs: Sequence[tuple[Expression, Expression]],
+    constants: Sequence[tuple[Expression, Expression]],
+    condition: Expression | None,
+    described: str,
+    as_of: AsOf,
+    span: Span,
+    on: Span | None,
+) -> LookupJoin:
+    """Return the join of rows with a table outside.
+
+    `pairs` are the sides of equalities, `constants` those of equalities with a constant; the condition says both, too. Where they
+    cover the table's key, that is looked up, and nothing else.
+
+    Raises UnsupportedError for rows that change, and for anything but a table; BindError where no column is looked up.
+    """
+    if changes(left):
+        hint = "Look up before rows are grouped, ranked or joined: a row that is taken back could find another answer."
+        raise UnsupportedError("AS OF PROCTIME() of rows that change", as_of.span, hint=hint)
+    found = _outside(right)
+    if found is None:
+        hint = "Name the table itself behind JOIN, and write conditions into ON or WHERE."
+        raise UnsupportedError(f"AS OF PROCTIME() of {described}", as_of.span, hint=hint)
+    table, columns = found
+    keys = list(_keys(table, columns, [*pairs, *constants]))
+    primary = [k for k in keys if k[1] in table.primary_key]
+    if table.primary_key and len(primary) == len(table.primary_key):
+        keys = primary
+    elif pairs:
+        keys = list(_keys(table, columns, pairs))
+    if not keys:
+        hint = f"Existing columns: {', '.join(c.name for c in table.physical)}."
+        raise BindError(
+            f"ON does not say which rows of {described} to look up", on or span, hint=f"Write a = b. {hint}"
+        )
+    return LookupJoin(left, table, kind, tuple(keys), columns, condition, span)
+
+
+def _keys(
+    table: Table, columns: tuple[tuple[str, Field], ...], pairs: Sequence[tuple[Expression, Expression]]
+) -> Iterator[tuple[Expression, str]]:
+    own = {quote(f.name): name for name, f in columns}
+    physical = {c.name: c for c in table.physical}
+    seen = set[str]()
+    for wanted, side in pairs:
+        name = own.get(side.sql)
+        if name is None or name not in physical or name in seen:
+            continue
+        seen.add(name)
+        kind = physical[name].type
+        # What the column cannot hold is not there.
+        sql = wanted.sql if wanted.type == kind else f"TRY_CAST({wanted.sql} AS {kind})"
+        yield Expression(sql, kind, wanted.span, wanted.volatile), name
+
+
+def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
+    """Return the table that a relation is, and its columns with their names in the relation."""
+    match node:
+        case Scan():
+            return node.table, tuple((f.name, f) for f in schema(node))
+        case Normalize():
+            return _outside(node.input)
+        case Project():
+            if (below := _outside(node.input)) is None:
+                return None
+            names = {quote(f.name): name for name, f in below[1]}
+            if any(i.expression.sql not in names for i in node.items):
+                return None
+            return below[0], tuple((names[i.expression.sql], Field(i.name, i.expression.type)) for i in node.items)
+        case _:
+            return None

@@ -1,0 +1,200 @@
+"""IN (SELECT ..) and EXISTS (SELECT ..) in WHERE: rows that have a match in a subquery, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.joins.join_trees import Conjunct
+from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
+from sqlstream.logical.bind.scope import Scope, Visible
+from sqlstream.logical.plan.expressions import Expression, quote
+from sqlstream.logical.plan.join_nodes import Kind
+from sqlstream.logical.plan.nodes import Filter, Node, Project, Scan
+from sqlstream.logical.plan.predicates import never_null
+from sqlstream.logical.plan.properties import schema
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+# Binds a query that names nothing of the block around it.
+BindQuery = Callable[[exp.Expr], Node]
+# Binds the FROM of a subquery, without its WHERE.
+BindFrom = Callable[[exp.Select], JoinBinder]
+_CLAUSES = ("group", "having", "distinct", "qualify", "limit", "offset", "order", "windows", "with_")
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A condition on rows: that they have a match in a subquery, or none. For IN, what is looked for there."""
+
+    kind: Kind
+    query: exp.Expr
+    wanted: exp.Expr | None
+    written: exp.Expr
+
+
+def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
+    """Return the parts of a condition that are about a row alone, and those that look for matches in subqueries."""
+    plain: list[exp.Expr] = []
+    found: list[Matched] = []
+    for part in parts_of(where):
+        inner = part.unnest()
+        negated = isinstance(inner, exp.Not)
+        test = inner.this.unnest() if negated else inner
+        kind: Kind = "anti" if negated else "semi"
+        if isinstance(test, exp.Exists):
+            found.append(Matched(kind, test.this, None, part))
+        elif isinstance(test, exp.In) and test.args.get("query") is not None:
+            found.append(Matched(kind, test.args["query"], test.this, part))
+        else:
+            plain.append(part)
+    return plain, found
+
+
+class Subqueries:
+    """Adds the subqueries of a block's WHERE to its joins."""
+
+    def __init__(self, joins: JoinBinder, query: BindQuery, from_: BindFrom):
+        self.joins, self.query, self.from_ = joins, query, from_
+
+    def add(self, matched: Matched, scope: Scope) -> None:
+        """Join a subquery; `scope` is what the block around it can name."""
+        select = matched.query
+        while isinstance(select, exp.Subquery):
+            select = select.this
+        wanted = _several(matched.wanted)
+        values: Sequence[exp.Expr] = ()
+        conditions: list[exp.Expr] = []
+        if isinstance(select, exp.Select) and self._is_plain(select):
+            select = _with_correlations_in_where(select, scope)
+            inner = self.from_(select)
+            own, conditions = self._correlated(select, inner)
+            node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
+            visible: tuple[Visible, ...] = inner.scope.relations
+            if wanted:
+                values = select.expressions
+        else:
+            node = self.query(select)
+            fields = schema(node)
+            visible = (Visible("", "the subquery", {f.name: f.name for f in fields}),)
+            if wanted:
+                values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
+        span = span_of(matched.written, self.joins.source)
+        if wanted and (len(values) != len(wanted) or any(v.is_star for v in values)):
+            columns = "one column" if len(wanted) == 1 else f"{len(wanted)} columns"
+            raise BindError(f"the subquery of IN has {columns}", span)
+        names = self.joins.add_hidden(node)
+        seen = tuple(replace(v, columns={n: names[own] for n, own in v.columns.items()}) for v in visible)
+        below = Scope("", self.joins.fields[-1], scope.source, "the subquery", {}, seen, outer=scope)
+        found = [c for part in conditions for c in self.joins.conjuncts(part, below, "WHERE")]
+        found += [self._equal(matched, w, v.unalias(), scope, below) for w, v in zip(wanted, values, strict=False)]
+        self.joins.match(matched.kind, found, span)
+
+    def _is_plain(self, select: exp.Select) -> bool:
+        """Tell whether a subquery is a FROM with a WHERE: then it may name columns of the block around it."""
+        if any(select.args.get(clause) for clause in _CLAUSES) or select.args.get("from_") is None:
+            return False
+        names = self.joins.judge.aggregates
+        calls = (c for e in select.expressions for c in e.find_all(exp.Anonymous))
+        windows = any(e.find(exp.Window) is not None for e in select.expressions)
+        return not windows and not any(c.name.lower() in names for c in calls)
+
+    def _correlated(self, select: exp.Select, inner: JoinBinder) -> tuple[list[exp.Expr], list[exp.Expr]]:
+        """Return the parts of a subquery's WHERE that are about its own rows, and those that name the block around it."""
+        where = select.args.get("where")
+        own: list[exp.Expr] = []
+        others: list[exp.Expr] = []
+        for part in parts_of(where.this) if where is not None else []:
+            (own if all(self._knows(inner.scope, c) for c in part.find_all(exp.Column)) else others).append(part)
+        return own, others
+
+    def _knows(self, scope: Scope, column: exp.Column) -> bool:
+        try:
+            return scope.resolve(column.copy()) is not None
+        except BindError:
+            return False
+
+    def _equal(self, matched: Matched, wanted: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
+        """Return a condition of IN; where one may be NULL, a row that is not in the subquery is not known not to be."""
+        joins = self.joins
+        sides = [
+            ExpressionBinder(s, joins.catalog, joins.judge).rewrite(e) for s, e in ((scope, wanted), (below, value))
+        ]
+        equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
+        equal.meta.update(matched.written.meta)
+        if matched.kind == "anti" and not all(self._is_certain(side) for side in sides):
+            for side in sides:
+                equal = exp.Or(this=equal, expression=exp.Is(this=side.copy(), expression=exp.Null()))
+        both = Scope("", (*below.schema, *scope.schema), scope.source, "")
+        span = span_of(matched.written, joins.source)
+        joins.judge.type(both.schema, equal, joins.source)
+        return joins.conjunct(equal, Expression(to_duckdb(equal), "BOOLEAN", span))
+
+    def _is_certain(self, side: exp.Expr) -> bool:
+        """Tell whether a value is known not to be NULL: a column that is declared so, or that a filter below keeps so."""
+        if isinstance(side, exp.Literal):
+            return True
+        if not isinstance(side, exp.Column) or side.name not in self.joins.places:
+            return False
+        node = self.joins.nodes[self.joins.places[side.name]]
+        return node is not None and _never_null(node, side.name)
+
+
+def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
+    """Return a subquery whose WHERE has what ON says of the block around it: for inner joins that means the same.
+
+    Raises UnsupportedError where a join in it is an outer one.
+    """
+    joins = select.args.get("joins") or ()
+    own = {r.alias_or_name.lower() for r in (select.args["from_"].this, *(j.this for j in joins))}
+    correlated = [j for j in joins if (on := j.args.get("on")) is not None and any(_names(outer, own, on))]
+    if not correlated:
+        return select
+    if (other := next((j for j in joins if j.side or j.kind in ("SEMI", "ANTI")), None)) is not None:
+        column = next(_names(outer, own, correlated[0].args["on"]))
+        word = other.side or other.kind
+        raise UnsupportedError(
+            f'column "{column.sql()}" of the query around it in ON, beside a {word} JOIN in the subquery',
+            span_of(column, outer.source),
+            hint="Write the condition into WHERE of the subquery.",
+        )
+    select = select.copy()
+    for join in select.args["joins"]:
+        if (on := join.args.get("on")) is not None and any(_names(outer, own, on)):
+            join.set("on", None)
+            select.where(*parts_of(on), copy=False)
+    return select
+
+
+def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[exp.Column]:
+    """Yield the columns of a condition that say that they are of a relation around a subquery, which has others of its `own`."""
+    for column in condition.find_all(exp.Column):
+        table = column.table.lower()
+        if table and table not in own and outer.relation(table) is not None:
+            yield column
+
+
+def _several(wanted: exp.Expr | None) -> Sequence[exp.Expr]:
+    """Return what IN looks for: one value, those of (a, b), or none for EXISTS."""
+    if wanted is None:
+        return ()
+    inner = wanted.unnest()
+    return inner.expressions if isinstance(inner, exp.Tuple) else (wanted,)
+
+
+def _never_null(node: Node, column: str) -> bool:
+    match node:
+        case Scan():
+            return any(c.name == column and c.not_null for c in node.table.columns)
+        case Filter():
+            return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
+        case Project():
+            below = next((i.expression.sql for i in node.items if i.name == column), "")
+            own = next((f.name for f in schema(node.input) if quote(f.name) == below), None)
+            return own is not None and _never_null(node.input, own)
+        case _:
+            return False

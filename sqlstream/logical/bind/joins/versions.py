@@ -1,0 +1,112 @@
+"""Which relations are versions: rows that say what is so for a key from a time on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Project, Rank, Scan
+from sqlstream.logical.plan.predicates import only_bound
+from sqlstream.logical.plan.properties import batch_times, changes, schema, time_attributes
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """The time at which something is to be valid: a column of the rows before, as it is written, and its place."""
+
+    column: str
+    written: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A plan whose rows, or changes, are versions, with the columns that are the key and the time."""
+
+    node: Node
+    keys: tuple[str, ...]
+    time: str
+
+    @property
+    def sqls(self) -> tuple[str, ...]:
+        return tuple(map(quote, self.keys))
+
+
+def versions(node: Node) -> Versions | None:
+    """Return the versions that a relation is made of, if it is: those of a table with a key and a watermark, or newest rows."""
+    match node:
+        case Normalize():
+            return versions(node.input)
+        case Scan():
+            table = node.table
+            if not table.primary_key or table.watermark is None:
+                return None
+            return Versions(node, table.primary_key, table.watermark.column)
+        case Project():
+            return _projected(node, versions(node.input))
+        case Filter() if (bound := only_bound(node.predicate.sql)) is not None and bound[1] == 1:
+            return _newest(node.input, bound[0])
+        case _:
+            return None
+
+
+def _newest(node: Node, column: str) -> Versions | None:
+    """Return the versions of which a node has the newest, where a column (as SQL) is 1."""
+    match node:
+        case Project():
+            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            return _projected(node, _newest(node.input, below))
+        case Rank(function="row_number") if quote(node.column) == column and not changes(node.input):
+            fields = schema(node.input)
+            # An alias of the select list is put in with parentheses.
+            keys = tuple(f.name for k in node.keys for f in fields if k.sql in (quote(f.name), f"({quote(f.name)})"))
+            time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
+            if time is None or not keys or len(keys) < len(node.keys):
+                return None
+            own = (Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
+            first = Item(node.column, Expression("CAST(1 AS BIGINT)", "BIGINT"))
+            return Versions(Project(node.input, (*own, first)), keys, time)
+        case _:
+            return None
+
+
+def _is_newest_first(node: Rank, time: str) -> bool:
+    own = (quote(time), f"({quote(time)})")
+    return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
+
+
+def _projected(node: Project, below: Versions | None) -> Versions | None:
+    """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
+    if below is None:
+        return None
+    names = {i.expression.sql: i.name for i in reversed(node.items)}
+    if any(quote(name) not in names for name in (*below.keys, below.time)):
+        return None
+    keys = tuple(names[quote(name)] for name in below.keys)
+    return Versions(replace(node, input=below.node), keys, names[quote(below.time)])
+
+
+def check_time(node: Node, as_of: AsOf) -> None:
+    """Raise unless the rows of a node are in the order of the time that AS OF names, and stay."""
+    if as_of.column not in time_attributes(node):
+        existing = ", ".join((*time_attributes(node), *batch_times(node))) or "none"
+        hint = f"Time attributes of the rows before: {existing}."
+        raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
+    if changes(node):
+        hint = (
+            "Rows that are only added can be joined so: before they are grouped or ranked, of a table without changes."
+        )
+        raise UnsupportedError("AS OF a time of rows that change", as_of.span, hint=hint)
+
+
+def no_versions(described: str, span: Span) -> BindError:
+    """Return the error for a relation that has no versions."""
+    return BindError(
+        f"{described} has no versions to find one of",
+        span,
+        hint="To look up what a table has when a row is read, name a processing time: a column p AS PROCTIME() of a table "
+        "before it. For what it had at an event time, declare PRIMARY KEY (k) NOT ENFORCED and a WATERMARK of it, or join "
+        "a view of all its rows: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM t) "
+        "WHERE n = 1.",
+    )

@@ -1,0 +1,63 @@
+"""ORDER BY of a whole query: over the columns of its result, and over what else its select list could have named."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.scope import column_reference
+from sqlstream.logical.plan.expressions import Schema
+from sqlstream.sql.spans import span_of
+
+
+def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
+    """Return a query with every item of ORDER BY, that names a column which is not in the result, in its select list."""
+    known = {f.name.lower() for f in fields}
+
+    def is_hidden(item: exp.Expr) -> bool:
+        return any(c.table or c.name.lower() not in known for c in item.find_all(exp.Column))
+
+    distinct = query.args.get("distinct") is not None
+    if distinct or not isinstance(query, exp.Select) or not any(map(is_hidden, query.args["order"].expressions)):
+        return query
+    query = query.copy()
+    for number, item in enumerate(filter(is_hidden, query.args["order"].expressions), 1):
+        name = next(n for i in count(number) if (n := f"_order_{i}") not in known)
+        query.append("expressions", exp.alias_(item.this.copy(), name, quoted=True))
+        item.set("this", column_reference(name))
+    return query
+
+
+def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> list[exp.Expr]:
+    """Return the items of ORDER BY over a plan; of the columns of the result, they may name the places."""
+    items = []
+    for item in order.expressions:
+        place = item.this
+        if isinstance(place, exp.Literal) and not place.is_string and place.name.isdigit():
+            if not 1 <= int(place.name) <= len(fields):
+                raise BindError(f"ORDER BY position {place.name} is not in the select list", binder.span(place))
+            item = item.copy()
+            item.set("this", column_reference(fields[int(place.name) - 1].name))
+        items.append(binder.rewrite(item))
+    return items
+
+
+def row_count(limit: exp.Expr, source: Source) -> int:
+    """Return the number of rows that LIMIT, FETCH or OFFSET says."""
+    value = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+    if value is None and isinstance(limit, exp.Fetch):
+        return 1
+    options = limit.args.get("limit_options")
+    percent = options is not None and options.args.get("percent")
+    if percent or not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
+        raise BindError("LIMIT takes a number of rows", span_of(limit, source))
+    return int(value.name)
+
+
+def with_ties(query: exp.Expr) -> bool:
+    """Tell whether LIMIT, or FETCH, lets the rows through that are equal to the last one in the order."""
+    options = query.args["limit"].args.get("limit_options")
+    return options is not None and bool(options.args.get("with_ties"))

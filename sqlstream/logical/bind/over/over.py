@@ -1,0 +1,346 @@
+"""Binding of calls with OVER whose rows are in the order of time: aggregates over frames, LAG and LEAD, first and last values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog
+from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema, quote
+from sqlstream.logical.plan.join_nodes import Join, Joining
+from sqlstream.logical.plan.nodes import Frame, Node, Over, OverItem, walk
+from sqlstream.logical.plan.properties import by_clock, changes, processing_times, schema, time_attribute
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+RANKS = ("row_number", "rank", "dense_rank")
+# Functions that are no aggregates, and look at rows by their place.
+PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
+# Of a partition from its first row on, these need one row: the first or the last one that counts.
+EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
+# Aggregates that need all rows of such a partition: no partial result goes on from one row to the next.
+KEEPING = frozenset(
+    {
+        *("array_agg", "entropy", "group_concat", "histogram", "histogram_exact", "json_group_array"),
+        *("json_group_object", "json_group_structure", "list", "listagg", "lttb", "mad", "median", "mode"),
+        *(
+            "percentile",
+            "percentile_cont",
+            "percentile_disc",
+            "quantile",
+            "quantile_cont",
+            "quantile_disc",
+            "string_agg",
+        ),
+    }
+)
+# They tell a row's place among all rows, which are never all there.
+_OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
+_HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
+WAITED = "Rows that wait for later ones, for LEAD or n FOLLOWING, leave behind the watermark: do this before."
+# Up to the parenthesis that closes OVER.
+_FRAME = re.compile(r"\b(?:ROWS|RANGE|GROUPS)\b(?:[^()]|\([^()]*\))*", re.IGNORECASE)
+_DIRECTION = re.compile(r"\s+(ASC|DESC)\b", re.IGNORECASE)
+_FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, or to n or INTERVAL .. FOLLOWING."
+
+
+class Block(Protocol):
+    """What binds the expressions of a query block: see ExpressionBinder."""
+
+    scope: Scope
+    catalog: Catalog
+    judge: Judge
+
+    @property
+    def rows(self) -> Schema: ...
+
+    def rewrite(self, node: exp.Expr) -> exp.Expr: ...
+
+    def is_volatile(self, bound: exp.Expr) -> bool: ...
+
+    def span(self, node: exp.Expr) -> Span: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What rows a call with OVER is computed among, and in which order: bound, but for the input that they are of."""
+
+    keys: tuple[exp.Expr, ...]
+    order: tuple[exp.Expr, ...]
+
+    @property
+    def sql(self) -> tuple[object, ...]:
+        """What two must agree on to be one."""
+        return *map(to_duckdb, self.keys), "", *map(to_duckdb, self.order)
+
+
+def with_windows(select: exp.Select) -> exp.Select:
+    """Return a query block whose calls say themselves what its WINDOW clause says for them."""
+    if not select.args.get("windows"):
+        return select
+    select = select.copy()
+    named: dict[str, exp.Window] = {}
+    for window in select.args["windows"]:
+        _complete(window, named)
+        named[window.this.name.lower()] = window
+    select.set("windows", None)
+    parts = [*select.expressions, *([select.args["qualify"]] if select.args.get("qualify") else [])]
+    for window in [w for part in parts for w in part.find_all(exp.Window)]:
+        _complete(window, named)
+    return select
+
+
+def _complete(window: exp.Window, named: Mapping[str, exp.Window]) -> None:
+    alias = window.args.get("alias")
+    if alias is None:
+        return
+    for key in ("partition_by", "order", "spec"):
+        if not window.args.get(key) and (found := named[alias.name.lower()].args.get(key)):
+            window.set(key, [f.copy() for f in found] if isinstance(found, list) else found.copy())
+    window.set("alias", None)
+
+
+def keeps_rows(item: OverItem) -> bool:
+    """Tell whether a call over all rows up to the current one needs all of them."""
+    call, frame = item.call, item.frame
+    if frame.preceding is not None or call.function in RANKS:
+        return False
+    if frame.following or call.distinct or call.order_by or call.function in KEEPING:
+        return True
+    return call.function in PLACED and call.function not in EDGES
+
+
+def bind_call(window: exp.Window, block: Block) -> OverItem:
+    """Return an aggregate or another call with OVER, without a name."""
+    span = block.span(window)
+    call = window.this.this if isinstance(window.this, exp.Filter) else window.this
+    function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+    own = block.catalog.function(function) is not None
+    if own or (function not in PLACED and function not in block.judge.aggregates):
+        known = own or function in _OF_WHOLE_PARTITIONS or block.judge.knows(function)
+        if function and not known:
+            raise block.judge.no_function(call.name, span)
+        raise UnsupportedError(f"{call.name.upper() or 'this'} with OVER", span, hint=_HINT)
+    if (inner := next(iter(window.this.find_all(exp.Window)), None)) is not None:
+        raise BindError("OVER is not allowed inside OVER", block.span(inner), hint="Compute it in a subquery in FROM.")
+    if not window.args.get("order"):
+        raise UnsupportedError(
+            "OVER without ORDER BY", span, hint="Add ORDER BY the time attribute to its OVER clause."
+        )
+    bound = _bound(window.this, block)
+    whole = exp.Window(this=bound, order=exp.Order(expressions=[exp.Ordered(this=exp.Literal.number(1))]), over="OVER")
+    whole.meta.update(window.meta)
+    type = block.judge.type(block.rows, whole, block.scope.source)
+    return _item(function, bound, type, window, block)
+
+
+def _bound(node: exp.Expr, block: Block) -> exp.Expr:
+    """Return a call whose arguments are bound."""
+    found = node.copy()
+    for child in list(found.iter_expressions()):
+        if isinstance(node, exp.Filter) and child is found.this:
+            child.replace(_bound(child, block))
+        elif not isinstance(child, exp.Star):
+            child.replace(block.rewrite(child))
+    return found
+
+
+def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: Block) -> OverItem:
+    where = bound.expression.this if isinstance(bound, exp.Filter) else None
+    call = bound.this if isinstance(bound, exp.Filter) else bound
+    arguments = [a for a in call.expressions if not isinstance(a, exp.Star)]
+    order: list[exp.Expr] = []
+    distinct = ignore_nulls = False
+    if arguments and isinstance(arguments[-1], exp.IgnoreNulls | exp.RespectNulls):
+        ignore_nulls = isinstance(arguments[-1], exp.IgnoreNulls)
+        arguments[-1] = arguments[-1].this
+    if arguments and isinstance(arguments[-1], exp.Order):
+        order = list(arguments[-1].expressions)
+        arguments[-1:] = [arguments[-1].this]
+    if arguments and isinstance(arguments[0], exp.Distinct):
+        distinct = True
+        arguments = [*arguments[0].expressions, *arguments[1:]]
+    item = AggregateItem(
+        name="",
+        function=function,
+        arguments=_expressions(arguments, block),
+        distinct=distinct,
+        order_by=_expressions(order, block),
+        filter=_expressions([where], block)[0] if where is not None else None,
+        type=type,
+        span=block.span(window),
+    )
+    return OverItem(item, _frame_of(item, ignore_nulls, window, block), ignore_nulls)
+
+
+def _expressions(nodes: Sequence[exp.Expr], block: Block) -> tuple[Expression, ...]:
+    values = [n.this if isinstance(n, exp.Ordered) else n for n in nodes]
+    types = block.judge.types(block.rows, values, block.scope.source)
+    return tuple(
+        Expression(to_duckdb(n), t, block.span(n), block.is_volatile(n)) for n, t in zip(nodes, types, strict=True)
+    )
+
+
+# -- frames
+
+
+def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block: Block) -> Frame:
+    if item.function not in ("lag", "lead"):
+        return _frame(window, block)
+    offset = item.arguments[1].sql if len(item.arguments) > 1 else "1"
+    if not offset.isdigit():
+        raise BindError(f"{item.function.upper()} needs a constant number of rows", item.arguments[1].span)
+    if item.function == "lag":
+        return Frame("rows", None if ignore_nulls else int(offset))
+    if ignore_nulls:
+        raise UnsupportedError("LEAD with IGNORE NULLS", item.span, hint="Filter NULLs in a subquery in FROM.")
+    return Frame("rows", 0, int(offset))
+
+
+def _frame(window: exp.Window, block: Block) -> Frame:
+    """Return the frame of an OVER clause; by default all rows up to the current one and those equal to it in the order."""
+    spec = window.args.get("spec")
+    if spec is None:
+        return Frame("range", None)
+    mode, span = spec.args["kind"].upper(), _frame_span(window, block)
+    if mode not in ("ROWS", "RANGE"):
+        raise UnsupportedError(f"{mode} in OVER", span, hint=_FRAMES)
+    if spec.args.get("exclude"):
+        raise UnsupportedError("EXCLUDE in OVER", span, hint="Filter the rows with FILTER (WHERE ..).")
+    first = _bound_of(spec.args.get("start"), spec.args.get("start_side"), mode, block)
+    last = _bound_of(spec.args.get("end"), spec.args.get("end_side"), mode, block)
+    following = 0 if last is None else -last
+    if first is not None and last is not None and last > first:
+        hint = "Write the bound that lies further back first: BETWEEN 2 PRECEDING AND 1 PRECEDING."
+        raise BindError("the frame ends before it starts", span, hint=hint)
+    if spec.args.get("end") is not None and last is None:
+        raise UnsupportedError("a frame to UNBOUNDED FOLLOWING", span, hint=_FRAMES)
+    if mode == "RANGE":
+        if following < 0 or (first is not None and first < 0):
+            raise UnsupportedError("a RANGE frame without the current row", span, hint=_FRAMES)
+        if following and first is None:
+            raise UnsupportedError("a RANGE frame from UNBOUNDED PRECEDING to FOLLOWING", span, hint=_FRAMES)
+        return Frame("range", first, following)
+    return Frame("rows", first, following)
+
+
+def _frame_span(window: exp.Window, block: Block) -> Span:
+    """Return where the frame of an OVER clause stands: behind its order."""
+    order = block.span(window.args["order"])
+    found = _FRAME.search(order.source.text, order.end)
+    if found is None:
+        return block.span(window)
+    return Span(order.source, found.start(), found.start() + len(found[0].rstrip()))
+
+
+def _bound_of(value: object, side: str | None, mode: str, block: Block) -> int | None:
+    """Return how far before the current row a bound of a frame lies, None for UNBOUNDED."""
+    if value is None or value == "CURRENT ROW":
+        return 0
+    if value == "UNBOUNDED":
+        return None
+    assert isinstance(value, exp.Expr)
+    sign = -1 if (side or "").upper() == "FOLLOWING" else 1
+    if mode == "RANGE":
+        length = microseconds(block.judge, value, block.scope.source)
+        if length < 0:
+            raise BindError("a frame's interval must not be negative", block.span(value))
+        return sign * length
+    if not (isinstance(value, exp.Literal) and not value.is_string and value.name.isdigit()):
+        raise BindError("a frame of ROWS needs a constant number of rows", block.span(value))
+    return sign * int(value.name)
+
+
+# -- the rows below
+
+
+def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
+    """Return the time attribute or the processing time of a node, if it is what an order begins with, ascending."""
+    first = order[0]
+    value = first.this if isinstance(first, exp.Ordered) else first
+    if changes(node) or (isinstance(first, exp.Ordered) and first.args.get("desc")):
+        return None
+    times = [t for t in (time_attribute(node), *processing_times(node)) if t is not None]
+    return next((t for t in times if to_duckdb(value) == quote(t)), None)
+
+
+def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
+    """Return a plan whose rows are in the order of a column that `time_of` has found."""
+    if time in processing_times(node):
+        node = by_clock(node)
+    kind = next(f.type for f in schema(node) if f.name == time)
+    if judge.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
+        raise UnsupportedError(
+            f"rows in the order of a TIMESTAMP_LTZ in the zone {judge.zone}",
+            span,
+            hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
+        )
+    return node
+
+
+def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | None) -> tuple[Expression, ...]:
+    """Return bound keys, or items of an order with their directions, over columns; `span` is the place of those without one."""
+    source = block.scope.source
+    types = block.judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
+    return tuple(
+        Expression(to_duckdb(p), t, span_of(p, source, span), block.is_volatile(p))
+        for p, t in zip(parts, types, strict=True)
+    )
+
+
+def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Block) -> Over:
+    """Return calls over the rows of a node; raise where those are not in the order that the calls want."""
+    span, source = calls[0].call.span, block.scope.source
+    assert span is not None
+    ordered = span_of(partition.order[0], source, span).to(span_of(partition.order[-1], source, span))
+    if direction := _DIRECTION.match(source.text, ordered.end):
+        ordered = Span(source, ordered.start, direction.end())
+    time = time_of(node, partition.order)
+    if time is None:
+        raise _not_in_order(node, span, ordered)
+    if time in processing_times(node) and any(c.frame.mode == "range" and c.frame.following for c in calls):
+        hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
+        raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
+    node = by_time(node, time, block.judge, span)
+    if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
+        raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
+    keys, order = (typed(parts, schema(node), block, span) for parts in (partition.keys, partition.order))
+    return Over(node, "", keys, time, order, tuple(calls), span=span)
+
+
+def waits_for_later(node: Node) -> bool:
+    """Tell whether rows leave a plan behind the watermark, because they have waited for later ones."""
+    return any(isinstance(n, Over) and n.waits for n in walk(node))
+
+
+def lost_in_join(node: Node) -> str | None:
+    """Return what to do where a join has made of a time attribute a column like any other, None where none has."""
+    joins = [n for n in walk(node) if isinstance(n, Joining)]
+    if any(isinstance(n, Join) for n in joins):
+        bound = "AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"
+        return f"A join of all rows so far is in the order of no time: bound how far times lie apart, {bound}."
+    if any(n.padded for n in joins):
+        return "Of an outer join within an interval, the time of the side that is never NULL is a time attribute."
+    return None
+
+
+def _not_in_order(node: Node, span: Span, ordered: Span) -> UnsupportedError:
+    if changes(node):
+        hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
+        return UnsupportedError("OVER over a result that changes", span, hint=hint)
+    times = dict.fromkeys(t for t in (time_attribute(node), *processing_times(node)) if t is not None)
+    hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."
+    if waits_for_later(node):
+        hint = WAITED
+    hint = lost_in_join(node) or hint
+    if times:
+        hint = f"Write ORDER BY {' or '.join(times)}, ascending: rows are final in the order of time."
+    return UnsupportedError("OVER in another order than that of time", ordered, hint=hint)

@@ -1,0 +1,183 @@
+"""Binding of calls with OVER in a query block: ranks in windows and over all rows, and calls in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sqlstream.errors import Span, UnsupportedError
+from sqlstream.logical.bind.expressions.arrival import Arrival
+from sqlstream.logical.bind.over.over import RANKS, Block, Partition, bind_call, over, time_of, typed
+from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
+from sqlstream.logical.plan.expressions import AggregateItem, Field, quote
+from sqlstream.logical.plan.nodes import Filter, Frame, Node, Over, OverItem, Project, Rank, WindowRank
+from sqlstream.logical.plan.predicates import upper_bounds
+from sqlstream.logical.plan.properties import schema, window_columns
+from sqlstream.sql.dialect import to_duckdb
+
+Rewrite = Callable[[exp.Expr], exp.Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: str
+    partition: Partition
+    windowed: bool
+    span: Span
+
+    @property
+    def sql(self) -> tuple[object, ...]:
+        """What two calls must agree on to be one."""
+        return self.function, self.windowed, *self.partition.sql
+
+    def in_order(self, column: str) -> OverItem:
+        """Return the call as one over rows in the order of time."""
+        return OverItem(
+            AggregateItem(column, self.function, (), False, (), None, "BIGINT", self.span), Frame("rows", None)
+        )
+
+
+class Ranks:
+    """The calls with OVER of one query block over the rows of `node`; equal ones are computed once."""
+
+    def __init__(self, node: Node):
+        self.node = node
+        # The output name of the select item being bound, where that is a call.
+        self.output: str | None = None
+        self._calls: dict[str, _Call] = {}
+        self._overs: dict[str, tuple[Partition, OverItem]] = {}
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns that the calls add."""
+        ranks = (Field(column, "BIGINT") for column in self._calls)
+        return (*ranks, *(Field(column, item.call.type) for column, (_, item) in self._overs.items()))
+
+    def column(self, call: exp.Window, block: Block) -> str:
+        """Return the name of the column that a call becomes. Raises UnsupportedError for a call that cannot run."""
+        function = call.this.name.lower() if isinstance(call.this, exp.Anonymous) else ""
+        if function not in RANKS:
+            return self._over(call, block)
+        span = block.span(call)
+        if call.args.get("spec") is not None or call.this.expressions:
+            raise UnsupportedError(f"{function.upper()} with a frame or an argument", span, hint="Leave it out.")
+        if call.args.get("order") is None:
+            raise UnsupportedError(
+                f"{function.upper()} without ORDER BY", span, hint="Add ORDER BY to its OVER clause."
+            )
+        window = window_columns(self.node)
+        partition = [block.rewrite(p) for p in call.args.get("partition_by") or ()]
+        bounds = {quote(c) for c in (window.start, window.end, window.time) if c is not None} if window else set()
+        named = {sql for p in partition if (sql := to_duckdb(p)) in bounds}
+        windowed = window is not None and tells_windows_apart(self.node, window, named)
+        keys = tuple(p for p in partition if not windowed or to_duckdb(p) not in bounds)
+        order = tuple(block.rewrite(o) for o in call.args["order"].expressions)
+        found = _Call(function, Partition(keys, order), windowed, span)
+        for column, known in self._calls.items():
+            if known.sql == found.sql:
+                return column
+        column = self._free("_rank")
+        self._calls[column] = found
+        return column
+
+    def _over(self, call: exp.Window, block: Block) -> str:
+        item = bind_call(call, block)
+        keys = tuple(block.rewrite(p) for p in call.args.get("partition_by") or ())
+        partition = Partition(keys, tuple(block.rewrite(o) for o in call.args["order"].expressions))
+        for column, (other, known) in self._overs.items():
+            if other.sql == partition.sql and replace(known, call=replace(known.call, name="")) == item:
+                return column
+        column = self._free("_over")
+        self._overs[column] = (partition, replace(item, call=replace(item.call, name=column)))
+        return column
+
+    def _free(self, prefix: str) -> str:
+        """Return the output name where there is one that is free, else a number behind the prefix."""
+        taken = {f.name.lower() for f in (*schema(self.node), *self.fields)}
+        wanted, self.output = self.output, None
+        number = 1 + len(self._calls if prefix == "_rank" else self._overs)
+        return wanted if wanted and wanted.lower() not in taken else f"{prefix}_{number}"
+
+    def above(self, node: Node, block: Block) -> Node:
+        """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
+        arrival = Arrival(node, block.judge, block.scope.source)
+        calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
+        overs = [(_arrived(partition, arrival), item) for partition, item in self._overs.values()]
+        node = _in_order(arrival.node, overs, block, waiting=False)
+        for column, call in calls.items():
+            window = window_columns(node) if call.windowed else None
+            if window is None and time_of(node, call.partition.order) is not None:
+                node = over(node, call.partition, [call.in_order(column)], block)
+                continue
+            fields = schema(node)
+            keys, order = (
+                typed(parts, fields, block, call.span) for parts in (call.partition.keys, call.partition.order)
+            )
+            if window is None:
+                node = Rank(node, "", column, call.function, keys, order, span=call.span)
+            else:
+                node = WindowRank(node, "", column, call.function, keys, window, order, None, span=call.span)
+        # What waits for later rows leaves behind the watermark: nothing above it is in the order of time.
+        return _in_order(node, overs, block, waiting=True)
+
+
+def _arrived(partition: Partition, arrival: Arrival) -> Partition:
+    return Partition(arrival.of(partition.keys), arrival.of(partition.order))
+
+
+def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Block, *, waiting: bool) -> Node:
+    """Return a node with the calls in the order of time above it, one of those for every partition.
+
+    Where rows wait for later ones, calls that look at some rows before them are computed then, too.
+    """
+    found: dict[object, tuple[Partition, list[OverItem]]] = {}
+    frames = [(partition.sql, item.frame) for partition, item in overs]
+    wait = {sql for sql, frame in frames if frame.mode == "rows" and frame.following > 0}
+    for partition, item in overs:
+        frame = item.frame
+        by_rows = frame.mode == "rows" and frame.preceding is not None
+        if (frame.following > 0 or (by_rows and partition.sql in wait)) == waiting:
+            way = (*partition.sql, frame.mode) if waiting else partition.sql
+            found.setdefault(way, (partition, []))[1].append(item)
+    if waiting and len(found) > 1:
+        [_, (_, [item, *_])] = list(found.values())[:2]
+        raise UnsupportedError(
+            "calls that wait for later rows in two ways",
+            item.call.span,
+            hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING, and those of ROWS or of RANGE.",
+        )
+    for partition, items in found.values():
+        node = over(node, partition, items, block)
+    return node
+
+
+def filtered(node: Filter) -> Filter:
+    """Return a filter in whose input a rank in the order of time that it bounds from above is one that changes, as any other.
+
+    The first rows of a key are known before the watermark has passed them, and the rest need not be kept. But the very first
+    one is emitted once, when it is final, and needs no row to be kept.
+    """
+    below = node.input
+    for column, limit in upper_bounds(node.predicate.sql).items():
+        if limit > 1:
+            below = _as_ranks(below, column)
+    return node if below is node.input else replace(node, input=below)
+
+
+def _as_ranks(node: Node, column: str) -> Node:
+    match node:
+        case Project():
+            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            found = _as_ranks(node.input, below)
+        case Filter():
+            found = _as_ranks(node.input, column)
+        case Over(calls=(OverItem(call=call),)) if call.function in RANKS:
+            own = quote(call.name) == column
+            found = node.input if own else _as_ranks(node.input, column)
+            if own or found is not node.input:
+                return Rank(found, node.name, call.name, call.function, node.keys, node.order, span=call.span)
+        case _:
+            return node
+    return node if found is node.input else replace(node, input=found)

@@ -1,0 +1,509 @@
+"""From parsed queries to logical plans: relations, stars, aliases, and what a query block may contain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TypeVar
+
+from sqlglot import exp
+
+from sqlstream.catalog import VALUES, Catalog, Table, View
+from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
+from sqlstream.logical.bind.aggregates.aggregation import Aggregation
+from sqlstream.logical.bind.clauses import CLAUSES, refuse_clauses
+from sqlstream.logical.bind.expressions.arrival import Arrival
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, name_of
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
+from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
+from sqlstream.logical.bind.joins.lateral import is_made
+from sqlstream.logical.bind.joins.subqueries import Subqueries, split
+from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
+from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
+from sqlstream.logical.bind.over.ranking import Ranks, filtered
+from sqlstream.logical.bind.scope import Scope, unique
+from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
+from sqlstream.logical.bind.values import values_table
+from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
+from sqlstream.logical.bind.windows.window_hints import with_window_hints
+from sqlstream.logical.bind.windows.window_tables import WindowBinder
+from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
+from sqlstream.logical.plan.join_nodes import Joining
+from sqlstream.logical.plan.nodes import (
+    Aggregate,
+    Filter,
+    Lateral,
+    Node,
+    Normalize,
+    Over,
+    Project,
+    Rank,
+    RowWindows,
+    Scan,
+    Session,
+    SetOperation,
+    Sort,
+    Union,
+    WindowAggregate,
+    WindowRank,
+)
+from sqlstream.logical.plan.properties import schema
+from sqlstream.names import check_name
+from sqlstream.sql.dialect import WindowTVF, to_duckdb
+from sqlstream.sql.spans import operator_span, span_of
+
+Q = TypeVar("Q", bound=exp.Expr)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a query can name beside the catalog: the CTEs around it, and the text that it stands in."""
+
+    source: Source
+    ctes: Mapping[str, tuple[exp.CTE, Environment]]
+
+
+class Binder:
+    """Binds queries against a catalog. One binder serves one session."""
+
+    def __init__(self, catalog: Catalog, judge: Judge):
+        self.catalog, self.judge = catalog, judge
+        # Hints that no operator has followed yet.
+        self._unused: dict[Span, StateTtl] = {}
+        # The plans of CTEs and views that the query being bound has named so far, with those.
+        self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
+
+    def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
+        """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
+        rows = None
+        self._unused.clear()
+        self._plans.clear()
+        ordered = query.args.get("order") is not None
+        if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
+            return self._sorted(query, Environment(source, {})), None
+        if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
+            if with_ties(query):
+                raise BindError(
+                    "WITH TIES without ORDER BY", span_of(query.args["limit"], source), hint="Add ORDER BY."
+                )
+            query = query.copy()
+            rows = row_count(query.args["limit"], source)
+            query.set("limit", None)
+        plan = self.query(query, Environment(source, {}))
+        for ttl in self._unused.values():
+            hint = (
+                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
+                "and an aggregate of all rows has no key to forget."
+            )
+            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+        return plan, rows
+
+    def query(self, query: exp.Expr, env: Environment) -> Node:
+        """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
+        env = self._with_ctes(query, env)
+        if query.args.get("order") is not None and query.args.get("limit") is not None:
+            return self._first_rows(query, env)
+        match query:
+            case exp.Select() if (distinct := query.args.get("distinct")) is not None:
+                if distinct.args.get("on") is not None:
+                    hint = "Write ROW_NUMBER() OVER (PARTITION BY .. ORDER BY ..) AS n in a subquery, and WHERE n = 1."
+                    raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
+                span = span_of(query, env.source)
+                span = replace(span, end=span.start + len("SELECT"))
+                below = self._select(_without(query, "distinct"), env)
+                return self._remembering(query, distinct_rows(below, span), below, env)
+            case exp.Select():
+                return self._select(query, env)
+            case exp.Subquery():
+                refuse_clauses(query, env.source)
+                return self.query(query.this, env)
+            case exp.Table():
+                return self._table(query, env).node
+            case exp.Values():
+                return self._values(query, env).node
+            case exp.Union() if query.args.get("distinct") is False:
+                return self._union(query, env)
+            case exp.SetOperation():
+                return self._set_operation(query, env)
+            case _:
+                raise UnsupportedError(f"{query.key.upper()} as a query", span_of(query, env.source))
+
+    def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
+        clause = query.args.get("with_")
+        if clause is None:
+            return env
+        if clause.args.get("recursive"):
+            raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source))
+        for cte in clause.expressions:
+            check_name("a query in WITH", cte.alias, span_of(cte, env.source))
+            name = cte.alias.lower()
+            env = Environment(env.source, {**env.ctes, name: (cte, env)})
+        return env
+
+    # -- SELECT
+
+    def _select(self, select: exp.Select, env: Environment) -> Node:
+        refuse_clauses(_without(select, "joins"), env.source)
+        select = with_windows(select)
+        if select.args.get("from_") is None:
+            raise UnsupportedError(
+                "a query without FROM", span_of(select, env.source), hint="Name a table: SELECT .. FROM t."
+            )
+        base, node, scope = self._input(select, env)
+        bound = self._block(select, node, scope)
+        if not (scope.joined and reads_join(base)):
+            # Windows by rows in FROM are made by this query: they keep keys as long as it says.
+            below = base.input if isinstance(base, RowWindows) else base
+            bound = self._remembering(select, bound, below, env)
+        return with_window_hints(select, bound, base, env.source)
+
+    def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
+        """Return what a block reads, that with its WHERE, and what the block can name."""
+        aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
+        where = select.args.get("where")
+        plain, matched = split(where.this) if where is not None else ([], [])
+        if select.args.get("joins") or matched:
+            joins = self._joins(select, env)
+            scope = replace(joins.scope, select_aliases=aliases)
+            conditions = [c for part in plain for c in joins.conjuncts(part, scope, "WHERE")]
+            subqueries = Subqueries(joins, lambda query: self.query(query, env), lambda query: self._joins(query, env))
+            for condition in matched:
+                subqueries.add(condition, scope)
+            node = joins.tree(conditions)
+            if reads_join(node):
+                check_followed(node, state_ttls(select, env.source))
+            return node, node, scope
+        relation = self._relation(select.args["from_"].this, env)
+        check_names(state_ttls(select, env.source), [relation.alias])
+        node = relation.node
+        scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
+        if where is not None:
+            binder = ExpressionBinder(scope, self.catalog, self.judge)
+            node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
+        return relation.node, node, scope
+
+    def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
+        """Return the relations that a block reads, and how they are joined."""
+        ttls = state_ttls(select, env.source)
+        binder = JoinBinder(self.catalog, self.judge, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder.add(self._relation(select.args["from_"].this, env))
+        for join in select.args.get("joins") or ():
+            if is_made(join.this):
+                binder.add_made(join)
+            else:
+                binder.add(self._relation(_without(join.this, "version"), env), join)
+        check_names(ttls, [v.alias for v in binder.visible])
+        return binder
+
+    def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
+        """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
+        while isinstance(query, exp.SetOperation | exp.Subquery):
+            query = query.this
+        for ttl in state_ttls(query, env.source):
+            self._unused[ttl.span] = ttl
+            if keeps_state(node, base):
+                del self._unused[ttl.span]
+                node = with_ttl(node, base, ttl.milliseconds)
+        return node
+
+    def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
+        """Return the plan of a query block over what it selects from, but for its WHERE."""
+        if find_group_window(select) is not None:
+            node, select = GroupWindows(self.judge, scope, node).rewrite(select)
+            scope = replace(scope, schema=schema(node))
+        binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
+        projections = self._expand(select, scope)
+        group, having = select.args.get("group"), select.args.get("having")
+        if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
+            return Aggregation(binder, node, projections).bind(group, select)
+        return self._projected(node, binder, projections, select.args.get("qualify"))
+
+    def _projected(
+        self, node: Node, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]], qualify: exp.Expr | None
+    ) -> Node:
+        """Return the select list over a node, with the ranks that it and QUALIFY name."""
+        assert binder.ranks is not None
+        bound = []
+        for name, part in projections:
+            binder.ranks.output = name if isinstance(part, exp.Window) else None
+            bound.append((name, part, binder.rewrite_item(part)))
+        condition = binder.rewrite(qualify.this) if qualify is not None else None
+        ranked = binder.ranks.above(node, binder)
+        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
+        if qualify is not None and condition is not None:
+            predicate = over.typed(condition, qualify.this)
+            if predicate.type not in ("BOOLEAN", NULL_TYPE):
+                raise BindError(f"QUALIFY needs a condition, not a value of type {predicate.type}", predicate.span)
+            return Project(filtered(Filter(ranked, predicate)), self._items(over, bound))
+        return Project(ranked, self._items(over, bound))
+
+    def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
+        binder.refuse_aggregates(node, f"in {clause}")
+        bound = binder.bind(node)
+        if bound.type not in ("BOOLEAN", NULL_TYPE):
+            raise BindError(f"{clause} needs a condition, not a value of type {bound.type}", bound.span)
+        return bound
+
+    def _items(self, binder: ExpressionBinder, bound: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
+        """Return the select list: name, what is written, and that bound; equal names get a number, as in DuckDB."""
+        types = self.judge.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
+        names = unique([name for name, _, _ in bound])
+        return tuple(
+            Item(name, Expression(to_duckdb(b), type, binder.span(node), binder.is_volatile(b)))
+            for name, (_, node, b), type in zip(names, bound, types, strict=True)
+        )
+
+    def _expand(self, select: exp.Select, scope: Scope) -> list[tuple[str, exp.Expr]]:
+        """Return the select list as (name, expression) with stars replaced by columns."""
+        found: list[tuple[str, exp.Expr]] = []
+        for projection in select.expressions:
+            star = projection.this if isinstance(projection, exp.Column) else projection
+            if isinstance(star, exp.Star):
+                found += self._star(projection, star, scope)
+            elif isinstance(projection, exp.Alias):
+                found.append((projection.alias, projection.this))
+            else:
+                found.append((name_of(projection), projection))
+        return found
+
+    def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
+        span = span_of(projection, scope.source)
+        relation = scope.relation(projection.table) if isinstance(projection, exp.Column) else None
+        if isinstance(projection, exp.Column) and relation is None:
+            raise BindError(f'table "{projection.table}" is not in FROM', span)
+        existing = [*relation.columns.items()] if relation is not None else scope.columns
+        described = relation.described if relation is not None else scope.described
+        for clause in ("rename", "ilike"):
+            if star.args.get(clause):
+                raise UnsupportedError(f"* {clause.upper()}", span, hint="Name the columns.")
+        excluded = {e.name.lower(): e for e in star.args.get("except_") or ()}
+        replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
+        for name in (*excluded, *replaced):
+            if not any(own.lower() == name for own, _ in existing):
+                hint = missing("column", name, [own for own, _ in existing])
+                raise BindError(f'column "{name}" does not exist in {described}', span, hint=hint)
+        kept = [(name, own) for name, own in existing if name.lower() not in excluded]
+        return [(name, replaced.get(name.lower(), scope.reference(name, own, projection))) for name, own in kept]
+
+    # -- FROM
+
+    def _relation(self, node: exp.Expr, env: Environment) -> Relation:
+        match node:
+            case WindowTVF():
+                return self._window(node, env)
+            case exp.Subquery():
+                refuse_clauses(node, env.source)
+                alias = node.alias
+                bound = named(self.query(node.this, env), alias)
+                bound = self._renamed(bound, node.args.get("alias"), env.source)
+                return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
+            case exp.Table():
+                return self._table(node, env)
+            case exp.Values():
+                return self._values(node, env)
+            case _:
+                hint = "Write FROM t CROSS JOIN UNNEST(t.list) AS x." if is_made(node) else None
+                raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
+
+    def _table(self, node: exp.Table, env: Environment) -> Relation:
+        refuse_clauses(node, env.source)
+        span = span_of(node, env.source)
+        if not isinstance(node.this, exp.Identifier):
+            raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
+        if node.text("db").lower() in ("state", "sqlstream"):
+            hint = f"State is read with sqlstream query, or Session.query: SELECT * FROM {span.text}."
+            raise BindError("a job cannot read state", span, hint=hint)
+        if node.args.get("db") is not None:
+            raise BindError("a table is named without a database or catalog", span, hint=f"Write {node.name}.")
+        name, alias = node.name, node.alias or node.name
+        columns, options = node.args.get("alias"), node.args.get("table_options")
+        relation = None if name.lower() in env.ctes else self.catalog.relation(name)
+        if options is not None and (name.lower() in env.ctes or isinstance(relation, View)):
+            what = "a view" if relation else "a query of WITH"
+            raise BindError(f'"{name}" is {what}, and has no options', options.span)
+        if (cte := env.ctes.get(name.lower())) is not None:
+            bound = self._once(cte[0], lambda: self._cte(*cte))
+            return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
+        match relation:
+            case None:
+                existing = self.catalog.relation_hint(name, env.ctes)
+                raise BindError(f'table "{name}" does not exist', span_of(node.this, env.source), hint=existing)
+            case Table() as table:
+                if options is not None:
+                    table = self.catalog.with_options(table, dict(options.options), options.span)
+                bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
+                return Relation(bound, alias, f'table "{table.name}"')
+            case View() as view:
+                bound = self._once(view, lambda: self._view(view))
+                return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
+
+    def _values(self, node: exp.Values, env: Environment) -> Relation:
+        refuse_clauses(node, env.source)
+        alias = node.alias or VALUES
+        table = values_table(node, self.catalog, self.judge, env.source)
+        bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
+        return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
+
+    def _once(self, definition: exp.CTE | View, bind: Callable[[], Node]) -> Node:
+        """Return the plan of a CTE or a view: however often a query names it, it is bound once, and is one node."""
+        if id(definition) not in self._plans:
+            self._plans[id(definition)] = definition, bind()
+        return self._plans[id(definition)][1]
+
+    def _cte(self, definition: exp.CTE, env: Environment) -> Node:
+        bound = named(self.query(definition.this, env), definition.alias)
+        return self._renamed(bound, definition.args.get("alias"), env.source)
+
+    def view(self, view: View) -> Node:
+        """Return the plan of a view."""
+        self._plans.clear()
+        return self._view(view)
+
+    def _view(self, view: View) -> Node:
+        assert view.span is not None
+        bound = named(self.query(view.query, Environment(view.span.source, {})), view.name)
+        if not view.columns:
+            return bound
+        return self._rename_to(bound, list(view.columns), view.span)
+
+    def _renamed(self, node: Node, alias: exp.Expr | None, source: Source) -> Node:
+        """Apply the column names of `AS t(a, b)`."""
+        names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
+        return self._rename_to(node, names, span_of(alias, source)) if names and alias is not None else node
+
+    def _rename_to(self, node: Node, names: list[str], span: Span) -> Node:
+        fields = schema(node)
+        if len(names) > len(fields):
+            columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
+            raise BindError(f"{len(names)} names are given for {columns}", span)
+        names = names + [f.name for f in fields[len(names) :]]
+        return Project(
+            node,
+            tuple(
+                Item(name, Expression(quote(f.name), f.type, span))
+                for name, f in zip(unique(names), fields, strict=True)
+            ),
+        )
+
+    def _window(self, node: WindowTVF, env: Environment) -> Relation:
+        relation = self._relation(node.this, env)
+        scope = Scope(relation.alias, schema(relation.node), env.source, relation.described)
+        of_row = ExpressionBinder(scope, self.catalog, self.judge).bind
+        bound = WindowBinder(self.judge, env.source, relation.described, of_row).bind(relation.node, node)
+        return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
+
+    # -- the first rows
+
+    def _first_rows(self, query: exp.Expr, env: Environment) -> Node:
+        """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
+        source = env.source
+        node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
+        arrival = Arrival(node, self.judge, source)
+        found = arrival.of(items)
+        node = arrival.node
+        order = self._typed_items(node, found, source)
+        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + row_count(query.args["limit"], source)
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
+        span = span_of(query.args["order"], source)
+        function = "row_number"
+        if with_ties(query):
+            if skipped:
+                what = span_of(query.args["offset"], source)
+                raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
+            function = "rank"
+        ranked = Rank(node, "", number, function, (), order, last, span=span)
+        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
+        first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        return self._remembering(query, first, node, env)
+
+    def _sorted(self, query: exp.Expr, env: Environment) -> Node:
+        """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
+        source, span = env.source, span_of(query.args["order"], env.source)
+        node, fields, items = self._ordered(query, env)
+        arrival = Arrival(node, self.judge, source)
+        order = arrival.of(items)
+        node = arrival.node
+        time = time_of(node, order)
+        if time is None:
+            what, hint = CLAUSES["order"]
+            raise UnsupportedError(what, span, hint=hint)
+        node = by_time(node, time, self.judge, span)
+        ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
+        if fields == schema(node):
+            return ordered
+        return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+
+    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
+        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.judge)
+        return typed(items, schema(node), binder, None)
+
+    def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
+        """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
+
+        Items that name columns which are not in the select list are added to the plan, behind the others.
+        """
+        node = self.query(_without(query, "order"), env)
+        fields = schema(node)
+        whole = with_hidden_items(query, fields)
+        if whole is not query:
+            node = self.query(_without(whole, "order"), env)
+        binder = ExpressionBinder(Scope("", schema(node), env.source, "the result"), self.catalog, self.judge)
+        return node, fields, bound_items(whole.args["order"], fields, binder)
+
+    # -- UNION, INTERSECT, EXCEPT
+
+    def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
+        refuse_clauses(_without(query, "distinct"), env.source)
+        span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
+        both = [self.query(side, env) for side in (query.this, query.expression)]
+        sides = alike(both, query.key.upper(), span, self.judge)
+        found: Aggregate | SetOperation
+        if isinstance(query, exp.Union):
+            found = distinct_rows(Union(sides), span)
+        else:
+            found = of_both_sides(sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span)
+        return self._remembering(query, found, found.input, env)
+
+    def _union(self, query: exp.Union, env: Environment) -> Node:
+        refuse_clauses(_without(query, "distinct"), env.source)
+        inputs = [self.query(side, env) for side in sides_of(query)]
+        return Union(alike(inputs, "UNION ALL", operator_span(query, env.source), self.judge))
+
+
+def _without(query: Q, *clauses: str) -> Q:
+    """Return a query without some of its clauses."""
+    rest = query.copy()
+    for clause in clauses:
+        rest.set(clause, None)
+    return rest
+
+
+def _rows_of(table: Table, alias: str, span: Span) -> Node:
+    """Return what reads a table; of changes with a key, what they make of each key is one operator wherever it is named."""
+    if not (table.has_changes and table.primary_key):
+        return Scan(table, alias, span=span)
+    return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
+
+
+def named(node: Node, name: str) -> Node:
+    """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
+    match node:
+        case (
+            WindowAggregate()
+            | WindowRank()
+            | Session()
+            | RowWindows()
+            | Aggregate()
+            | Rank()
+            | SetOperation()
+            | Over()
+            | Joining()
+        ) if name and not node.name:
+            return replace(node, name=name)
+        case Filter() | Project() | Lateral():
+            return replace(node, input=named(node.input, name))
+        case _:
+            return node

@@ -1,0 +1,167 @@
+"""Which names a query block can see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, missing
+from sqlstream.logical.plan.expressions import Schema
+from sqlstream.sql.spans import placed_at, span_of
+
+# Where a reference says itself which column of the schema it means.
+_COLUMN = "column"
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A relation that a block can name: its alias, what errors call it, and its columns by name, with those of the schema."""
+
+    alias: str
+    described: str
+    columns: Mapping[str, str]
+
+    def find(self, name: str) -> str | None:
+        """Return the schema's column for a name, matched without regard to case."""
+        return next((own for column, own in self.columns.items() if column.lower() == name.lower()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a block reads, and the names that its own select list defines.
+
+    Of a join there are several relations, and columns that USING has made one: by name, with that of the schema. A subquery
+    can also name what the block around it reads.
+    """
+
+    alias: str
+    schema: Schema
+    source: Source
+    described: str
+    select_aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
+    joined: tuple[Visible, ...] = ()
+    merged: Mapping[str, str] = field(default_factory=dict)
+    outer: Scope | None = None
+
+    @property
+    def rows(self) -> Schema:
+        """What bound expressions are over."""
+        return (*self.schema, *(self.outer.rows if self.outer is not None else ()))
+
+    @property
+    def relations(self) -> tuple[Visible, ...]:
+        """The relations; what was added to the rows of a join belongs to none of them."""
+        if not self.joined:
+            return (Visible(self.alias, self.described, {f.name: f.name for f in self.schema}),)
+        known = {own for relation in self.joined for own in relation.columns.values()} | {*self.merged.values()}
+        added = {f.name: f.name for f in self.schema if f.name not in known}
+        return (*self.joined, Visible("", self.described, added))
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """All columns that a bare * means: their names, and those of the schema; merged ones where the first of them is."""
+        found: dict[str, tuple[str, str]] = {}
+        for relation in self.relations:
+            for name, own in relation.columns.items():
+                if name.lower() in self.merged:
+                    found.setdefault(name.lower(), (name, self.merged[name.lower()]))
+                else:
+                    found[f"{name} {own}"] = name, own
+        return [*found.values()]
+
+    def relation(self, alias: str) -> Visible | None:
+        return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)
+
+    def find(self, name: str) -> str | None:
+        """Return the schema's column of this name, matched without regard to case."""
+        return next(iter(self._found(name)), None)
+
+    def _found(self, name: str) -> list[str]:
+        if name.lower() in self.merged:
+            return [self.merged[name.lower()]]
+        return [own for relation in self.relations if (own := relation.find(name)) is not None]
+
+    def resolve(self, column: exp.Column) -> exp.Expr | None:
+        """Return the bound form of a column reference; None when it is an alias of the select list.
+
+        `a.b` is column b of relation a, or field b of the struct column a. Raises BindError for a name of several columns.
+        """
+        if (own := column.meta.get(_COLUMN)) is not None:
+            return column_reference(own)
+        names = _path(column)
+        relation = self.relation(names[0]) if len(names) > 1 else None
+        qualified = relation is not None and relation.find(names[1]) is not None
+        fields = names[1:] if qualified else names
+        found = relation.find(fields[0]) if relation is not None and qualified else self._only(fields[0], column)
+        if found is None and relation is None and self.outer is not None:
+            return self.outer.resolve(column)
+        if found is None:
+            if len(names) == 1 and names[0].lower() in self.select_aliases:
+                return None
+            raise self.missing(column)
+        place = span_of(column, self.source)
+        bound = placed_at(column_reference(found), column, place)
+        for name in fields[1:]:
+            field = exp.Anonymous(this="struct_extract", expressions=[bound, exp.Literal.string(name)])
+            bound = placed_at(field, column, place)
+        return bound
+
+    def _only(self, name: str, column: exp.Column) -> str | None:
+        found = self._found(name)
+        if len(found) > 1:
+            known = [f"{r.alias}.{name}" for r in self.relations if r.alias and r.find(name) is not None]
+            raise BindError(
+                f'column "{name}" is in several tables',
+                span_of(column, self.source),
+                hint=f"Write {' or '.join(known)}.",
+            )
+        return next(iter(found), None)
+
+    def reference(self, name: str, own: str, at: exp.Expr) -> exp.Column:
+        """Return a reference to a column of the schema under the name that people know it by, with the place of a node."""
+        reference = column_reference(name)
+        reference.meta.update({**at.meta, _COLUMN: own})
+        return reference
+
+    def missing(self, column: exp.Column) -> BindError:
+        """Return the error for a column that does not exist."""
+        names, span = _path(column), span_of(column, self.source)
+        existing = [name for name, _ in self.columns]
+        relation = self.relation(names[0]) if len(names) > 1 else None
+        if len(names) > 1 and relation is None:
+            aliases = [r.alias for r in self.relations if r.alias]
+            hint = missing("name", names[0], [*aliases, *existing] if aliases else existing)
+            return BindError(f'"{names[0]}" is neither a table nor a column here', span, hint=hint)
+        name = names[-1] if relation is None else names[1]
+        described = self.described if relation is None else relation.described
+        existing = existing if relation is None else [*relation.columns]
+        return BindError(f'column "{name}" does not exist in {described}', span, hint=missing("column", name, existing))
+
+
+def _path(column: exp.Column) -> list[str]:
+    parts = (column.args.get(key) for key in ("catalog", "db", "table", "this"))
+    return [part.name for part in parts if part is not None]
+
+
+def column_reference(name: str) -> exp.Column:
+    return exp.Column(this=exp.Identifier(this=name, quoted=True))
+
+
+def unique(names: list[str]) -> list[str]:
+    """Number names that occur before, as DuckDB does in a subquery.
+
+    >>> unique(["a", "b", "a"])
+    ['a', 'b', 'a_1']
+    """
+    seen: set[str] = set()
+    found = []
+    for name in names:
+        candidate, number = name, 0
+        while candidate.lower() in seen:
+            number += 1
+            candidate = f"{name}_{number}"
+        seen.add(candidate.lower())
+        found.append(candidate)
+    return found

@@ -1,0 +1,97 @@
+"""UNION, INTERSECT and EXCEPT over bound inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Literal
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Span
+from sqlstream.logical.bind.assignment import assignable
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.plan.expressions import Expression, Field, Item, quote
+from sqlstream.logical.plan.nodes import Aggregate, Filter, Node, Project, SetOperation, Union
+from sqlstream.logical.plan.properties import schema
+
+
+def distinct_rows(node: Node, span: Span) -> Aggregate:
+    """Return every row of a plan once."""
+    return Aggregate(
+        node, "", tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node)), (), span=span
+    )
+
+
+def of_both_sides(
+    sides: Sequence[Node], function: Literal["intersect", "except"], distinct: bool, span: Span
+) -> SetOperation:
+    """Return INTERSECT or EXCEPT of two inputs of the same types: their union, with a column that says which side a row is of."""
+    fields = schema(sides[0])
+    side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
+    marked = []
+    for number, node in enumerate(sides):
+        items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
+        marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
+    return SetOperation(Union(tuple(marked)), "", function, side, distinct, span=span)
+
+
+def alike(inputs: Sequence[Node], name: str, span: Span, judge: Judge) -> tuple[Node, ...]:
+    """Return inputs whose columns have the same types, by position."""
+    first = schema(inputs[0])
+    for node in inputs[1:]:
+        if len(schema(node)) != len(first):
+            places = [span_of_column(node, place) for place in (0, len(schema(node)) - 1)]
+            at = places[0].to(places[1]) if places[0] and places[1] else span
+            raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", at)
+    types = judge.union_types([schema(n) for n in inputs])
+    if types is None:
+        raise BindError(f"the columns of {name} have types that do not fit", span)
+    for place, (field, type) in enumerate(zip(first, types, strict=True)):
+        found = list(dict.fromkeys(schema(node)[place].type for node in inputs))
+        if not all(assignable(t, type) for t in found):
+            other = next(node for node in inputs if schema(node)[place].type != found[0])
+            raise BindError(
+                f'column "{field.name}" of {name} is {" and ".join(found)}',
+                span_of_column(other, place) or span,
+                hint="Convert it in one of the queries, with CAST.",
+            )
+    wanted = tuple(Field(f.name, t) for f, t in zip(first, types, strict=True))
+    return tuple(_cast_to(node, wanted) for node in inputs)
+
+
+def span_of_column(node: Node, place: int) -> Span | None:
+    """Return where the expression of an output column stands."""
+    match node:
+        case Project():
+            return node.items[place].expression.span
+        case Filter():
+            return span_of_column(node.input, place)
+        case Union():
+            return span_of_column(node.inputs[0], place)
+        case _:
+            return None
+
+
+def sides_of(query: exp.Expr) -> list[exp.Expr]:
+    """Flatten a left-deep chain of UNION ALL; a chain of thousands must not recurse."""
+    sides: list[exp.Expr] = []
+    while isinstance(query, exp.Union) and query.args.get("distinct") is False and not _has_modifiers(query):
+        sides.append(query.expression)
+        query = query.this
+    return [query, *reversed(sides)]
+
+
+def _has_modifiers(query: exp.Union) -> bool:
+    return any(query.args.get(key) for key in ("order", "limit", "offset", "by_name"))
+
+
+def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
+    own = schema(node)
+    if all(f.type == w.type for f, w in zip(own, wanted, strict=True)):
+        return node
+    items = []
+    for f, w in zip(own, wanted, strict=True):
+        sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
+        items.append(Item(f.name, Expression(sql, w.type)))
+    return Project(node, tuple(items))

@@ -1,0 +1,1 @@
+"""Binding of windows: table functions, the older GROUP BY form, hints."""

@@ -1,0 +1,112 @@
+"""Flink's older windows: `GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)`, with TUMBLE_START, TUMBLE_END and TUMBLE_ROWTIME beside it."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.scope import Scope, column_reference
+from sqlstream.logical.bind.windows.window_tables import WindowBinder
+from sqlstream.logical.plan.nodes import Node
+from sqlstream.sql.dialect import to_duckdb
+from sqlstream.sql.spans import span_of
+
+# How many intervals each takes.
+KINDS = {"tumble": 1, "hop": 2, "session": 1}
+_USAGE = {"tumble": "TUMBLE(ts, size)", "hop": "HOP(ts, slide, size)", "session": "SESSION(ts, gap)"}
+_BOUNDS = {"_start": "window_start", "_end": "window_end", "_rowtime": "window_time", "_proctime": "window_time"}
+NAMES = {*KINDS, *(f"{kind}{suffix}" for kind in KINDS for suffix in _BOUNDS)}
+
+
+def find_group_window(select: exp.Select) -> exp.Anonymous | None:
+    """Return the window in a block's GROUP BY, if there is one."""
+    group = select.args.get("group")
+    for node in group.expressions if group is not None else ():
+        if isinstance(node, exp.Anonymous) and node.name.lower() in KINDS:
+            return node
+    return None
+
+
+class GroupWindows:
+    """Rewrites a block that groups by a window into one over the rows in such windows."""
+
+    def __init__(self, judge: Judge, scope: Scope, node: Node):
+        self.judge, self.scope, self.node = judge, scope, node
+
+    def rewrite(self, select: exp.Select) -> tuple[Node, exp.Select]:
+        """Return the rows in windows, and the block with the windows' columns in the place of its calls."""
+        found = find_group_window(select)
+        assert found is not None
+        kind, arguments = found.name.lower(), found.expressions
+        span = span_of(found, self.scope.source)
+        if len(arguments) - 1 not in (KINDS[kind], KINDS[kind] + (kind != "session")):
+            message = f"{kind.upper()} takes a time attribute and {'2 intervals' if kind == 'hop' else 'an interval'}"
+            raise BindError(message, span, hint=f"Write {_USAGE[kind]}.")
+        time, *intervals = arguments
+        if not isinstance(time, exp.Column):
+            raise BindError(f"{kind.upper()} needs a time attribute", span_of(time, self.scope.source))
+        windows = WindowBinder(self.judge, self.scope.source, self.scope.described)
+        node = windows.windows(
+            self.node,
+            kind=kind.upper(),
+            time=self._column(time),
+            at=span_of(time, self.scope.source),
+            intervals=intervals[: KINDS[kind]],
+            offset=next(iter(intervals[KINDS[kind] :]), None),
+            keys=self._keys(select, found) if kind == "session" else [],
+            span=span,
+        )
+        return node, self._replaced(select, found)
+
+    def _column(self, column: exp.Column) -> str:
+        bound = self.scope.resolve(column)
+        if not isinstance(bound, exp.Column):
+            raise BindError("a window needs a column of its input", span_of(column, self.scope.source))
+        return str(bound.name)
+
+    def _keys(self, select: exp.Select, window: exp.Anonymous) -> list[str]:
+        """Return the other keys of GROUP BY: a session is one of those."""
+        keys = []
+        for node in select.args["group"].expressions:
+            if node is window:
+                continue
+            if not isinstance(node, exp.Column):
+                raise UnsupportedError(
+                    "a session by an expression",
+                    span_of(node, self.scope.source),
+                    hint="Compute it in a subquery, and group by its name.",
+                )
+            keys.append(self._column(node))
+        return keys
+
+    def _replaced(self, select: exp.Select, window: exp.Anonymous) -> exp.Select:
+        wanted = [to_duckdb(e) for e in window.expressions]
+        kind = window.name.lower()
+
+        def bound(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Anonymous) or node.name.lower() not in NAMES:
+                return node
+            suffix = node.name.lower().removeprefix(kind)
+            if suffix not in _BOUNDS or [to_duckdb(e) for e in node.expressions] != wanted:
+                message = f"{node.name.upper()} does not match the window in GROUP BY"
+                raise BindError(message, span_of(node, self.scope.source), hint=f"GROUP BY has {to_duckdb(window)}.")
+            column = column_reference(_BOUNDS[suffix])
+            column.meta.update(node.meta)
+            return column
+
+        copy = select.copy()
+        group = copy.args["group"]
+        place = next(i for i, e in enumerate(group.expressions) if e == window)
+        columns = [column_reference("window_start"), column_reference("window_end"), column_reference("window_time")]
+        for column in columns:
+            column.meta.update(window.meta)
+        group.set("expressions", [*group.expressions[:place], *columns, *group.expressions[place + 1 :]])
+        for key in ("expressions", "group", "having", "qualify"):
+            parts = copy.args.get(key)
+            # Blocks in FROM have windows of their own.
+            if isinstance(parts, list):
+                copy.set(key, [part.transform(bound, copy=False) for part in parts])
+            elif parts is not None:
+                copy.set(key, parts.transform(bound, copy=False))
+        return copy

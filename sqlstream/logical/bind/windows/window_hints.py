@@ -1,0 +1,131 @@
+"""What ALLOWED_LATENESS, EARLY_FIRE and LATE_ROWS behind SELECT mean for the windows of a query block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Literal
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.logical.plan.nodes import (
+    EarlyFire,
+    Node,
+    Scan,
+    Session,
+    WindowAggregate,
+    Windowed,
+    WindowRank,
+    children,
+    walk,
+    with_children,
+)
+from sqlstream.names import check_name
+from sqlstream.sql.hints import HintCall
+from sqlstream.sql.spans import span_of
+from sqlstream.units import parse_duration
+
+_USAGE = {
+    "ALLOWED_LATENESS": "Write ALLOWED_LATENESS('2 min').",
+    "EARLY_FIRE": "Write EARLY_FIRE('5 s'), EARLY_FIRE('5 s', 'event') or EARLY_FIRE(1000, 'rows').",
+    "LATE_ROWS": "Write LATE_ROWS('name').",
+}
+_IN_WINDOWS = "Put it behind the SELECT that has GROUP BY window_start, window_end over TUMBLE(..) or its kin."
+
+
+def with_window_hints(select: exp.Expr, node: Node, base: Node, source: Source) -> Node:
+    """Return the plan of a query block over `base` whose windows do what the block's hints say.
+
+    Raises BindError where it has no windows, UnsupportedError where they cannot do it.
+    """
+    hint = select.args.get("hint")
+    calls = [call for call in hint.expressions if call.this in _USAGE] if hint is not None else []
+    if not calls:
+        return node
+    found = _windowed(node, base)
+    for call in calls:
+        span = span_of(call, source)
+        if found is None:
+            raise BindError(f"{call.this} in a SELECT without windows", span, hint=_IN_WINDOWS)
+        _check(call.this, found, span)
+    assert found is not None
+    # What is wrong with such windows is wrong because of the hints.
+    new = replace(found, span=span_of(calls[0], source))
+    for call in calls:
+        new = _with(new, call, source)
+    return _replaced(node, found, new)
+
+
+def _windowed(node: Node, base: Node) -> Windowed | None:
+    """Return the operator of a block to which rows come that can be late: the lowest, or the aggregate that makes sessions."""
+    above = list(_path(node, base))
+    found = [n for n in reversed(above) if isinstance(n, Windowed)]
+    if isinstance(base, Session):
+        found.insert(0, base)
+    if len(found) > 1 and isinstance(found[0], Session) and isinstance(found[1], WindowAggregate):
+        return found[1]
+    return found[0] if found else None
+
+
+def _path(node: Node, base: Node) -> Iterator[Node]:
+    while node is not base:
+        yield node
+        [node] = children(node)
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node is old:
+        return new
+    [below] = children(node)
+    return with_children(node, (_replaced(below, old, new),))
+
+
+def _check(name: str, node: Windowed, span: Span) -> None:
+    if name != "LATE_ROWS" and not isinstance(node, WindowAggregate):
+        what = "ranks" if isinstance(node, WindowRank) else "the rows of sessions"
+        raise UnsupportedError(
+            f"{name} for {what}",
+            span,
+            hint="Aggregates in windows take it. ROW_NUMBER() without a window changes with every row, and forgets by STATE_TTL.",
+        )
+    if name != "EARLY_FIRE" and any(isinstance(n, Scan) and n.by_clock for n in walk(node)):
+        raise UnsupportedError(f"{name} over processing time", span, hint="No row is late there: leave the hint out.")
+
+
+def _with(node: Windowed, call: HintCall, source: Source) -> Windowed:
+    match call.this, call.expressions:
+        case "ALLOWED_LATENESS", [exp.Literal() as text] if isinstance(node, WindowAggregate):
+            return replace(node, lateness=_microseconds(text, source))
+        case "LATE_ROWS", [exp.Literal() as text] if text.is_string:
+            check_name("a table of late rows", text.name, span_of(text, source))
+            return replace(node, late_rows=text.name)
+        case "EARLY_FIRE", [exp.Literal() as every, *by] if isinstance(node, WindowAggregate) and len(by) < 2:
+            return replace(node, early=_early(call, every, by[0].name.lower() if by else "time", source))
+    raise _misused(call, source)
+
+
+def _early(call: HintCall, every: exp.Literal, by: str, source: Source) -> EarlyFire:
+    if by == "rows":
+        if not every.name.isdigit() or int(every.name) == 0:
+            raise _misused(call, source)
+        return EarlyFire(int(every.name), "rows")
+    units: dict[str, Literal["time", "event"]] = {"time": "time", "event": "event"}
+    if by not in units:
+        raise _misused(call, source)
+    length = _microseconds(every, source)
+    if length < 1000:
+        raise BindError("EARLY_FIRE needs at least a millisecond", span_of(every, source))
+    return EarlyFire(length, units[by])
+
+
+def _misused(call: HintCall, source: Source) -> BindError:
+    return BindError(f"{call.this} does not take these arguments", span_of(call, source), hint=_USAGE[call.this])
+
+
+def _microseconds(text: exp.Literal, source: Source) -> int:
+    try:
+        return parse_duration(text.name) // timedelta(microseconds=1)
+    except ValueError as error:
+        raise BindError(str(error), span_of(text, source)) from None

@@ -1,0 +1,229 @@
+"""Binding of window table functions: TUMBLE, HOP, CUMULATE and SESSION over any relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import count
+
+from sqlglot import exp
+
+from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
+from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
+from sqlstream.logical.plan.nodes import (
+    BOUNDS,
+    WINDOW_ID,
+    Node,
+    Normalize,
+    Project,
+    RowWindows,
+    Scan,
+    Session,
+    WindowColumns,
+    Windows,
+    children,
+    walk,
+)
+from sqlstream.logical.plan.properties import by_clock, processing_times, schema, time_attribute, time_attributes
+from sqlstream.sql.dialect import WindowTVF
+from sqlstream.sql.spans import span_of
+
+
+def tells_windows_apart(node: Node, window: WindowColumns, named: Collection[str]) -> bool:
+    """Tell whether some of a node's bounds, by their SQL, say which window a row is in."""
+    ends = [quote(c) for c in (window.end, window.time) if c is not None]
+    if any(name in named for name in ends):
+        return True
+    # Several cumulative windows begin at one time.
+    return window.start is not None and quote(window.start) in named and not _is_cumulative(node)
+
+
+def _is_cumulative(node: Node) -> bool:
+    pending, seen = [node], set[int]()
+    while pending:
+        below = pending.pop()
+        if id(below) in seen:
+            continue
+        seen.add(id(below))
+        if isinstance(below, Windows) and below.kind == "CUMULATE":
+            return True
+        # What is below other windows is in theirs.
+        pending += () if isinstance(below, Windows | Session | RowWindows) else children(below)
+    return False
+
+
+DAY = 86_400_000_000
+
+
+def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
+    """Return a plan without the columns that windows of a kind add, and the names that it gives to those that are `used`."""
+    added = (*BOUNDS, WINDOW_ID) if kind.endswith("_ROWS") else BOUNDS
+    fields = schema(node)
+    names = {name: name for name in used}
+    # A table's own column of such a name is no bound of a window.
+    in_windows = any(isinstance(n, Windows | Session | RowWindows) for n in walk(node))
+    if not in_windows or not any(f.name.lower() in added for f in fields):
+        return node, names
+    taken = {f.name.lower() for f in fields}
+    for name in used:
+        if name.lower() in added:
+            names[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in taken)
+    kept = _kept(f for f in fields if f.name.lower() not in added)
+    renamed = [
+        Item(names[f.name], Expression(quote(f.name), f.type)) for f in fields if names.get(f.name, f.name) != f.name
+    ]
+    return Project(node, (*kept, *renamed)), names
+
+
+def _kept(fields: Iterable[Field]) -> tuple[Item, ...]:
+    return tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
+
+
+class WindowBinder:
+    """Binds one window table function; `described` is what errors call its input.
+
+    `of_row` binds an expression over a row of the input: only sessions have such a gap.
+    """
+
+    def __init__(
+        self, judge: Judge, source: Source, described: str, of_row: Callable[[exp.Expr], Expression] | None = None
+    ):
+        self.judge, self.source, self.described, self.of_row = judge, source, described, of_row
+
+    def bind(self, below: Node, node: WindowTVF) -> Node:
+        """Return the rows of a relation in windows. Their bounds hide those of windows that the rows are in already."""
+        column = node.args["time_column"]
+        time, at = self._existing(below, column), span_of(column, self.source)
+        keys = [self._existing(below, key) for key in node.args.get("partition_by") or ()]
+        self._check_time(below, time, at)
+        renamed, names = below, {name: name for name in (time, *keys)}
+        # Where the gap of sessions is of a bound, both have to be there: that is refused below.
+        if not any(c.name.lower() in BOUNDS for i in node.args["intervals"] for c in i.find_all(exp.Column)):
+            renamed, names = _without_bounds(below, {time, *keys}, node.args["kind"])
+        found = self.windows(
+            renamed,
+            kind=node.args["kind"],
+            time=names[time],
+            at=at,
+            intervals=node.args["intervals"],
+            offset=node.args.get("offset"),
+            keys=[names[key] for key in keys],
+            span=span_of(node, self.source),
+        )
+        hidden = {names[name] for name in names if names[name] != name}
+        return Project(found, _kept(f for f in schema(found) if f.name not in hidden)) if hidden else found
+
+    def windows(
+        self,
+        below: Node,
+        *,
+        kind: str,
+        time: str,
+        at: Span,
+        intervals: Sequence[exp.Expr],
+        offset: exp.Expr | None,
+        keys: Sequence[str],
+        span: Span,
+    ) -> Node:
+        """Return the rows of a relation in windows of a kind over its column `time`, which stands at a place."""
+        self._check_time(below, time, at)
+        if time in processing_times(below):
+            below = by_clock(below)
+        for added in BOUNDS:
+            if any(f.name.lower() == added for f in schema(below)):
+                raise BindError(
+                    f'{self.described} already has a column "{added}"',
+                    at,
+                    hint="Rename or leave out that column first.",
+                )
+        if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
+            self._zone(below, time, at, kind, [])
+            return Session(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
+        if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
+            # Where clocks are set back, the time does not say which row came first.
+            self._zone(below, time, at, kind, [1])
+            return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
+        lengths = [self._length(interval) for interval in intervals]
+        shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
+        zone = self._zone(below, time, at, kind, [*lengths, shift])
+        match kind:
+            case "TUMBLE":
+                return Windows(below, kind, time, lengths[0], lengths[0], shift % lengths[0], zone, span)
+            case "HOP":
+                return Windows(below, kind, time, lengths[1], lengths[0], shift % lengths[0], zone, span)
+            case "CUMULATE":
+                step, size = lengths
+                if size % step:
+                    message = "the size of CUMULATE windows must be a multiple of their step"
+                    raise BindError(message, span_of(intervals[1], self.source))
+                return Windows(below, kind, time, size, step, shift % size, zone, span)
+            case _:
+                return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
+
+    def _length(self, interval: exp.Expr) -> int:
+        length = microseconds(self.judge, interval, self.source)
+        if length <= 0:
+            raise BindError("a window's size must be positive", span_of(interval, self.source))
+        return length
+
+    def _by_rows(
+        self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], span: Span
+    ) -> Node:
+        if any(f.name.lower() == WINDOW_ID for f in schema(below)):
+            hint = "Rename or leave out that column first."
+            raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', at, hint=hint)
+        return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
+
+    def _own_gap(self, node: exp.Expr) -> Expression:
+        assert self.of_row is not None
+        gap = self.of_row(node)
+        if gap.type != "INTERVAL":
+            hint = "Write INTERVAL '1' SECOND * seconds."
+            raise BindError(f"the gap of a session is an INTERVAL, not a value of type {gap.type}", gap.span, hint=hint)
+        return gap
+
+    def _existing(self, below: Node, column: exp.Expr) -> str:
+        names = [f.name for f in schema(below)]
+        found = next((n for n in names if n.lower() == column.name.lower()), None)
+        if found is None:
+            message = f'column "{column.name}" does not exist in {self.described}'
+            raise BindError(message, span_of(column, self.source), hint=missing("column", column.name, names))
+        return found
+
+    def _check_time(self, below: Node, name: str, at: Span) -> None:
+        if name not in (*time_attributes(below), *processing_times(below)):
+            hint = self._no_time_hint(below, name)
+            raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
+
+    def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[int]) -> str | None:
+        """Return the zone whose midnight windows follow, None where that is UTC's or times have no zone.
+
+        Where clocks are set back an hour comes twice: only windows of whole days hold both.
+        """
+        zone = self.judge.zone
+        if zone == "UTC" or next(f.type for f in schema(below) if f.name == name) != "TIMESTAMP WITH TIME ZONE":
+            return None
+        if kind == "SESSION" or any(length % DAY for length in lengths) or name in processing_times(below):
+            what = "a processing time" if name in processing_times(below) else "a TIMESTAMP_LTZ"
+            raise UnsupportedError(
+                f"{'sessions' if kind == 'SESSION' else 'such windows'} over {what} in the zone {zone}",
+                at,
+                hint="Windows of whole days over event times follow its midnight. For others, leave"
+                " 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
+            )
+        return zone
+
+    def _no_time_hint(self, below: Node, name: str) -> str:
+        if attribute := time_attribute(below):
+            return f'The time attribute of {self.described} is "{attribute}".'
+        if isinstance(below, Scan | Normalize) and any(f.name == name and f.type in TIMES for f in schema(below)):
+            return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
+        if isinstance(below, Scan | Normalize):
+            return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
+        if waits_for_later(below):
+            return WAITED
+        if (lost := lost_in_join(below)) is not None:
+            return lost
+        return "A column remains a time attribute as long as every query on the way passes it on unchanged."

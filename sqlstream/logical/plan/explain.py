@@ -1,0 +1,202 @@
+"""Plans as text: what each node does, the columns it emits, its time attribute, the state it keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import assert_never
+
+from sqlstream.catalog import IDLE_TIMEOUT, VALUES
+from sqlstream.logical.plan import properties
+from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.nodes import (
+    Aggregate,
+    Expand,
+    Filter,
+    Joins,
+    Lateral,
+    Node,
+    Normalize,
+    Over,
+    Project,
+    Rank,
+    RowWindows,
+    Scan,
+    Session,
+    SetOperation,
+    Sink,
+    Sort,
+    Stateful,
+    Union,
+    WindowAggregate,
+    WindowRank,
+    Windows,
+    children,
+    walk,
+)
+from sqlstream.logical.plan.properties import changes, schema, time_attribute
+from sqlstream.secrets import planned
+
+# A part of a plan with more lines is not told twice.
+_LONG = 20
+_STEPS = {"HOP": "slide", "CUMULATE": "step"}
+
+
+def logical_text(node: Node, *, schemas: bool = True) -> str:
+    """Return a plan as an indented tree, the sink first. What is long, and below several nodes, is told once."""
+    above = Counter(id(child) for n in walk(node) for child in children(n))
+    several = {place for place, count in above.items() if count > 1}
+    return "\n".join(_lines(node, 0, schemas, several, {}))
+
+
+def _lines(node: Node, depth: int, schemas: bool, several: set[int], told: dict[int, int]) -> list[str]:
+    pad = "  " * depth
+    if id(node) in told:
+        return [f"{pad}[{told[id(node)]}], as above"]
+    lines = [f"{pad}{describe(node)}"]
+    if schemas and not isinstance(node, Sink):
+        time = time_attribute(node)
+        columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
+        lines.append(f"{pad}    -> {columns}{_changing(node)}")
+    for child in children(node):
+        lines += _lines(child, depth + 1, schemas, several, told)
+    if id(node) in several and len(lines) > _LONG:
+        told[id(node)] = len(told) + 1
+        lines[0] += f" [{told[id(node)]}]"
+    return lines
+
+
+def _changing(node: Node) -> str:
+    """Return what there is to say of rows that are taken back: by which columns one is told from another."""
+    if not changes(node):
+        return ""
+    found = next(iter(properties.keys(node)), None)
+    return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
+
+
+def describe(node: Node) -> str:
+    """Return one line about a node."""
+    match node:
+        case Scan() if node.table.connector == VALUES:
+            return f"Values {node.table.options['rows']}"
+        case Scan():
+            table = node.table
+            # How long a source may be silent can change while a job lives.
+            options = ", ".join(f"{k}={v}" for k, v in sorted(planned(table.options).items()) if k != IDLE_TIMEOUT)
+            mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
+            mark = " by clock" if node.by_clock else mark
+            computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
+            more = f" computed {', '.join(computed)}" if computed else ""
+            changes = " of changes" if table.has_changes else ""
+            return f"Scan {table.name} ({options}){changes}{mark}{more}"
+        case Filter():
+            return f"Filter {node.predicate.sql}"
+        case Project():
+            return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
+        case Windows():
+            offset = f" offset {duration(node.offset)}" if node.offset else ""
+            zone = f" in {node.zone}" if node.zone else ""
+            every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {duration(node.slide)}"
+            return f"{node.kind.capitalize()} {node.time_column}{every} size {duration(node.size)}{offset}{zone}"
+        case Expand():
+            return f"Expand {node.column} {', '.join(map(str, node.numbers))}"
+        case LookupJoin():
+            by = ", ".join(f"{node.table.name}.{column} = {key.sql}" for key, column in node.keys)
+            where = f" where {node.condition.sql}" if node.condition else ""
+            return (
+                f"LookupJoin {node.kind} {node.table.name} ({node.table.connector or 'warehouse table'}) by {by}{where}"
+            )
+        case Lateral():
+            return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
+        case Union():
+            return f"Union of {len(node.inputs)}"
+        case Sink():
+            columns = ", ".join(map(str, node.columns))
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
+        case _:
+            return _describe_operator(node)
+
+
+def _describe_operator(node: Stateful) -> str:
+    match node:
+        case Normalize():
+            return f"Normalize{_quoted(node.name)} by {', '.join(node.keys)}"
+        case Session():
+            keys = ", ".join(node.keys) or "no key"
+            gap = node.gap.sql if isinstance(node.gap, Expression) else duration(node.gap)
+            return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {gap}{_late(node)}"
+        case RowWindows():
+            every = "" if node.slide == node.size else f" slide {node.slide}"
+            keys = ", ".join(node.keys) or "no key"
+            return f"RowWindows{_quoted(node.name)} {node.time_column} by {keys}{every} size {node.size} rows"
+        case WindowRank():
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            order = ", ".join(o.sql for o in node.order)
+            ranked = f"{node.function} by {keys} per {node.window.end} order {order}{limit} AS {node.column}"
+            return f"WindowRank{_quoted(node.name)} {ranked}{_late(node)}"
+        case WindowAggregate():
+            keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
+            calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
+            firing = f" lateness {duration(node.lateness)}" if node.lateness else ""
+            if (early := node.early) is not None:
+                clock = "event time" if early.by == "event" else "processing time"
+                often = f"{early.every} rows" if early.by == "rows" else f"{duration(early.every)} of {clock}"
+                firing += f" early every {often}"
+            return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
+        case Aggregate():
+            keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
+            calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
+            return f"Aggregate{_quoted(node.name)} by {keys}: {calls}"
+        case Rank():
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            limit = f" limit {node.limit}" if node.limit is not None else ""
+            order = ", ".join(o.sql for o in node.order)
+            return f"Rank{_quoted(node.name)} {node.function} by {keys} order {order}{limit} AS {node.column}"
+        case SetOperation():
+            return f"{node.function.capitalize()}{'' if node.distinct else ' all'}{_quoted(node.name)} by {node.side}"
+        case Over():
+            keys = ", ".join(k.sql for k in node.keys) or "no key"
+            order = ", ".join(o.sql for o in node.order)
+            return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
+        case Sort():
+            return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
+        case Joining():
+            return _describe_join(node)
+        case _:
+            assert_never(node)
+
+
+def _describe_join(node: Joins) -> str:
+    pairs = [" = ".join(k.sql for k in pair) for pair in zip(*node.keys, strict=True)]
+    by = ", ".join(pairs) or "no key"
+    where = f" where {node.condition.sql}" if node.condition else ""
+    within = ""
+    if isinstance(node, IntervalJoin) and not node.windowed:
+        a, b = node.times
+        within = f" {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+    if isinstance(node, TemporalJoin):
+        within = f" {node.times[1]} as of {node.times[0]}"
+    what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
+    return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
+
+
+def _shifted(column: str, micros: int) -> str:
+    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+
+
+def _late(node: Session | WindowRank | WindowAggregate) -> str:
+    return f" late rows in {node.late_rows}" if node.late_rows else ""
+
+
+def _quoted(name: str) -> str:
+    return f' "{name}"' if name else ""
+
+
+def duration(micros: int) -> str:
+    """Return a length of time in words, in the largest unit that divides it."""
+    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
+        if micros % length == 0:
+            return f"{micros // length} {unit}"
+    return f"{micros / 1000:g} ms" if micros < 1_000_000 else f"{micros / 1_000_000:.6f}".rstrip("0") + " s"

@@ -1,0 +1,220 @@
+"""Rules that make a plan simpler before it is cut into fragments. DuckDB optimises each fragment; these shape the plan.
+
+None moves anything across a projection: one with UNNEST has another number of rows than its input.
+
+Each is a function from a node to a node, and returns the same object when it does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, TemporalJoin
+from sqlstream.logical.plan.nodes import (
+    Aggregate,
+    Filter,
+    Lateral,
+    Node,
+    Over,
+    Project,
+    Rank,
+    Union,
+    WindowAggregate,
+    WindowRank,
+    with_children,
+)
+from sqlstream.logical.plan.predicates import upper_bounds
+from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.sharing import rebuilt
+
+Rule = Callable[[Node], Node]
+_MOST_INPUTS = 1000
+
+
+def merge_filters(node: Node) -> Node:
+    """Make one filter of two that follow each other."""
+    match node:
+        case Filter(input=Filter() as below):
+            both = f"({below.predicate.sql}) AND ({node.predicate.sql})"
+            volatile = node.predicate.volatile or below.predicate.volatile
+            return Filter(below.input, Expression(both, "BOOLEAN", node.predicate.span, volatile))
+        case _:
+            return node
+
+
+def drop_identity_projections(node: Node) -> Node:
+    """Leave out a projection that passes every column on under its own name, in the same order."""
+    match node:
+        case Project(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
+            (f.name, quote(f.name)) for f in schema(below)
+        ]:
+            return below
+        case _:
+            return node
+
+
+def flatten_unions(node: Node) -> Node:
+    """Make one union of a union of unions whose columns have the same names."""
+    match node:
+        case Union() if any(isinstance(i, Union) and schema(i) == schema(node) for i in node.inputs):
+            inputs: list[Node] = []
+            for child in node.inputs:
+                inputs += child.inputs if isinstance(child, Union) and schema(child) == schema(node) else (child,)
+            # One that is read twice, by one that is read twice, and so on, would have no end of inputs.
+            return Union(tuple(inputs)) if len(inputs) <= _MOST_INPUTS else node
+        case _:
+            return node
+
+
+def push_rank_limit(node: Node) -> Node:
+    """Tell a rank how far it counts, where a filter above keeps only rows up to there: the rest need not be stored."""
+    match node:
+        case Filter():
+            for column, limit in upper_bounds(node.predicate.sql).items():
+                found = _limited(node.input, column, limit)
+                if found is not node.input:
+                    return replace(node, input=found)
+    return node
+
+
+def merge_overs(node: Node) -> Node:
+    """Make one of two nodes of calls over the same partitions: each row waits once."""
+    match node:
+        case Over(input=Over() as below) if (
+            (node.keys, node.time, node.order) == (below.keys, below.time, below.order)
+            # Calls that wait for later rows keep nothing but rows.
+            and not node.waits
+            and not below.waits
+            and not any(quote(c.call.name) in e.sql for c in below.calls for e in over_expressions(node))
+        ):
+            return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))
+        case _:
+            return node
+
+
+def over_expressions(node: Over) -> tuple[Expression, ...]:
+    """Return all that is computed from the rows of a node's input."""
+    return (*node.keys, *node.order, *(e for c in node.calls for e in c.call.expressions))
+
+
+def _limited(node: Node, column: str, limit: int) -> Node:
+    """Return a plan in which the rank that a column of its result shows has a limit."""
+    match node:
+        case Project():
+            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            found = _limited(node.input, below, limit)
+            return node if found is node.input else replace(node, input=found)
+        case Filter():
+            found = _limited(node.input, column, limit)
+            return node if found is node.input else replace(node, input=found)
+        case WindowRank() | Rank() if quote(node.column) == column and (node.limit is None or node.limit > limit):
+            return replace(node, limit=limit)
+        case _:
+            return node
+
+
+def merge_joins(node: Node) -> Node:
+    """Make one join of two inner ones by the same keys: then nothing between them is kept."""
+    match node:
+        case Join(kind="inner", inputs=(Join(kind="inner") as below, more)):
+            wanted = [k.sql for k in node.keys[0]]
+            for known in below.keys:
+                if sorted(k.sql for k in known) == sorted(wanted) and len(set(wanted)) == len(wanted):
+                    own = tuple(node.keys[1][wanted.index(k.sql)] for k in known)
+                    return replace(
+                        below,
+                        inputs=(*below.inputs, more),
+                        name=node.name or below.name,
+                        keys=(*below.keys, own),
+                        condition=_both(below.condition, node.condition),
+                        aliases=(*below.aliases, node.aliases[1]),
+                        ttls=(*below.ttls, node.ttls[1]),
+                        unread=below.unread or node.unread,
+                    )
+    return node
+
+
+def narrow_joins(node: Node) -> Node:
+    """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
+    match node:
+        case Project() | Aggregate() | WindowAggregate():
+            below = _narrowed(node.input, [e.sql for e in _looked_at(node)])
+            return node if below is node.input else replace(node, input=below)
+        case _:
+            return node
+
+
+def _looked_at(node: Project | Aggregate | WindowAggregate) -> Iterator[Expression]:
+    if isinstance(node, Project):
+        yield from (i.expression for i in node.items)
+        return
+    yield from (k.expression for k in node.keys)
+    yield from (e for a in node.aggregates for e in a.expressions)
+    if isinstance(node, WindowAggregate):
+        bounds = (node.window.start, node.window.end, node.window.time)
+        yield from (Expression(quote(b), "TIMESTAMP") for b in bounds if b is not None)
+
+
+def _narrowed(node: Node, sqls: list[str]) -> Node:
+    """Return a plan that has at least the columns that some SQL names; joins in it get no others than they need."""
+    match node:
+        case Filter():
+            below = _narrowed(node.input, [*sqls, node.predicate.sql])
+            return node if below is node.input else replace(node, input=below)
+        case Lateral():
+            below = _narrowed(node.input, [*sqls, node.rows.sql])
+            return node if below is node.input else replace(node, input=below)
+        case Join() | IntervalJoin() | TemporalJoin():
+            used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
+            used += [node.condition.sql] if node.condition else []
+            used += [quote(t) for t in node.times] if not isinstance(node, Join) else []
+            return with_children(node, tuple(_only(below, used) for below in node.inputs))
+        case _:
+            return node
+
+
+def _only(node: Node, sqls: list[str]) -> Node:
+    """Return a plan with the columns that some SQL names, and no others but one where there would be none."""
+    fields = schema(node)
+    kept = tuple(f for f in fields if any(quote(f.name) in sql for sql in sqls)) or fields[:1]
+    below = _narrowed(node, [quote(f.name) for f in kept])
+    if len(kept) == len(fields):
+        return below
+    items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
+    # An item with UNNEST makes rows, also where nobody looks at them.
+    if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
+        return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
+    return Project(below, tuple(items))
+
+
+def _both(a: Expression | None, b: Expression | None) -> Expression | None:
+    if a is None or b is None:
+        return a or b
+    return Expression(f"{a.sql} AND {b.sql}", "BOOLEAN", a.span, a.volatile or b.volatile)
+
+
+# Projections go first: what they hid between two filters or two unions can then be merged.
+# Limits go last, when the filters are whole.
+# Joins give their inputs new projections, which nothing else looks at.
+RULES: tuple[Rule, ...] = (
+    drop_identity_projections,
+    merge_filters,
+    flatten_unions,
+    merge_overs,
+    push_rank_limit,
+    merge_joins,
+    narrow_joins,
+)
+
+
+def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str, ...]]:
+    """Return the plan after all rules, bottom up, and the names of those that changed it."""
+    changed = []
+    for rule in rules:
+        after = rebuilt(node, rule)
+        if after is not node:
+            changed.append(rule.__name__)
+            node = after
+    return node, tuple(changed)

@@ -1,0 +1,72 @@
+"""A plan is a graph: a CTE that is named twice is one node below two others. What is asked of a node is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+from sqlstream.logical.plan.nodes import Node, children, with_children
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N", bound=Node)
+
+
+class _Same:
+    """A node as a key: equal to itself alone, so that nobody compares what is below it."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: object):
+        self.node = node
+
+    def __hash__(self) -> int:
+        return id(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.node is other.node
+
+
+def once(derive: F) -> F:
+    """Let a function of a node remember what it said of the last few thousand; arguments are told apart by their identity."""
+
+    @lru_cache(maxsize=10_000)
+    def known(*keys: _Same) -> object:
+        return derive(*(key.node for key in keys))
+
+    @wraps(derive)
+    def wrapper(*arguments: object) -> object:
+        return known(*map(_Same, arguments))
+
+    return wrapper  # type: ignore[return-value]
+
+
+def rebuilt(node: Node, change: Callable[[Node], Node], stop: Callable[[Node], bool] = lambda node: False) -> Node:
+    """Return a plan in which every node is what `change` makes of it, inputs first; nothing changes at `stop` and below it."""
+    made: dict[int, Node] = {}
+
+    def visit(node: Node) -> Node:
+        if id(node) not in made:
+            if stop(node):
+                made[id(node)] = node
+            else:
+                made[id(node)] = change(with_children(node, tuple(visit(child) for child in children(node))))
+        return made[id(node)]
+
+    return visit(node)
+
+
+def shared(plans: Iterable[N]) -> list[N]:
+    """Return plans in which nodes that are equal are the same one."""
+    known: dict[tuple[object, ...], list[Node]] = {}
+
+    def same(node: Node) -> Node:
+        alike = known.setdefault((type(node), *map(id, children(node))), [])
+        for other in alike:
+            if other == node:
+                return other
+        alike.append(node)
+        return node
+
+    return [rebuilt(plan, same) for plan in plans]  # type: ignore[misc]

@@ -1,0 +1,268 @@
+"""Operators in words, for `sqlstream explain`: what each does, by which keys, and what it emits when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.nodes import (
+    Aggregate,
+    Expand,
+    Filter,
+    Joins,
+    Lateral,
+    Node,
+    Normalize,
+    Over,
+    Project,
+    Rank,
+    RowWindows,
+    Scan,
+    Session,
+    SetOperation,
+    Sort,
+    Stateful,
+    Union,
+    WindowAggregate,
+    WindowRank,
+    Windows,
+)
+
+_PLAIN = re.compile(r'"([a-z_][a-z0-9_]*)"')
+# The steps whose rows others read, with their numbers.
+Leaves = Sequence[tuple[Node, int]]
+# From which leaf rows come, and what is done to them on the way.
+Path = tuple[int, tuple[str, ...]]
+_AT_END = "when the watermark passes the window's end"
+_ON_CHANGE = "again whenever a row changes it"
+
+
+def plain(sql: str) -> str:
+    """Return SQL without the quotes that names need not have.
+
+    >>> plain('"ts" - "My time"')
+    'ts - "My time"'
+    """
+    return _PLAIN.sub(r"\1", sql)
+
+
+def title(node: Stateful) -> str:
+    """Return what an operator does, in a line."""
+    match node:
+        case WindowAggregate():
+            return f"aggregate {_windows_below(node.input)}"
+        case Session():
+            return f"collect {in_words(node)}"
+        case RowWindows():
+            every = f" every {node.slide} rows" if node.slide != node.size else ""
+            return f"collect windows of {node.size} rows{every}"
+        case WindowRank():
+            return f"{_ranked(node)} {_windows_below(node.input)}"
+        case Normalize():
+            return f"the row that each key of table {node.input.table.name} has now"
+        case Aggregate():
+            return "aggregate all rows so far" if node.aggregates else "rows without duplicates (DISTINCT)"
+        case Rank():
+            return f"{_ranked(node)} among all rows so far"
+        case SetOperation():
+            where = "on both sides" if node.function == "intersect" else "on the first side only"
+            return f"{node.function.upper()}{'' if node.distinct else ' ALL'}: rows that are {where}"
+        case Over():
+            return "OVER: rows in the order of time, with what calls find around them"
+        case Sort():
+            return f"sort by {_list(node.order)}"
+        case Joining():
+            return _join_title(node)
+        case _:
+            assert_never(node)
+
+
+def _ranked(node: WindowRank | Rank) -> str:
+    first = f", the first {node.limit}" if node.limit is not None else ""
+    return f"{node.function.upper()} by {_list(node.order)}{first}"
+
+
+def _windows_below(node: Node) -> str:
+    """Return which windows the rows of an input are in."""
+    match node:
+        case Windows() | Session() | RowWindows():
+            return f"in {in_words(node)}"
+        case Project() | Filter() | Expand() | Lateral() | LookupJoin():
+            return _windows_below(node.input)
+        case _:
+            return "in the windows of its input"
+
+
+def in_words(node: Windows | Session | RowWindows) -> str:
+    """Return windows in words."""
+    match node:
+        case Windows(kind="TUMBLE"):
+            return f"tumbling windows of {duration(node.size)} by {node.time_column}"
+        case Windows(kind="HOP"):
+            every = duration(node.slide)
+            return f"hopping windows of {duration(node.size)} every {every} by {node.time_column}"
+        case Windows():
+            step = duration(node.slide)
+            return f"cumulative windows of {duration(node.size)} in steps of {step} by {node.time_column}"
+        case Session():
+            gap = plain(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
+            return f"sessions with a gap of {gap} by {node.time_column}"
+        case RowWindows():
+            return f"windows of {node.size} rows by {node.time_column}"
+
+
+def _join_title(node: Joins) -> str:
+    kind = f"{node.kind} join"
+    match node:
+        case IntervalJoin() if node.windowed:
+            return f"{kind} of equal windows"
+        case IntervalJoin():
+            a, b = node.times
+            return f"{kind} within an interval: {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+        case TemporalJoin():
+            return f"{kind} with the version valid at {node.times[0]}"
+        case Join():
+            return f"{kind} of all rows so far"
+        case _:
+            assert_never(node)
+
+
+def _shifted(column: str, micros: int) -> str:
+    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+
+
+def keys(node: Stateful) -> str:
+    """Return the key by which an operator keeps its rows apart, nothing where there is none."""
+    match node:
+        case WindowAggregate() | Aggregate():
+            return ", ".join(map(_named, node.keys))
+        case Session() | RowWindows() | Normalize():
+            return ", ".join(node.keys)
+        case WindowRank() | Rank() | Over():
+            return _list(node.keys)
+        case SetOperation():
+            return "the row"
+        case Sort():
+            return ""
+        case Joining():
+            pairs = [" = ".join(plain(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
+            where = [plain(node.condition.sql)] if node.condition else []
+            return " and ".join([*pairs, *where])
+        case _:
+            assert_never(node)
+
+
+def computed(node: Stateful) -> str:
+    """Return the calls that an operator computes, nothing where it has none."""
+    match node:
+        case WindowAggregate() | Aggregate():
+            return ", ".join(_called(str(a), a.name) for a in node.aggregates)
+        case Over():
+            return ", ".join(_called(str(c), c.call.name) for c in node.calls)
+        case _:
+            return ""
+
+
+def emits(node: Stateful) -> str:
+    """Return what an operator emits, and when."""
+    match node:
+        case WindowAggregate() if node.corrects:
+            parts = [
+                *(["early results of open windows"] if node.early else []),
+                f"a row per key and window {_AT_END}",
+                *([f"corrections for {duration(node.lateness)} more"] if node.lateness else []),
+            ]
+            return ", ".join(parts)
+        case WindowAggregate():
+            return f"a row per key and window, {_AT_END}"
+        case Session():
+            return "the rows of a session, when the watermark passes its end"
+        case RowWindows():
+            return "the rows of a window, when the watermark has passed its last row"
+        case WindowRank():
+            return f"rows with their rank, {_AT_END}"
+        case Normalize():
+            return "the row of a key, again whenever it changes"
+        case Aggregate():
+            return f"a row per key, {_ON_CHANGE}"
+        case Rank():
+            return f"rows with their rank, {_ON_CHANGE}"
+        case SetOperation():
+            return f"rows, {_ON_CHANGE}"
+        case Over() if node.waits:
+            return "each row once, when those after it that it needs are final"
+        case Over() | Sort():
+            return "each row once, when the watermark passes it"
+        case IntervalJoin():
+            alone = "; rows without a match when none can come any more" if node.kind != "inner" else ""
+            return f"pairs at once{alone}"
+        case TemporalJoin():
+            return "each row once, when the watermark passes it"
+        case Join():
+            return f"what matches, {_ON_CHANGE}" if node.kind != "inner" else "pairs at once"
+        case _:
+            assert_never(node)
+
+
+# Beyond so many ways from the leaves to a node nobody reads them one by one.
+_MOST_PATHS = 16
+
+
+def paths(node: Node, leaves: Leaves) -> list[Path]:
+    """Return the numbers of the leaves from which rows come to a node, each with what is done to them on the way.
+
+    A CTE that is named several times is on several ways: where they are too many, each leaf is there once.
+    """
+    known: dict[int, list[Path]] = {}
+
+    def visit(node: Node) -> list[Path]:
+        if id(node) not in known:
+            found = list(dict.fromkeys(below(node)))
+            if len(found) > _MOST_PATHS:
+                found = [(leaf, ("in several ways",)) for leaf in dict.fromkeys(leaf for leaf, _ in found)]
+            known[id(node)] = found
+        return known[id(node)]
+
+    def below(node: Node) -> Iterator[Path]:
+        leaf = next((number for leaf, number in leaves if leaf == node), None)
+        if leaf is not None:
+            yield leaf, ()
+            return
+        inputs = node.inputs if isinstance(node, Union | Joining) else () if isinstance(node, Scan) else (node.input,)
+        for one in inputs:
+            for leaf, before in visit(one):
+                yield leaf, (*before, *_done(node))
+
+    return visit(node)
+
+
+def _done(node: Node) -> tuple[str, ...]:
+    """Return what a stateless node does to rows, as far as a reader of a plan wants to know."""
+    match node:
+        case Filter():
+            return (f"where {plain(node.predicate.sql)}",)
+        case LookupJoin():
+            by = ", ".join(f"{column} = {plain(key.sql)}" for key, column in node.keys)
+            return (f"{node.kind} join with what table {node.table.name} has at the moment, by {by}",)
+        case Lateral():
+            return (f"rows made of each: {plain(node.rows.sql)}",)
+        case _:
+            return ()
+
+
+def _called(text: str, name: str) -> str:
+    """Return a call with its name, if that says more."""
+    text = plain(text)
+    return name + text.removeprefix(f"{name} AS {name}") if text.startswith(f"{name} AS {name}") else text
+
+
+def _list(parts: tuple[Expression, ...]) -> str:
+    return ", ".join(plain(p.sql) for p in parts)
+
+
+def _named(item: Item) -> str:
+    return item.name if item.expression.sql == quote(item.name) else f"{plain(item.expression.sql)} AS {item.name}"

@@ -1,0 +1,1 @@
+"""Aggregates, incrementally: per call, and per group."""

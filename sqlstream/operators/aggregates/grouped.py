@@ -1,0 +1,147 @@
+"""What aggregates per group keep and how their results follow from it: partial results, and the values of what cannot be merged.
+
+A batch only appends what its rows amount to; state is read back for a result. Aggregates that cannot be merged (DISTINCT,
+ORDER BY inside, mode, ...) keep their values in a table of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import encoded
+from sqlstream.operators.aggregates.calls import AggregateCall, Partial, Strategy, Values, partials, strategy, values
+from sqlstream.operators.groups import Grouping, Groups
+from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
+from sqlstream.warehouse.declarations import TableDeclaration
+
+
+@dataclass(frozen=True)
+class Grouped(Groups):
+    """Group columns, the windows that rows are in, if any, and the aggregate calls.
+
+    Output columns are the keys, the window bounds under the names in `bounds` (start, end, time), and one per call.
+    """
+
+    keys: tuple[tuple[Column, str], ...]
+    windows: Grouping
+    bounds: tuple[str | None, str | None, str | None]
+    calls: tuple[tuple[str, AggregateCall], ...]
+
+    @cached_property
+    def partial_calls(self) -> tuple[tuple[str, Partial], ...]:
+        found = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
+        return tuple(zip([n for n, _ in found], partials([c for _, c in found], "p"), strict=True))
+
+    @cached_property
+    def partial_columns(self) -> dict[str, tuple[str, str, str]]:
+        """The stored columns of partial results, by name: type, SQL over input rows, SQL that merges. Calls may share one."""
+        columns = {}
+        for _, p in self.partial_calls:
+            for (name, type), made, merge in zip(p.columns, p.partial, p.merge, strict=True):
+                columns[name] = (type, made, merge)
+        return columns
+
+    @cached_property
+    def value_calls(self) -> tuple[tuple[str, Values, str], ...]:
+        """The calls that keep values: result name, values, and the table that they share with equal ones."""
+        tables: dict[object, str] = {}
+        found = []
+        for name, call in self.calls:
+            if strategy(call) is Strategy.VALUES:
+                kept = values(call)
+                same = (kept.columns, kept.collect, kept.filter, kept.distinct)
+                table = tables.setdefault(same, f"values_{len(tables)}")
+                number = list(tables.values()).index(table) + 1
+                found.append((name, values(call, f"{table}_", f"_part = {number}"), table))
+        return tuple(found)
+
+    @cached_property
+    def value_tables(self) -> dict[str, Values]:
+        return {table: kept for _, kept, table in self.value_calls}
+
+    @staticmethod
+    def _counts_rows(call: AggregateCall) -> bool:
+        """COUNT(*) is what `_rows` holds anyway."""
+        return call.function in ("count", "count_star") and not call.arguments and call.filter is None
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        group = self.group
+        columns = (*group, Column(ROWS, "BIGINT"), *(Column(n, t) for n, (t, _, _) in self.partial_columns.items()))
+        by = ", ".join(c.name for c in group)
+        merge = f"SELECT {by}, {', '.join(self.merged())} FROM {{rows}} GROUP BY {by}"
+        declared = [TableDeclaration(PARTIALS, columns, END, merge if self.windows.mergeable else None)]
+        for table, kept in self.value_tables.items():
+            stored = (*group, *(Column(n, t) for n, t in kept.columns))
+            names = ", ".join(quote_name(c.name) for c in stored)
+            unique = f"SELECT DISTINCT {names} FROM {{rows}}" if kept.distinct else None
+            declared.append(TableDeclaration(table, stored, END, unique if self.windows.mergeable else None))
+        return tuple(declared)
+
+    def merged(self) -> list[str]:
+        """The select items that merge partial rows of one group into one."""
+        merges = [f"{merge} AS {quote_name(n)}" for n, (_, _, merge) in self.partial_columns.items()]
+        return [f"CAST(sum({ROWS}) AS BIGINT) AS {ROWS}", *merges]
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """What the fragment before the exchange computes from `_rows`: SQL per part, in the form in which it is stored."""
+        return {t.name: encoded(t.columns, f"({self.computed[t.name]})") for t in self.tables}
+
+    @cached_property
+    def computed(self) -> dict[str, str]:
+        """The same, with the declared types."""
+        windows = self.windows
+        source = windows.source([sql for _, sql in self.keys])
+        keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
+        items = [*keys, *(f"{sql} AS {c.name}" for c, sql in windows.columns), f"count(*) AS {ROWS}"]
+        items += [f"{made} AS {quote_name(n)}" for n, (_, made, _) in self.partial_columns.items()]
+        # Keys by their place in the select list, the rest by its SQL: an alias could be the name of an input column.
+        by = ", ".join([*(str(i + 1) for i in range(len(keys))), *windows.group_by])
+        found = {PARTIALS: f"SELECT {', '.join(items)} FROM {source} GROUP BY {by}"}
+        for table, kept in self.value_tables.items():
+            made = zip(kept.collect, kept.columns, strict=True)
+            collected = [f"{sql} AS {quote_name(n)}" for sql, (n, _) in made]
+            stored = ", ".join([*keys, *(f"{sql} AS {c.name}" for c, sql in windows.value_columns), *collected])
+            distinct = "DISTINCT " if kept.distinct else ""
+            where = f" WHERE {kept.filter}" if kept.filter else ""
+            found[table] = f"SELECT {distinct}{stored} FROM {source}{where}"
+        return found
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        """The columns of the result."""
+        bounds = (Column(name, "TIMESTAMP") for name in self.bounds if name is not None)
+        calls = (Column(name, call.result_type) for name, call in self.calls)
+        return (*(c for c, _ in self.keys), *bounds, *calls)
+
+    def result(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the result over rows that are in windows."""
+        finals = {name: p.final for name, p in self.partial_calls}
+        finals |= {name: ROWS for name, call in self.calls if self._counts_rows(call)}
+        merged = self.merged()
+        rows = [f"SELECT {'0 AS _part, ' if self.value_calls else ''}* FROM {relations[PARTIALS]}"]
+        for number, table in enumerate(self.value_tables, 1):
+            kept = self.value_tables[table]
+            distinct = "DISTINCT " if kept.distinct else ""
+            stored = ", ".join([self.names, *(quote_name(n) for n, _ in kept.columns)])
+            rows.append(f"SELECT {number} AS _part, * FROM (SELECT {distinct}{stored} FROM {relations[table]})")
+        for name, kept, _ in self.value_calls:
+            merged.append(f"{kept.final} AS r{len(finals)}")
+            finals[name] = f"r{len(finals)}"
+        inner = " UNION ALL BY NAME ".join(rows)
+        combined = f"SELECT {self.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.names}"
+        items = [
+            f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True)
+        ] + self._bounds()
+        items += [f"{finals[name]} AS {quote_name(name)}" for name, _ in self.calls]
+        return f"SELECT {', '.join(items)} FROM ({combined})"
+
+    def _bounds(self) -> list[str]:
+        start, end, time = self.bounds
+        items = [(self.windows.start, start), (END, end), (window_time(END), time)]
+        return [f"{sql} AS {quote_name(name)}" for sql, name in items if name is not None]

@@ -1,0 +1,1 @@
+"""Operators whose result changes."""

@@ -1,0 +1,248 @@
+"""Rows of two inputs whose times lie within an interval: pairs leave at once, rows without a match when none can come any more.
+
+A row stays as long as it may match one that comes, or is needed to tell whether another one has matched. So nothing is stored
+about matches: they are found again. Rows are written once, and forgotten by their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.types import encoded
+from sqlstream.operators.joins.matching import JoinOperator, Matching
+from sqlstream.operators.scratch import nothing
+from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, declared
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.state.views import WATERMARK
+from sqlstream.warehouse.declarations import TableDeclaration
+
+# Microseconds: the time of a row, and that up to which it is kept.
+AT, UNTIL = Column("_at", "BIGINT"), Column("_until", "BIGINT")
+SIDES = ("left", "right")
+END_OF_TIME = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class IntervalJoin(JoinOperator):
+    """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart (microseconds).
+
+    The time of a right row lies from `before` before that of the left one to `after`.
+    """
+
+    matching: Matching
+    join: str
+    times: tuple[str, str]
+    before: int
+    after: int
+
+    @property
+    def _preserved(self) -> tuple[int, ...]:
+        """The inputs of which rows without a match are emitted."""
+        return {"left": (0,), "right": (1,), "full": (0, 1), "anti": (0,)}.get(self.join, ())
+
+    def _wait(self, place: int) -> int:
+        """Return how long after its time a row of an input may still get its first match."""
+        return max(0, self.after if place == 0 else self.before)
+
+    def _stored(self, place: int) -> tuple[Column, ...]:
+        return (*self.matching.stored(place), AT, UNTIL)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return tuple(TableDeclaration(side, self._stored(place), UNTIL.name) for place, side in enumerate(SIDES))
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """What the fragments before the exchange compute from `_rows`, in the form in which it is stored."""
+        found = {}
+        for place, (side, time) in enumerate(zip(SIDES, self.times, strict=True)):
+            stay = max(self.before + self.after, self._wait(place))
+            micros = f"epoch_us({time})"
+            made = self.matching.made(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
+            # What cannot match is of use only where rows without a match are.
+            where = "" if place in self._preserved else f" WHERE {self.matching.known()}"
+            found[side] = encoded(self._stored(place), f"(SELECT * FROM ({made}){where})")
+        return found
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        shown = self.matching.columns[:1] if self.join in ("semi", "anti") else self.matching.columns
+        return tuple(c for columns in shown for c in columns)
+
+    # -- a batch
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a batch, emit the pairs that they make, then rows that can have no match any more."""
+        stored, arrived = self._arrive(state, inputs, clock.watermark)
+        ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
+        found = self._pairs(state, ranges)
+        if found:
+            yield from con.sql(encoded(self.outputs, f"({' UNION ALL '.join(found)})")).to_arrow_reader(BATCH_ROWS)
+        for side, given in zip(SIDES, stored, strict=True):
+            for rows in given:
+                if isinstance(rows, Segment):
+                    state.adopt(side, [rows])
+                else:
+                    state.append(side, rows, clock.batch)
+        if clock.watermark is not None:
+            for place in self._preserved:
+                if (unmatched := self._unmatched(state, place, clock.watermark)) is not None:
+                    yield from con.sql(encoded(self.outputs, f"({unmatched})")).to_arrow_reader(BATCH_ROWS)
+        for side in SIDES:
+            state.forget(con, side, NEVER if clock.watermark is None else clock.watermark)
+        state.wake_at = self._wake_at(con, state, clock.watermark)
+
+    def _arrive(
+        self, state: Bucket, inputs: Inputs, watermark: int | None
+    ) -> tuple[list[list[pa.Table | Segment]], list[list[pa.Table]]]:
+        """Return the rows of both sides that are not late: as they are to be stored, and as tables."""
+        stored: list[list[pa.Table | Segment]] = [[], []]
+        arrived: list[list[pa.Table]] = [[], []]
+        for port, given in inputs:
+            place = SIDES.index(port.part)
+            rows = state.read(given) if isinstance(given, Segment) else given
+            if not rows.num_rows:
+                continue
+            if not port.on_time and watermark is not None:
+                behind = pc.less_equal(rows.column(AT.name), watermark)
+                if late := pc.sum(behind).as_py():
+                    state.count("late_rows", late)
+                    given = rows = rows.filter(pc.invert(behind))
+            stored[place].append(given)
+            arrived[place].append(rows)
+        return stored, arrived
+
+    def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> tuple[int, int] | None:
+        """Make `_new_<place>` of the rows that have come, and return the range of their times."""
+        if not any(r.num_rows for r in rows):
+            con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {nothing(self._stored(place))}")
+            return None
+        con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
+        items = declared(self._stored(place))
+        con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS SELECT {items} FROM _arrived_{place}")
+        [(low, high)] = con.execute(f"SELECT min({AT.name}), max({AT.name}) FROM _arrived_{place}").fetchall()
+        return int(low), int(high)
+
+    def _old(self, state: Bucket, place: int, low: int, high: int) -> str | None:
+        """Return the rows of an input that came in earlier batches and have a time within a range, if there are any."""
+        rows = state.relation(SIDES[place])
+        return rows and f"(SELECT * FROM {rows} WHERE {AT.name} BETWEEN {low} AND {high})"
+
+    def _pairs(self, state: Bucket, ranges: list[tuple[int, int] | None]) -> list[str]:
+        """Return the SELECTs of what new rows make: with all rows of the other side, and the old ones with new rows."""
+        if self.join == "anti":
+            return []
+        left, right = ranges
+        old_left = self._old(state, 0, right[0] - self.after, right[1] + self.before) if right else None
+        span = None
+        if left:
+            span = left[0] - self.before, left[1] + self.after
+        if self.join == "semi" and right:
+            # Of the rows that the new ones match, some have matched before.
+            reach = right[0] - self.after - self.before, right[1] + self.before + self.after
+            span = (min(span[0], reach[0]), max(span[1], reach[1])) if span else reach
+        old_right = self._old(state, 1, *span) if span else None
+        all_right = f"(FROM _new_1 UNION ALL FROM {old_right})" if old_right else "_new_1"
+        found = []
+        if left:
+            found.append(self._joined("_new_0", all_right))
+        if right and old_left:
+            found.append(self._joined(old_left, "_new_1", before=old_right))
+        return found
+
+    def _joined(self, left: str, right: str, before: str | None = None) -> str:
+        """Return the SELECT of what two relations make; a semi join leaves out what has matched rows of another before."""
+        a, b = self._named(0, left), self._named(1, right)
+        if self.join != "semi":
+            return f"SELECT {self.matching.shown((0, 1))} FROM {a} _0 JOIN {b} _1 ON {self._on}"
+        found = f"(SELECT _0.* FROM {a} _0 SEMI JOIN {b} _1 ON {self._on})"
+        known = f" ANTI JOIN {self._named(1, before)} _1 ON {self._on}" if before else ""
+        return f"SELECT {self.matching.shown((0,))} FROM {found} _0{known}"
+
+    def _named(self, place: int, rows: str) -> str:
+        return self.matching.named(place, rows, AT.name)
+
+    @cached_property
+    def _on(self) -> str:
+        near = f"_1.{AT.name} BETWEEN _0.{AT.name} - {self.before} AND _0.{AT.name} + {self.after}"
+        return self.matching.on("_0", "_1", near)
+
+    def _exists(self, place: int, rows: str) -> str:
+        """Return the condition that a row of the one side has a match in rows of the other."""
+        return f"EXISTS (SELECT 1 FROM {self._named(place, rows)} _{place} WHERE {self._on})"
+
+    # -- rows without a match
+
+    def _unmatched(self, state: Bucket, place: int, watermark: int) -> str | None:
+        """Return the SELECT of an input's rows that have no match, and for which none can come since this batch."""
+        wait = self._wait(place)
+        due = [f"{AT.name} <= {watermark - wait}"]
+        if state.closed is not None:
+            due.append(f"{AT.name} > {state.closed - wait}")
+        rows, others = (state.relation(SIDES[p]) for p in (place, 1 - place))
+        if rows is None:
+            return None
+        own = self._named(place, f"(SELECT * FROM {rows} WHERE {' AND '.join(due)})")
+        known = self._named(1 - place, others) if others else ""
+        alone = f" ANTI JOIN {known} _{1 - place} ON {self._on}" if known else ""
+        shown = (0,) if self.join == "anti" else (0, 1)
+        return f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}"
+
+    def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
+        """Return the time at which the next row is due that may have no match, or all rows can be forgotten."""
+        last = [s.high for side in SIDES for s in state.segments(side) if s.live_low is not None and s.high is not None]
+        found = [max(last)] if last else []
+        for place in self._preserved:
+            rows, wait = state.relation(SIDES[place]), self._wait(place)
+            if rows is not None:
+                ahead = f" WHERE {AT.name} > {watermark - wait}" if watermark is not None else ""
+                [(first,)] = con.execute(f"SELECT min({AT.name}) FROM {rows}{ahead}").fetchall()
+                found += [] if first is None else [first + wait]
+        return min(found, default=None)
+
+    # -- the view
+
+    def view(self, place: int, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of an input's rows that are kept: since when, until when, and whether they have matched.
+
+        A row that can have no match any more stays for the sake of others. What it matched may be forgotten before it is: then
+        it is NULL whether it has.
+        """
+        rows = self.matching.named(place, relations[SIDES[place]], AT.name, UNTIL.name)
+        exists = self._exists(1 - place, relations[SIDES[1 - place]])
+        waits = f"{AT.name} > {WATERMARK} - {self._wait(place)}"
+        matched = f"CASE WHEN {exists} THEN true WHEN {waits} THEN false END"
+        times = [f"make_timestamp({c.name}) AS {name}" for c, name in ((AT, "_event_time"), (UNTIL, "_leaves_at"))]
+        own = self.matching.shown((place,))
+        return f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}"
+
+    def view_columns(self, place: int) -> tuple[Column, ...]:
+        """Return the columns of `view`."""
+        times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
+        return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
+
+    def current(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the rows of both sides that are kept."""
+        both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations)})" for p, side in enumerate(SIDES)]
+        return " UNION ALL BY NAME ".join(both)
+
+    @cached_property
+    def viewed(self) -> tuple[Column, ...]:
+        """The columns of `current`."""
+        own, times = (c for columns in self.matching.columns for c in columns), self.view_columns(0)[-3:]
+        return (Column("_side", "VARCHAR"), *own, *times)

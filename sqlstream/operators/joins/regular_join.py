@@ -1,0 +1,326 @@
+"""Joins of all rows so far: state and changes are Z-sets, and a batch looks at the keys that it brings rows for.
+
+What a batch changes is the sum, over the inputs, of its rows joined to the new rows of the inputs before and the old rows of
+those behind: so nothing but the inputs is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.types import encoded
+from sqlstream.operators.joins.matching import JoinOperator, Matching
+from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
+from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
+from sqlstream.state.bucket import WEIGHTS, Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, repeated, summed, zset
+from sqlstream.warehouse.declarations import TableDeclaration
+
+PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
+
+
+@dataclass(frozen=True)
+class Join(JoinOperator):
+    """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
+
+    Times to live are in milliseconds, 0 for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
+    without a match, or for having one, those that have none are kept, too, where rows of the other side are forgotten: what was
+    emitted cannot be told from what is left.
+    """
+
+    matching: Matching
+    join: str
+    changing: tuple[bool, ...]
+    ttls: tuple[int, ...]
+
+    @cached_property
+    def _places(self) -> range:
+        return range(len(self.changing))
+
+    @property
+    def _preserved(self) -> tuple[int, ...]:
+        return PRESERVED.get(self.join, ())
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows are taken back, too."""
+        return self.join not in ("inner", "semi") or any(self.changing)
+
+    # -- what is stored
+
+    def _keeps_alone(self, place: int) -> bool:
+        return place in self._preserved and self.ttls[1 - place] > 0
+
+    @cached_property
+    def _states(self) -> tuple[KeyedState, ...]:
+        found = []
+        for place in self._places:
+            stored, ttl = self.matching.stored(place), self.ttls[place]
+            tables = {f"rows_{place}": stored}
+            if self._keeps_alone(place):
+                tables[f"alone_{place}"] = stored
+            if ttl:
+                tables[f"keys_{place}"] = (*self.matching.key_columns, AT)
+            found.append(
+                KeyedState(self.matching.key_names, tables, f"keys_{place}", ttl, touched_by=f"_touched_{place}")
+            )
+        return tuple(found)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return tuple(zset(name, columns) for state in self._states for name, columns in state.tables.items())
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """What the fragments before the exchange compute from `_rows`, in the form in which it is stored."""
+        found = {}
+        for place in self._places:
+            stored = self.matching.stored(place)
+            made = self.matching.made(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
+            # What cannot match is of use only where rows without a match are.
+            where = "" if place in self._preserved else f" WHERE {self.matching.known()}"
+            rows = f"(SELECT * FROM ({made}){where})"
+            rows = f"({summed(stored, rows)})" if self.changing[place] else rows
+            found[f"rows_{place}"] = encoded((*stored, WEIGHT_COLUMN), rows)
+        return found
+
+    @cached_property
+    def columns_out(self) -> tuple[Column, ...]:
+        shown = self.matching.columns[:1] if self.join in ("semi", "anti") else self.matching.columns
+        return tuple(c for columns in shown for c in columns)
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        return (*self.columns_out, WEIGHT_COLUMN) if self.weighted else self.columns_out
+
+    # -- a batch
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a batch, and emit what changes."""
+        arrived: dict[str, list[pa.Table]] = {f"rows_{place}": [] for place in self._places}
+        for port, rows in inputs:
+            arrived[port.part].append(state.read(rows) if isinstance(rows, Segment) else rows)
+        came = [any(r.num_rows for r in rows) for rows in arrived.values()]
+        if any(came):
+            for place in self._places:
+                self._register(con, place, arrived[f"rows_{place}"])
+            for place in self._places:
+                self._load(con, state, place, came, clock)
+            for place in self._preserved:
+                keep(con, f"_alone_{place}", self._alone(place))
+            changed = " UNION ALL ".join(self._changes(came)) or nothing(self.outputs)
+            if any(self.changing) or self.join == "semi":
+                changed = summed(self.columns_out, f"({changed})")
+            if self.join == "semi" and not self.weighted:
+                changed = repeated(self.columns_out, f"({changed})")
+            yield from con.sql(encoded(self.outputs, f"({changed})")).to_arrow_reader(BATCH_ROWS)
+            for place in self._places:
+                self._store(con, state, place, clock, came=came[place])
+        for keyed in self._states:
+            keyed.sweep(con, state, clock)
+
+    def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> None:
+        """Make `_delta_<place>` of the rows that have come."""
+        columns = (*self.matching.stored(place), WEIGHT_COLUMN)
+        made = nothing(columns)
+        if rows:
+            con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
+            made = f"SELECT {declared(columns)} FROM _arrived_{place}"
+            if self.changing[place]:
+                made = summed(self.matching.stored(place), f"({made})")
+        con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS {made}")
+
+    def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
+        """Make `_old_rows_<place>` of an input's rows before the batch that it is about, and `_new_<place>` of those after it."""
+        keyed, columns = self._states[place], self.matching.stored(place)
+        touching = [p for p in self._places if came[p] and (p != place or self._looks_at_own(place))]
+        by = ", ".join(self.matching.key_names) or "true AS _all"
+        # A NULL matches nothing; but a row that is forgotten, or taken away, must be found.
+        known = "" if keyed.ttl else f" WHERE {self.matching.known()}"
+        keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{known}" for p in touching)
+        keep(con, keyed.touched_by, keys or f"SELECT {by} FROM _delta_{place} WHERE false")
+        if touching:
+            keyed.load(con, state, clock)
+        else:
+            for table, stored in keyed.tables.items():
+                made = nothing((*stored, WEIGHT_COLUMN))
+                con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {made}")
+        listed = f"{names(columns)}, {WEIGHT}"
+        before = f"SELECT {listed} FROM _old_rows_{place}"
+        if self.join == "inner" and not self.weighted:
+            # Without weights, rows that are equal are emitted as often as they are there.
+            before = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, f'_old_rows_{place}')})"
+        con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
+        both = f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
+        if self.changing[place]:
+            both = summed(columns, f"({both})")
+        if self.changing[place] and keyed.ttl:
+            # What is taken away of a key that was forgotten is not there.
+            both = f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"
+            keep(con, f"_new_{place}", both)
+            keep(con, f"_effective_{place}", difference(columns, f"_new_{place}", f"_old_rows_{place}"))
+            con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS FROM _effective_{place}")
+        else:
+            con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {both}")
+
+    def _looks_at_own(self, place: int) -> bool:
+        """Tell whether the rows before are needed of keys that an input itself brings rows for."""
+        return self.ttls[place] > 0 or any(p != place for p in self._preserved)
+
+    def _changes(self, came: list[bool]) -> Iterator[str]:
+        """Yield SELECTs of what is added and taken away."""
+        weight = f", {WEIGHT}" if self.weighted else ""
+        match self.join:
+            case "semi":
+                # All rows but those without a match.
+                shown = self.matching.shown((0,))
+                rows = f"SELECT * FROM _delta_0 UNION ALL SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM _alone_0"
+                yield f"SELECT {shown}, {WEIGHT} FROM {self.matching.named(0, f'({rows})', WEIGHT)}"
+            case "anti":
+                yield f"SELECT {self.matching.shown((0,))}{weight} FROM {self.matching.named(0, '_alone_0', WEIGHT)}"
+            case _:
+                yield from (self._pairs(place) for place in self._places if came[place])
+                for place in self._preserved:
+                    shown = self.matching.shown((0, 1), (1 - place,))
+                    yield f"SELECT {shown}{weight} FROM {self.matching.named(place, f'_alone_{place}', WEIGHT)}"
+
+    def _pairs(self, changed: int) -> str:
+        """Return the SELECT of an input's changes with the new rows of those before it, and the old rows of those behind it."""
+        sources = [
+            f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._places
+        ]
+        return self._joined([self.matching.named(p, rows, WEIGHT) for p, rows in enumerate(sources)])
+
+    def _joined(self, relations: list[str]) -> str:
+        """Return the SELECT of the rows of all inputs that match, with the products of their weights."""
+        weight = " * ".join(f"_{p}.{WEIGHT}" for p in range(len(relations)))
+        added = f", {weight} AS {WEIGHT}" if self.weighted else ""
+        return f"SELECT {self.matching.shown(range(len(relations)))}{added} FROM {self._tables(relations, 'inner')}"
+
+    def _tables(self, relations: list[str], join: str) -> str:
+        """Return the relations of all inputs joined, to go behind FROM; the condition is over the columns of all."""
+        tables, last = f"{relations[0]} _0", len(relations) - 1
+        for place, rows in enumerate(relations[1:], 1):
+            on = self.matching.on("_0", f"_{place}", condition=place == last)
+            tables += f" {join.upper()} JOIN {rows} _{place} ON {on}"
+        return tables
+
+    def _alone(self, place: int) -> str:
+        """Return the SELECT of the changes of those stored rows of an input that have no match."""
+        other = 1 - place
+        stored = (*self.matching.stored(place), WEIGHT_COLUMN)
+        # Of the rows before, only what matches a row that comes or goes can change.
+        touched = self._select(place, f"_old_rows_{place}", "SEMI", f"_delta_{other}")
+        if self._keeps_alone(place):
+            before = self._select(place, f"_old_alone_{place}", "SEMI", f"_delta_{other}")
+        else:
+            before = self._select(place, touched, "ANTI", f"_old_rows_{other}")
+        after = self._select(place, touched, "ANTI", f"_new_{other}")
+        added = self._select(place, f"_delta_{place}", "ANTI", f"_new_{other}")
+        negated = f"{names(self.matching.stored(place))}, -{WEIGHT}"
+        rows = f"FROM {after} UNION ALL SELECT {negated} FROM {before} UNION ALL FROM {added}"
+        return summed(stored[:-1], f"({rows})")
+
+    def _select(self, place: int, rows: str, how: str, others: str) -> str:
+        """Return the stored rows of an input that have a match among others, or have none."""
+        other = 1 - place
+        if how == "ANTI" and self.changing[other]:
+            # A row that was taken away before it came is not there.
+            others = f"(FROM {others} WHERE {WEIGHT} > 0)"
+        named = [f"{c.name} AS __sqlstream_own_{c.name}" for c in self.matching.stored(place)]
+        own = self.matching.named(place, rows, *named, WEIGHT)
+        items = ", ".join(f"__sqlstream_own_{c.name} AS {c.name}" for c in self.matching.stored(place))
+        on = self.matching.on(f"_{place}", f"_{other}")
+        found = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
+        return f"(SELECT {items}, {WEIGHT} FROM {found})"
+
+    def _store(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, clock: Clock, *, came: bool) -> None:
+        """Store what has come, and forget what was found to be forgotten."""
+        keyed, rows = self._states[place], f"rows_{place}"
+        if keyed.ttl:
+            keyed.store(con, state, rows, f"({summed(keyed.tables[rows], f'_new_{place}')})", clock)
+            by = "".join(f"{name}, " for name in self.matching.key_names)
+            at = f"SELECT {by}max({AT.name}) AS {AT.name}, CAST(1 AS BIGINT) AS {WEIGHT}"
+            times = (
+                f"SELECT {by}{AT.name} FROM _old_keys_{place} "
+                f"UNION ALL SELECT {by}CAST({clock.time} AS BIGINT) AS {AT.name} FROM _delta_{place}"
+            )
+            # Without keys there is one row, once there is any.
+            grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
+            keyed.store(con, state, f"keys_{place}", f"({at} FROM ({times}){grouped})", clock)
+        elif came:
+            self._append(con, state, rows, f"_delta_{place}", clock)
+        if self._keeps_alone(place):
+            table = f"alone_{place}"
+            if keyed.ttl:
+                columns = keyed.tables[table]
+                both = f"(SELECT * FROM _old_{table} UNION ALL SELECT * FROM _alone_{place})"
+                keyed.store(con, state, table, f"({summed(columns, both)})", clock)
+            else:
+                self._append(con, state, table, f"_alone_{place}", clock)
+
+    def _append(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, rows: str, clock: Clock) -> None:
+        columns = next(t.columns for t in self.tables if t.name == table)
+        found = con.sql(encoded(columns, rows)).to_arrow_table()
+        state.append(table, found, clock.batch)
+        state.count(WEIGHTS, pc.sum(found.column(WEIGHT)).as_py() or 0)
+
+    # -- the views
+
+    def _rows(self, place: int, relations: Mapping[str, str]) -> str:
+        """Return the rows of an input that are not forgotten, each as often as it is there."""
+        keyed = self._states[place]
+        current = keyed.current({name: relations[name] for name in keyed.tables})
+        return f"({repeated(self.matching.stored(place), current[f'rows_{place}'])})"
+
+    def current(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the current result."""
+        rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
+        shown = (0,) if self.join in ("semi", "anti") else tuple(self._places)
+        return f"SELECT {self.matching.shown(shown)} FROM {self._tables(rows, self.join)}"
+
+    @cached_property
+    def viewed(self) -> tuple[Column, ...]:
+        """The columns of `current`."""
+        return self.columns_out
+
+    def view(self, place: int, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of an input's rows that are kept, whether they have a match now, and how long they stay."""
+        keyed = self._states[place]
+        own = self.matching.named(place, self._rows(place, relations))
+        matched = []
+        for other in self._places:
+            if other != place:
+                on = self.matching.on(f"_{place}", f"_{other}", condition=len(self._places) == 2)
+                others = self.matching.named(other, self._rows(other, relations))
+                matched.append(f"EXISTS (SELECT 1 FROM {others} _{other} WHERE {on})")
+        items = f"{self.matching.shown((place,))}, {' AND '.join(matched)} AS _matched"
+        if not keyed.ttl:
+            return f"SELECT {items} FROM {own} _{place}"
+        times = keyed.current({name: relations[name] for name in keyed.tables})[f"keys_{place}"]
+        instants = f"make_timestamptz({AT.name} * 1000) AS {UPDATED_AT}"
+        instants += f", make_timestamptz(({AT.name} + {keyed.ttl}) * 1000) AS {EXPIRES_AT}"
+        same = keyed.same(f"_{place}", "_times")
+        return f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}"
+
+    def view_columns(self, place: int) -> tuple[Column, ...]:
+        """Return the columns of `view`."""
+        times = (UPDATED_AT, EXPIRES_AT) if self.ttls[place] else ()
+        more = (Column(name, "TIMESTAMP WITH TIME ZONE") for name in times)
+        return (*self.matching.columns[place], Column("_matched", "BOOLEAN"), *more)

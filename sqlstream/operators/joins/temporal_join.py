@@ -1,0 +1,225 @@
+"""Rows and the versions that are valid at their times: a row leaves when the watermark passes it, for then its version is known.
+
+Rows and versions wait until the watermark passes them. Of the versions that it has passed a later row can need only the newest of
+its key; those are a Z-set, of which a batch reads and changes the keys that it has rows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.types import encoded
+from sqlstream.operators.groups import stored_columns
+from sqlstream.operators.joins.matching import JoinOperator, Matching
+from sqlstream.operators.keyed_state import KeyedState
+from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, declared
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE
+from sqlstream.state.segments import Segment
+from sqlstream.state.zsets import WEIGHT, names, summed, zset
+from sqlstream.warehouse.declarations import TableDeclaration
+
+# The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
+ROWS, VERSIONS, CURRENT = "rows", "versions", "current"
+# The time of a row in microseconds, and whether a version says that there is something from then on, or nothing.
+AT, THERE = Column("__sqlstream_at", "BIGINT"), Column("__sqlstream_there", "BOOLEAN")
+
+
+@dataclass(frozen=True)
+class TemporalJoin(JoinOperator):
+    """The operator: what matches, whether it is an inner or a left join, and the SQL of the times of rows and versions.
+
+    With `changing` the versions are changes of a table with a key. Of several versions of one time the last one in the order of
+    the source counts there, else the first one in the order of all columns.
+    """
+
+    matching: Matching
+    join: str
+    times: tuple[str, str]
+    changing: bool = False
+
+    # -- what is stored
+
+    @cached_property
+    def _row(self) -> tuple[Column, ...]:
+        return (*self.matching.stored(0), AT)
+
+    @cached_property
+    def _kept(self) -> tuple[Column, ...]:
+        """The columns of a version that the watermark has passed."""
+        return (*self.matching.stored(1), AT)
+
+    @cached_property
+    def _version(self) -> tuple[Column, ...]:
+        """The columns of a version that waits."""
+        return (*self._kept, THERE, *(PLACE if self.changing else ()))
+
+    @cached_property
+    def _known(self) -> KeyedState:
+        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, 0)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        waiting = (TableDeclaration(ROWS, self._row, AT.name), TableDeclaration(VERSIONS, self._version, AT.name))
+        return (*waiting, zset(CURRENT, self._kept))
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """What the fragments before the exchange compute from `_rows`, in the form in which it is stored."""
+        times = [f"epoch_us({time}) AS {AT.name}" for time in self.times]
+        rows = self.matching.made(0, times[0])
+        wanted = "" if self.join == "left" else f" WHERE {self.matching.known()}"
+        there = f"{ADDS} AS {THERE.name}" if self.changing else f"true AS {THERE.name}"
+        # A row before an update says nothing that the one after it does not say. What has no time is of no version.
+        news = f" WHERE {CHANGE.name} <> 'B' AND isfinite({self.times[1]})" if self.changing else ""
+        items = self.matching.made(1, times[1], there, *(c.name for c in self._version[len(self._kept) + 1 :])) + news
+        return {
+            ROWS: encoded(self._row, f"(SELECT * FROM ({rows}){wanted})"),
+            VERSIONS: encoded(self._version, f"(SELECT * FROM ({items}) WHERE {self.matching.known()})"),
+        }
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        return tuple(c for columns in self.matching.columns for c in columns)
+
+    # -- a batch
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a batch, and emit those that the watermark has passed with their versions."""
+        behind = self._arrive(state, inputs, clock)
+        if clock.watermark is not None:
+            rows = self._passed(con, state, "_due", ROWS, self._row, behind[ROWS], clock.watermark)
+            news = self._passed(con, state, "_news", VERSIONS, self._version, behind[VERSIONS], clock.watermark)
+            if rows or news:
+                self._find_versions(con, state, clock)
+            if rows:
+                yield from con.sql(encoded(self.outputs, f"({self._joined})")).to_arrow_reader(BATCH_ROWS)
+            if news:
+                self._known.store(con, state, CURRENT, f"({self._newest})", clock)
+        times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
+        state.wake_at = min((t for t in times if t is not None), default=None)
+
+    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> dict[str, list[pa.Table]]:
+        """Store what the watermark has not passed; return what it has, and is not late."""
+        found: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
+        for port, given in inputs:
+            if isinstance(given, Segment):
+                if clock.watermark is None or (given.low is not None and given.low > clock.watermark):
+                    state.adopt(port.part, [given])
+                    continue
+                given = state.read(given)
+            if clock.watermark is not None and given.num_rows:
+                passed = pc.less_equal(given.column(AT.name), clock.watermark)
+                behind, given = given.filter(passed), given.filter(pc.invert(passed))
+                if port.on_time:
+                    found[port.part].append(behind)
+                else:
+                    state.count("late_rows", behind.num_rows)
+            state.append(port.part, given, clock.batch)
+        return found
+
+    def _passed(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        name: str,
+        table: str,
+        columns: tuple[Column, ...],
+        behind: list[pa.Table],
+        watermark: int,
+    ) -> int:
+        """Keep in `name` the rows of a table that the watermark has passed since the last batch, and return their number."""
+        found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
+        if any(rows.num_rows for rows in behind):
+            con.register(f"_behind_{table}", pa.concat_tables(behind, promote_options="permissive"))
+            found.append(f"SELECT {declared(columns)} FROM _behind_{table}")
+        return keep(con, name, " UNION ALL ".join(found) or nothing(columns))
+
+    def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Keep in `_versions` those of the keys that the batch is about: one for each time."""
+        keys = ", ".join(self.matching.key_names)
+        keep(con, self._known.touched_by, f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
+        self._known.load(con, state, clock)
+        stored = names((*self._kept, THERE))
+        one = f"row_number() OVER (PARTITION BY {keys}, {AT.name} ORDER BY {', '.join(self._order)}) = 1"
+        news = f"SELECT {stored} FROM _news QUALIFY {one}"
+        old = f"SELECT {names(self._kept)}, true AS {THERE.name} FROM _old_{CURRENT}"
+        keep(con, "_versions", f"({news}) UNION ALL {old}")
+
+    @property
+    def _order(self) -> list[str]:
+        """Which of several versions of one key and time comes first: it counts."""
+        if self.changing:
+            return [f"{c.name} DESC" for c in PLACE]
+        return [c.name for c in self.matching.stored(1)]
+
+    @property
+    def _joined(self) -> str:
+        """The SELECT of the rows that leave, each with its version."""
+        rows = self.matching.named(0, "_due", AT.name)
+        found = self.matching.named(1, "_versions", AT.name, THERE.name)
+        on = self.matching.on("_0", "_1", f"_0.{AT.name} >= _1.{AT.name}", condition=False)
+        holds = f"_1.{THERE.name}" + (f" AND ({self.matching.condition})" if self.matching.condition else "")
+        if self.join == "inner":
+            return f"SELECT {self.matching.shown((0, 1))} FROM {rows} _0 ASOF JOIN {found} _1 ON {on} WHERE {holds}"
+        own = self.matching.shown((0,))
+        others = [sql for _, sql in stored_columns(self.matching.columns[1])]
+        matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS __sqlstream_matched"
+        padded = ", ".join(f"CASE WHEN __sqlstream_matched THEN {c} END AS {c}" for c in others)
+        return f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {found} _1 ON {on})"
+
+    @property
+    def _newest(self) -> str:
+        """The SELECT of the newest version of each key, with weights; none where its key has gone."""
+        keys = ", ".join(self.matching.key_names)
+        last = f"row_number() OVER (PARTITION BY {keys} ORDER BY {AT.name} DESC) = 1"
+        newest = f"SELECT * FROM _versions QUALIFY {last}"
+        return f"SELECT {names(self._kept)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({newest}) WHERE {THERE.name}"
+
+    # -- the views
+
+    def view(self, place: int, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the rows that wait, or of the versions: those that wait, and the newest of each key."""
+        own, at = self.matching.shown((place,)), f"make_timestamp({AT.name})"
+        if place == 0:
+            rows = self.matching.named(0, relations[ROWS], AT.name)
+            return f"SELECT {own}, {at} AS _event_time FROM {rows}"
+        waiting = f"SELECT {names((*self._kept, THERE))}, 'waiting' AS _state FROM {relations[VERSIONS]}"
+        newest = summed(self._kept, relations[CURRENT])
+        kept = f"SELECT {names(self._kept)}, true AS {THERE.name}, 'kept' AS _state FROM ({newest})"
+        rows = self.matching.named(1, f"({waiting} UNION ALL {kept})", AT.name, THERE.name, "_state")
+        deleted = f", NOT {THERE.name} AS _deleted" if self.changing else ""
+        return f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}"
+
+    def view_columns(self, place: int) -> tuple[Column, ...]:
+        """Return the columns of `view`."""
+        time, deleted = Column("_event_time", "TIMESTAMP"), Column("_deleted", "BOOLEAN")
+        more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
+        return (*self.matching.columns[place], time, *more)
+
+    def current(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the rows and the versions that are kept."""
+        sides = enumerate(("left", "right"))
+        both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations)})" for p, side in sides]
+        return " UNION ALL BY NAME ".join(both)
+
+    @cached_property
+    def viewed(self) -> tuple[Column, ...]:
+        """The columns of `current`."""
+        more = self.view_columns(1)[len(self.matching.columns[1]) :]
+        return (Column("_side", "VARCHAR"), *self.outputs, *more)

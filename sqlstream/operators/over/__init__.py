@@ -1,0 +1,1 @@
+"""Calls with OVER in the order of time."""

@@ -1,0 +1,341 @@
+"""Rows in the order of time, with calls over the rows around them: each leaves once, when its place is final.
+
+Rows wait in a table that forgets by time; as long as a frame of time reaches back to them they stay there. The last rows of a
+partition, as many as frames of rows need, and its partial results are Z-sets: a batch reads and changes those of the partitions
+that it has rows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import encoded
+from sqlstream.operators.keyed_state import AT as TOUCHED_AT
+from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
+from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, Context
+from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.step import Clock, Inputs
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.state.views import NEVER, WATERMARK
+from sqlstream.state.zsets import WEIGHT, current, names, repeated, zset
+from sqlstream.warehouse.declarations import TableDeclaration
+
+ROWS, LAST, TOTALS = "rows", "last", "totals"
+# The time (microseconds) up to which a row stays in the first table.
+UNTIL = "_until"
+BATCH_ROWS = 100_000
+END_OF_TIME = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Over:
+    """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
+
+    With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
+    beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` milliseconds (0: never).
+    """
+
+    keys: tuple[tuple[Column, str], ...]
+    columns: tuple[Column, ...]
+    time: str
+    order: tuple[str, ...] = ()
+    calls: tuple[OverCall, ...] = ()
+    by_clock: bool = False
+    sorts: bool = False
+    ttl: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "sort" if self.sorts else "over"
+
+    # -- what is stored
+
+    @cached_property
+    def hash_columns(self) -> tuple[str, ...]:
+        return tuple(f"k{i}" for i in range(len(self.keys)))
+
+    @cached_property
+    def _context(self) -> Context:
+        keys = (Column(name, c.type) for name, (c, _) in zip(self.hash_columns, self.keys, strict=True))
+        return Context(tuple(keys), self.columns, self.order, self.calls, self.by_clock)
+
+    @cached_property
+    def _running(self) -> Running:
+        return Running(tuple(c for c in self.calls if c.runs))
+
+    @cached_property
+    def _framed(self) -> tuple[OverCall, ...]:
+        return tuple(c for c in self.calls if not c.runs)
+
+    @cached_property
+    def _span(self) -> int:
+        """How long (microseconds) a row stays for the frames of rows after it."""
+        return max((c.time_before for c in self._framed), default=0)
+
+    @property
+    def _stay(self) -> int:
+        """How long (microseconds) a row stays in the first table."""
+        return self._span + self._context.later
+
+    @cached_property
+    def _kept(self) -> int | None:
+        """How many of a partition's last rows stay, None: all."""
+        found = [c.rows_before for c in self._framed]
+        known = [n for n in found if n is not None]
+        return max(known, default=0) + self._context.following if len(known) == len(found) else None
+
+    @cached_property
+    def _totals(self) -> tuple[Column, ...]:
+        return (*self._context.keys, *(Column(name, column.type) for name, column in self._running.columns.items()))
+
+    @cached_property
+    def _known(self) -> KeyedState:
+        """What is known of keys for ever, or until their time to live is over."""
+        tables = {LAST: self._context.stored} if self._kept != 0 else {}
+        if self._running.calls:
+            tables[TOTALS] = self._totals
+        return KeyedState(self.hash_columns, {**tables, KEYS: (*self._context.keys, TOUCHED_AT)}, KEYS, self.ttl)
+
+    @property
+    def _knows(self) -> bool:
+        return self._kept != 0 or bool(self._running.calls)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        waiting = TableDeclaration(ROWS, (*self._context.stored, Column(UNTIL, "BIGINT")), UNTIL)
+        known = self._known.tables if self._knows else {}
+        return (waiting, *(zset(name, columns) for name, columns in known.items()))
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+        keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)]
+        columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
+        micros = f"epoch_us({self.time})"
+        turn = [f"0 AS {TURN}"] if self.by_clock else []
+        items = ", ".join([*keys, *columns, f"{micros} AS {AT}", *turn, f"{micros} + {self._stay + 1} AS {UNTIL}"])
+        return {ROWS: encoded(self.tables[0].columns, f"(SELECT {items} FROM _rows)")}
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        return (*self.columns, *(Column(c.name, c.call.result_type) for c in self.calls))
+
+    # -- a batch
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a batch, then emit those whose place is final."""
+        if self.by_clock:
+            known = state.relation(ROWS)
+            arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
+            keep(con, "_new", self._of_clock(con, arrived, clock.batch))
+        else:
+            self._arrive(state, inputs, clock)
+            known = self._pass(con, state, clock.watermark)
+        ends = clock.watermark == END_OF_TIME and self._context.following > 0
+        [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
+        if due or (ends and state.relation(LAST) is not None):
+            self._gather(con, state, known, clock, ends=ends)
+            self._remember(con, state, clock)
+            yield from con.sql(self._emitted(ends=ends)).to_arrow_reader(BATCH_ROWS)
+        if self._knows:
+            self._known.sweep(con, state, clock)
+        state.wake_at = self._wake_at(con, state, clock.watermark)
+
+    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> None:
+        """Store rows that are not late."""
+        for port, rows in inputs:
+            passed = None if port.on_time else clock.watermark
+            last = None if passed is None else min(passed + self._stay, END_OF_TIME)
+            if isinstance(rows, Segment):
+                if last is None or (rows.low is not None and rows.low > last):
+                    state.adopt(ROWS, [rows])
+                    continue
+                rows = state.read(rows)
+            if last is not None:
+                behind = pc.less_equal(rows.column(UNTIL), last)
+                state.count("late_rows", pc.sum(behind).as_py() or 0)
+                rows = rows.filter(pc.invert(behind))
+            state.append(ROWS, rows, clock.batch)
+
+    def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
+        """Return the SELECT of rows that have arrived by the clock, which leave at once."""
+        [table, *_] = self.tables
+        if not arrived:
+            return nothing(table.columns)
+        con.register("_arrived", pa.concat_tables(arrived, promote_options="permissive"))
+        values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
+        return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
+
+    def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> str | None:
+        """Keep the rows that have become final since the last batch; return the others that the watermark has passed.
+
+        Where frames reach to later rows, the watermark must be as far beyond a row.
+        """
+        if (
+            watermark is None
+            or (reached := state.relation(ROWS, up_to=min(watermark + self._stay, END_OF_TIME))) is None
+        ):
+            keep(con, "_new", nothing(self.tables[0].columns))
+            return None
+        # By the time column: of it files know which of their rows to leave out.
+        final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_TIME)}"]
+        if state.closed is not None:
+            final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_TIME)}")
+        keep(con, "_new", f"SELECT * FROM {reached} WHERE {' AND '.join(final)}")
+        return f"(SELECT * FROM {reached} WHERE NOT ({' AND '.join(final)}))" if self._stay else None
+
+    def _gather(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, clock: Clock, *, ends: bool
+    ) -> None:
+        """Keep the context: the rows that have become final, and of their partitions those before that are still known."""
+        context, stored = self._context, names(self._context.stored)
+        last = state.relation(LAST) if self._kept != 0 else None
+        if self.keys:
+            by = ", ".join(self.hash_columns)
+            more = f" UNION SELECT {by} FROM {last}" if ends and last is not None else ""
+            keep(con, TOUCHED, f"SELECT DISTINCT {by} FROM _new{more}")
+        if self._knows:
+            self._known.load(con, state, clock)
+        rows = [f"SELECT {stored}, true AS {NEW} FROM _new"]
+        if known is not None:
+            rows.append(f"SELECT {stored}, false FROM ({self._known.touched(known)})")
+        if self._kept != 0:
+            # What the first table still holds is not taken from here.
+            held = "true" if state.closed is None else f"{AT} >= {state.closed - self._span}"
+            older = f" WHERE NOT ({held})" if self._span else ""
+            rows.append(f"SELECT {stored}, false FROM ({repeated(context.stored, f'_old_{LAST}')}){older}")
+        keep(con, "_context", context.of(" UNION ALL ".join(rows)))
+        if self._running.calls:
+            by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
+            made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
+            keys = "".join(f"{k} AS __sqlstream_{k}, " for k in self.hash_columns)
+            none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
+            before = f"SELECT {keys}{', '.join(self._running.columns)}, {none} FROM _old_{TOTALS}"
+            keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
+
+    def _emitted(self, *, ends: bool) -> str:
+        """Return the SELECT of the rows that leave, with the results of the calls."""
+        partition = self._context.partition
+        items = ["*", *(f"{c.over_rows(partition)} AS {quote_name(c.name)}" for c in self._framed)]
+        rows = f"(SELECT {', '.join(items)} FROM _context)"
+        if self._running.calls:
+            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, "_running")]
+            rows = f"(SELECT * FROM {rows}{''.join(joined)})"
+        order = f" ORDER BY {PLACE}" if self.sorts else ""
+        return f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}"
+
+    # -- what stays
+
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Store what later rows need of those in the context."""
+        context = self._context
+        if self.by_clock and self._span:
+            state.append(ROWS, con.sql(encoded(self.tables[0].columns, "_new")).to_arrow_table(), clock.batch)
+        if not self._knows:
+            return
+        if self._kept is None:
+            listed = names(context.stored)
+            added = f"SELECT {listed}, 1 AS {WEIGHT} FROM _new"
+            both = f"(SELECT {listed}, {WEIGHT} FROM _old_{LAST} UNION ALL {added})"
+            self._known.store(con, state, LAST, both, clock)
+        elif self._kept:
+            newest = f"_context WHERE {PLACE} > {COUNT} - {self._kept}"
+            self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
+        if self._running.calls:
+            keys = "".join(f"__sqlstream_{k} AS {k}, " for k in self.hash_columns)
+            grouped = f" GROUP BY {context.partition}" if self.keys else ""
+            new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
+            self._known.store(con, state, TOTALS, new, clock)
+        by = ", ".join([*self.hash_columns, ""])
+        touched = f"SELECT DISTINCT {by}{clock.time} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
+        self._known.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
+
+    def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
+        """Return the time at which the next row is final, if one waits."""
+        if not self.by_clock and (first := self._first_waiting(con, state, watermark)) is not None:
+            return first - self._span
+        waits = self._context.following > 0 and watermark != END_OF_TIME and state.relation(LAST) is not None
+        return END_OF_TIME if waits else None
+
+    def _first_waiting(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
+        earliest = state.forget(con, ROWS, NEVER if watermark is None else watermark)
+        if earliest is None or watermark is None or not self._span:
+            return earliest
+        reached = min(watermark + self._span, END_OF_TIME)
+        waiting = f"{state.relation(ROWS)} WHERE {UNTIL} > {reached}"
+        [(first,)] = con.execute(f"SELECT min({UNTIL}) FROM {waiting}").fetchall()
+        return None if first is None else int(first)
+
+    # -- the view
+
+    @cached_property
+    def viewed(self) -> tuple[Column, ...]:
+        """The columns of the view: what it shows of rows and partitions, and the times of their keys."""
+        return (*self._shown, *(self._known.times(self._shown) if self._knows else ()))
+
+    @cached_property
+    def _shown(self) -> tuple[Column, ...]:
+        """The columns of the rows, what is known of partitions so far, and what a row of the view is."""
+        taken = {c.name.lower() for c in self.outputs}
+        running = (Column(c.name, c.call.result_type) for c in self._running.calls)
+        state = next(n for n in ("state", "_state", "__state") if n not in taken)
+        return (*self.columns, *(c for c, _ in self._computed_keys), *running, Column(state, "VARCHAR"))
+
+    @property
+    def _computed_keys(self) -> list[tuple[Column, str]]:
+        """The keys that are no columns of the rows, and where they are stored."""
+        taken = {c.name.lower() for c in self.outputs}
+        pairs = zip(self.keys, self.hash_columns, strict=True)
+        return [(c, name) for (c, _), name in pairs if c.name.lower() not in taken]
+
+    def current(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the rows that wait and those that are kept, and of what is known of partitions so far."""
+        context = self._context
+        known = self._known.current(relations) if self._knows else {}
+        computed = [f"{name} AS {quote_name(c.name)}" for c, name in self._computed_keys]
+        named = ", ".join([*context.named, *computed])
+        state = quote_name(self._shown[-1].name)
+        # No names that a user would give to columns.
+        keys_of = [f"__sqlstream_of_{name}" for name in self.hash_columns]
+        of = [f"{name} AS {hidden}" for name, hidden in zip(self.hash_columns, keys_of, strict=True)]
+        waits = (
+            "'kept'"
+            if self.by_clock
+            else f"CASE WHEN {AT} >= {WATERMARK} - {context.later} THEN 'waiting' ELSE 'kept' END"
+        )
+        found = [f"SELECT {', '.join([named, *of])}, {waits} AS {state} FROM {relations[ROWS]}"]
+        if self._kept != 0:
+            last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"
+            older = f" WHERE {AT} < {WATERMARK} - {self._span}" if self._span else ""
+            # At the end of the input nothing waits.
+            waits = f"{PLACE} > {COUNT} - {context.following} AND {WATERMARK} < {-NEVER}"
+            columns = ", ".join(
+                [*(quote_name(c.name) for c in self.columns), *(f"__sqlstream_{item}" for item in [*computed, *of])]
+            )
+            kept = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
+            found.append(f"SELECT {columns}, {kept} AS {state} FROM ({context.of(last + older)})")
+        if self._running.calls:
+            stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
+            keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
+            items = ", ".join([*keys, *computed, *of, *self._running.finals, f"'total' AS {state}"])
+            found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {known[TOTALS]})")
+        rows = " UNION ALL BY NAME ".join(found)
+        if not self._knows:
+            return f"SELECT {names(self._shown)} FROM ({rows})"
+        return self._known.timed(rows, keys_of, self._shown, known, all=True)

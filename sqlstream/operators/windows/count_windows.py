@@ -1,0 +1,210 @@
+"""Windows of so many rows of a key, in the order of their time.
+
+Where a row stands is known once the watermark has passed it: no earlier row can come then. So windows do not depend on how rows
+were cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import encoded
+from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
+from sqlstream.operators.scratch import keep
+from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.windows.assigners import window_time
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, declared, empty_relation
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.state.zsets import WEIGHT, names, zset
+from sqlstream.warehouse.declarations import TableDeclaration
+
+WAITING = "waiting"
+NUMBERED = "numbered"
+COUNTED = "counted"
+TIME = Column("_time", "TIMESTAMP")
+NUMBER = Column("_number", "BIGINT")
+BOUNDS = ("window_start", "window_end", "window_time", "window_id")
+
+
+@dataclass(frozen=True)
+class RowWindows:
+    """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
+
+    Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
+    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for `ttl`
+    milliseconds (0: never).
+    """
+
+    keys: tuple[tuple[Column, str], ...]
+    columns: tuple[Column, ...]
+    time: str
+    size: int
+    slide: int
+    ttl: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "row_windows"
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(Column(f"k{i}", c.type) for i, (c, _) in enumerate(self.keys))
+
+    @cached_property
+    def hash_columns(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.key_columns)
+
+    @cached_property
+    def _stored(self) -> tuple[Column, ...]:
+        return tuple(Column(f"c{i}", c.type) for i, c in enumerate(self.columns))
+
+    @cached_property
+    def _row(self) -> tuple[Column, ...]:
+        return (*self.key_columns, *self._stored, TIME)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        waiting = TableDeclaration(WAITING, self._row, TIME.name)
+        return waiting, *(zset(name, columns) for name, columns in self._known.tables.items())
+
+    @cached_property
+    def _known(self) -> KeyedState:
+        tables = {NUMBERED: (*self._row, NUMBER), COUNTED: (*self.key_columns, NUMBER, AT)}
+        return KeyedState(self.hash_columns, tables, COUNTED, self.ttl)
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+        made = [*(sql for _, sql in self.keys), *(quote_name(c.name) for c in self.columns), self.time]
+        items = ", ".join(f"{sql} AS {c.name}" for sql, c in zip(made, self._row, strict=True))
+        return {WAITING: encoded(self._row, f"(SELECT {items} FROM _rows)")}
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        types = ("TIMESTAMP", "TIMESTAMP", "TIMESTAMP", "BIGINT")
+        return (*self.columns, *(Column(name, type) for name, type in zip(BOUNDS, types, strict=True)))
+
+    @cached_property
+    def _named(self) -> str:
+        """The stored columns of a row under their own names."""
+        return ", ".join(
+            f"{c.name} AS {quote_name(own.name)}" for c, own in zip(self._stored, self.columns, strict=True)
+        )
+
+    def current(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the rows that wait for their place or their window, with the number of their next window."""
+        tables = self._known.current(relations)
+        following = f"max({NUMBER.name}) OVER ({self._by}) // {self.slide} + 1"
+        known = f"SELECT *, {following} AS window_id FROM {tables[NUMBERED]}"
+        both = f"SELECT *, NULL AS window_id FROM {relations[WAITING]} UNION ALL BY NAME {known}"
+        bounds = [f"CAST(NULL AS TIMESTAMP) AS {name}" for name in BOUNDS[:3]]
+        # No names that a user would give to columns.
+        of = {name: f"__sqlstream_of_{name}" for name in self.hash_columns}
+        keys = [f"{name} AS {hidden}" for name, hidden in of.items()]
+        items = ", ".join([self._named, *bounds, "CAST(window_id AS BIGINT) AS window_id", *keys])
+        rows = f"SELECT {items} FROM ({both})"
+        return self._known.timed(rows, list(of.values()), self.outputs, tables, all=True)
+
+    @property
+    def times(self) -> tuple[Column, ...]:
+        """The columns of `current` beside those of the result."""
+        return self._known.times(self.outputs)
+
+    @property
+    def _by(self) -> str:
+        return f"PARTITION BY {names(self.key_columns)}" if self.keys else ""
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a batch, number those that the watermark has passed, and emit the windows that are complete."""
+        on_time = []
+        for port, given in inputs:
+            rows = state.read(given) if isinstance(given, Segment) else given
+            if clock.watermark is not None and rows.num_rows:
+                passed = pc.less_equal(rows.column(TIME.name).cast(pa.int64()), clock.watermark)
+                behind, rows = rows.filter(passed), rows.filter(pc.invert(passed))
+                if port.on_time:
+                    on_time.append(behind)
+                else:
+                    state.count("late_rows", behind.num_rows)
+            state.append(WAITING, rows, clock.batch)
+        if clock.watermark is not None:
+            if self._final(con, state, on_time, clock.watermark):
+                self._number(con, state, clock)
+                yield from self._complete(con)
+                self._remember(con, state, clock)
+            self._known.sweep(con, state, clock)
+        state.wake_at = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
+
+    def _final(self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: int) -> int:
+        """Keep the rows that are to get their numbers, and return how many."""
+        [waiting, *_] = self.tables
+        rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
+        if on_time:
+            con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
+            rows += f" UNION ALL SELECT {declared(self._row)} FROM _on_time"
+        return keep(con, "_final", rows)
+
+    def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Keep the rows that have got their numbers in `_new`, and what is known of their keys before and after."""
+        if self.keys:
+            keep(con, TOUCHED, f"SELECT DISTINCT {names(self.key_columns)} FROM _final")
+        self._known.load(con, state, clock)
+        joined = self._known.same("_final", "_before")
+        order = f"{self._by} ORDER BY {', '.join(c.name for c in (TIME, *self._stored))}"
+        place = f"row_number() OVER ({order}) + _count"
+        counts = (
+            f"SELECT _final.*, coalesce(_before.{NUMBER.name}, 0) AS _count "
+            f"FROM _final LEFT JOIN _old_{COUNTED} _before ON {joined}"
+        )
+        keep(con, "_new", f"SELECT {names(self._row)}, {place} AS {NUMBER.name}, _count FROM ({counts})")
+        by = f"GROUP BY {names(self.key_columns)}" if self.keys else "HAVING count(*) > 0"
+        listed = "".join(f"{c.name}, " for c in self.key_columns)
+        number = f"max({NUMBER.name}) AS {NUMBER.name}, min(_count) AS _count"
+        keep(con, "_after", f"SELECT {listed}{number}, CAST(1 AS BIGINT) AS {WEIGHT} FROM _new {by}")
+
+    @cached_property
+    def _placed(self) -> str:
+        """The rows of the keys that have changed, with the counts of their key before and after."""
+        numbered = names((*self._row, NUMBER))
+        both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
+        same = self._known.same("_row_", "_after")
+        counts = f"_after._count AS _before, _after.{NUMBER.name} AS _until"
+        return f"(SELECT _row_.*, {counts} FROM ({both}) _row_ JOIN _after ON {same})"
+
+    def _complete(self, con: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
+        """Emit the rows of every window whose last row has got its number."""
+        number, slide = NUMBER.name, self.slide
+        first = f"greatest((({number} - 1) // {slide} + 1) * {slide}, (_before // {slide} + 1) * {slide})"
+        last = f"least({number} + {self.size - 1}, _until)"
+        ends = f"SELECT *, unnest(generate_series({first}, {last}, {slide})) AS _end FROM {self._placed}"
+        window = ", ".join([*(c.name for c in self.key_columns), "_end"])
+        start, end = (f"{f}({TIME.name}) OVER (PARTITION BY {window})" for f in ("min", "max"))
+        bounds = f"{start} AS _first, {end} AS _last"
+        shown = ("_first", "_last", window_time("_last"), f"CAST(_end // {slide} AS BIGINT)")
+        items = ", ".join(f"{sql} AS {name}" for sql, name in zip(shown, BOUNDS, strict=True))
+        rows = f"SELECT {self._named}, {items} FROM (SELECT *, {bounds} FROM ({ends}))"
+        yield from con.sql(encoded(self.outputs, f"({rows})")).to_arrow_reader(BATCH_ROWS)
+
+    def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
+        """Keep the rows that the next windows need, and the counts."""
+        needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
+        columns = names((*self._row, NUMBER))
+        kept = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
+        counted = ", ".join([*self.hash_columns, NUMBER.name, f"CAST({clock.time} AS BIGINT) AS {AT.name}", WEIGHT])
+        self._known.store(con, state, NUMBERED, kept, clock)
+        self._known.store(con, state, COUNTED, f"(SELECT {counted} FROM _after)", clock)

@@ -1,0 +1,140 @@
+"""Rows that wait for their window to close: the rows of sessions, and the ranks of rows in their window."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import encoded
+from sqlstream.operators.groups import stored_columns
+from sqlstream.operators.windows.assigners import END, PARTIALS, Windowing, window_time
+from sqlstream.operators.windows.late_rows import LateRows
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.warehouse.declarations import TableDeclaration
+
+# An item of ORDER BY as sqlglot writes it.
+_ITEM = re.compile(r"(?P<value>.*?)(?: ASC)?(?P<down> DESC)?(?: NULLS (?P<nulls>FIRST|LAST))?", re.DOTALL)
+# DuckDB finds the n extreme values of a group without sorting it, as long as n is small.
+_FEW = 1000
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A ranking function over the rows of a window and key: its result's name, its ORDER BY, the last rank that counts."""
+
+    name: str
+    function: str
+    order: tuple[str, ...]
+    limit: int | None
+
+    def call(self, partition: str, columns: tuple[Column, ...]) -> str:
+        """Return the window function; rows that are equal in the order are numbered in that of all columns."""
+        ties = [quote_name(c.name) for c in columns] if self.function == "row_number" else []
+        order = ", ".join([*self.order, *ties])
+        return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
+
+    def candidates(self, rows: str, partition: Sequence[str]) -> str:
+        """Return the rows that the first item of the order does not rule out: sorting those alone costs far less."""
+        found = _ITEM.fullmatch(self.order[0])
+        if found is None or self.limit is None or not 0 < self.limit <= _FEW or self.function == "dense_rank":
+            return rows
+        last, reaches = ("list_min(max", ">=") if found["down"] else ("list_max(min", "<=")
+        names = [f"_group{i}" for i in range(len(partition))]
+        groups = ", ".join(f"{sql} AS {name}" for sql, name in zip(partition, names, strict=True))
+        valued = f"(SELECT *, {groups}, {found['value']} AS _value FROM {rows})"
+        by = ", ".join(names)
+        # Groups with fewer values than the limit have no bound: all their rows count.
+        bound = f"SELECT {by}, {last}(_value, {self.limit})) AS _bound FROM {valued}"
+        bounds = f"({bound} GROUP BY {by} HAVING count(_value) >= {self.limit})"
+        same = " AND ".join(f"_row_.{name} IS NOT DISTINCT FROM _bound_.{name}" for name in names)
+        held = f"_bound IS NULL OR _value {reaches} _bound" + (
+            " OR _value IS NULL" if found["nulls"] == "FIRST" else ""
+        )
+        columns = f"_row_.* EXCLUDE ({by}, _value)"
+        return f"(SELECT {columns} FROM {valued} _row_ LEFT JOIN {bounds} _bound_ ON {same} WHERE {held})"
+
+
+@dataclass(frozen=True)
+class WindowRows(WindowOperator):
+    """The operator: keys, the windows that rows are in, the columns of the rows, and how they are ranked, if at all.
+
+    `bounds` are names of the window's start, end and time to be added to the rows; None adds none.
+    """
+
+    name: str
+    keys: tuple[tuple[Column, str], ...]
+    windows: Windowing
+    columns: tuple[Column, ...]
+    bounds: tuple[str, str, str] | None = None
+    ranking: Ranking | None = None
+    late: LateRows | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.name
+
+    @cached_property
+    def _stored(self) -> tuple[tuple[Column, str], ...]:
+        """The stored columns of the rows, with the SQL that makes them from input rows."""
+        return stored_columns(self.columns)
+
+    @cached_property
+    def row_tables(self) -> tuple[TableDeclaration, ...]:
+        columns = (*self.group, *(c for c, _ in self._stored))
+        merge = None
+        if self.ranking is not None and self.ranking.limit is not None:
+            # Rows beyond the limit among some are beyond it among all.
+            names = ", ".join(c.name for c in columns)
+            rows = f"(SELECT {', '.join([*(c.name for c in self.group), self._named()])} FROM {{rows}})"
+            made = ", ".join([*(c.name for c in self.group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+            ranked = f"SELECT {made}, {self._rank()} AS _rank FROM {rows}"
+            merge = f"SELECT {names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}"
+        return (TableDeclaration(PARTIALS, columns, END, merge),)
+
+    def _named(self) -> str:
+        """The stored columns under the names of the input."""
+        return ", ".join(f"{c.name} AS {sql}" for c, sql in self._stored)
+
+    def _rank(self) -> str:
+        assert self.ranking is not None
+        return self.ranking.call(self.names, self.columns)
+
+    @cached_property
+    def row_parts(self) -> dict[str, str]:
+        keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
+        bounds = [f"{sql} AS {c.name}" for c, sql in self.windows.value_columns]
+        source = self.windows.source([sql for _, sql in self.keys])
+        items = ", ".join([*keys, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+        rows = f"SELECT {items} FROM {source}"
+        if self.ranking is not None and self.ranking.limit is not None:
+            partition = [*(sql for _, sql in self.keys), *(sql for _, sql in self.windows.value_columns)]
+            rank = self.ranking.call(", ".join(partition), self.columns)
+            rows = f"SELECT {items} FROM {self.ranking.candidates(source, partition)} QUALIFY {rank} <= {self.ranking.limit}"
+        [table] = self.row_tables
+        return {PARTIALS: encoded(table.columns, f"({rows})")}
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        added = tuple(Column(name, "TIMESTAMP") for name in self.bounds or ())
+        rank = (Column(self.ranking.name, "BIGINT"),) if self.ranking is not None else ()
+        return (*self.columns, *added, *rank)
+
+    def result(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the result over rows that are in windows."""
+        items = [self._named()]
+        if self.bounds is not None:
+            start, end, time = map(quote_name, self.bounds)
+            items += [f"{self.windows.start} AS {start}, {END} AS {end}, {window_time(END)} AS {time}"]
+        if self.ranking is None:
+            return f"SELECT {', '.join(items)} FROM {relations[PARTIALS]}"
+        rank = quote_name(self.ranking.name)
+        named = f"(SELECT {self.names}, {', '.join(items)} FROM {relations[PARTIALS]})"
+        columns = ", ".join(quote_name(c.name) for c in self.columns)
+        ranked = f"SELECT {columns}, {self._rank()} AS {rank} FROM {named}"
+        if self.ranking.limit is None:
+            return ranked
+        return f"SELECT * FROM ({ranked}) WHERE {rank} <= {self.ranking.limit}"

@@ -1,0 +1,160 @@
+"""Queries over state: one statement, in a DuckDB that sees nothing but the warehouse and what was declared."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from uuid import uuid4
+
+import duckdb
+
+from sqlstream.duck.errors import translate
+from sqlstream.duck.sql import quote_text
+from sqlstream.errors import DamageError, QueryError, Source, SqlStreamError, UnsupportedError
+from sqlstream.queries.relations import Relations
+from sqlstream.queries.statement import Statement, parse_statement
+from sqlstream.state.snapshot import VersionGone
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import GONE
+
+__all__ = ["list_relations", "open_query", "translate"]
+
+# A reader that is overtaken by the deletion of old files looks again; being overtaken twice in a row takes bad luck.
+_ATTEMPTS = 4
+
+# DuckDB's own listing has the parts of a name in columns of their own. A line stays short: DESCRIBE tells the types.
+_LISTING = """
+SELECT concat_ws('.', nullif(database_name, 'memory'), nullif(schema_name, 'main'), table_name) AS name,
+    regexp_replace(string_agg(column_name, ', ' ORDER BY column_index), '^(.{77}).{4,}$', '\\1...') AS columns
+FROM duckdb_columns() WHERE NOT internal
+GROUP BY database_name, schema_name, table_name
+ORDER BY schema_name = 'sqlstream', database_name <> 'state', name
+"""
+
+
+def open_query(
+    warehouse: Warehouse,
+    sql: str,
+    *,
+    functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
+    catalog_tables: Mapping[str, str] | None = None,
+    others: Mapping[str, str] | None = None,
+    allowed_paths: Sequence[str] = (),
+    temp_directory: str | None = None,
+) -> duckdb.DuckDBPyRelation:
+    """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
+
+    `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
+    (nothing for those that it can), `functions` register functions on the connection, `allowed_paths` are
+    files, directories or globs that may be read besides the warehouse. Raises QueryError; an error of DuckDB's while rows are
+    fetched is for `translate`.
+    """
+    source = Source("query", sql)
+    connection = _sandbox(warehouse, allowed_paths, temp_directory)
+    statement = parse_statement(source, connection)
+    _check_warehouse(warehouse, statement)
+    for register in functions:
+        register(connection)
+    for attempt in range(_ATTEMPTS):
+        relations = Relations(warehouse, catalog_tables or {}, others or {})
+        try:
+            return _open(connection, statement, relations)
+        except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
+            if isinstance(error, DamageError) and error.fault != GONE:
+                raise
+            if attempt == _ATTEMPTS - 1:
+                raise _overtaken(error, source) from error
+    raise AssertionError("unreachable")
+
+
+def list_relations(warehouse: Warehouse) -> list[str]:
+    """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
+    return list(Relations(warehouse, {}, {}).names())
+
+
+def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Relations) -> duckdb.DuckDBPyRelation:
+    try:
+        text = relations.create(connection, statement)
+    except duckdb.IOException:
+        raise
+    except duckdb.Error as error:
+        # A file of a declared table is looked into.
+        raise translate(error, statement.source) from error
+    text = _LISTING if statement.shows_tables else text
+    try:
+        return connection.sql(text)
+    except duckdb.Error as error:
+        failed = error
+    # As a relation a statement has lost its text, and the error its place: run it as it is for an error with both.
+    try:
+        connection.execute(text)
+    except duckdb.IOException:
+        raise
+    except duckdb.Error as error:
+        failed = error
+    raise translate(failed, statement.source, relations.known(), relations.others) from failed
+
+
+def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
+    paths = [*statement.relations, *(t.path for t in statement.travels)]
+    ours = statement.shows_tables or any(path[0].lower() in ("state", "sqlstream") for path in paths)
+    if ours and not os.path.isdir(warehouse.root):
+        hint = "Run a job first, or name its folder with --warehouse."
+        raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)
+
+
+def _overtaken(error: Exception, source: Source) -> SqlStreamError:
+    if isinstance(error, DamageError):
+        # What is missing each time was not replaced.
+        return error
+    if isinstance(error, duckdb.IOException):
+        return translate(error, source)
+    return QueryError("the state changed faster than it could be read", hint="Run the query again.")
+
+
+def _sandbox(
+    warehouse: Warehouse, allowed_paths: Sequence[str], temp_directory: str | None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection that can reach nothing but the warehouse and some paths, for good."""
+    if not warehouse.fs.local:
+        raise UnsupportedError(
+            f'state in "{warehouse.root}" cannot be queried in place',
+            hint="Query a copy of the warehouse on a local disk.",
+        )
+    directories, files = _reachable([warehouse.root, *allowed_paths])
+    spill = temp_directory or f"{tempfile.gettempdir()}/sqlstream-{uuid4().hex}"
+    connection = duckdb.connect(config={"python_enable_replacements": "false"})
+    connection.execute(
+        f"""
+        SET TimeZone = 'UTC';
+        SET temp_directory = {quote_text(spill)};
+        SET autoinstall_known_extensions = false;
+        SET autoload_known_extensions = false;
+        SET allow_community_extensions = false;
+        SET allow_persistent_secrets = false;
+        SET allowed_directories = [{", ".join(map(quote_text, directories))}];
+        SET allowed_paths = [{", ".join(map(quote_text, files))}];
+        SET enable_external_access = false;
+        SET lock_configuration = true;
+        """
+    )
+    return connection
+
+
+def _reachable(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the directories that may be read with all below them, and the files, for some directories, globs and files."""
+    directories, files = set(), []
+    for path in map(os.path.abspath, paths):
+        if glob.has_magic(path) and not os.path.exists(path):
+            # Which directories a glob matches is not known before it is read: all below its fixed part.
+            fixed = re.split(r"[*?\[]", path, maxsplit=1)[0]
+            directories.add(os.path.dirname(fixed))
+        elif os.path.isfile(path):
+            files.append(path)
+        else:
+            directories.add(path)
+    # A pattern that escapes a path's special characters is compared as it is written.
+    return sorted(directories | set(map(glob.escape, directories))), files

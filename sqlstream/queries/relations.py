@@ -1,0 +1,260 @@
+"""The names that a query can use, and the views behind them: state, warehouse tables, declared tables, and `sqlstream.*`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+import duckdb
+
+from sqlstream.duck.errors import missing_table, translate
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DamageError, OtherVersionError, QueryError, Source, Span
+from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
+from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
+from sqlstream.state.snapshot import JobHistory, Snapshot, VersionGone
+from sqlstream.state.views import operator_view, table_view
+from sqlstream.warehouse.jobs import TABLE, OperatorRecord
+from sqlstream.warehouse.paths import Warehouse
+
+Pick = Callable[[JobHistory], Snapshot | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """`state.<job>.<operator>`, or another name under which an operator keeps rows."""
+
+    job: JobHistory
+    operator: OperatorRecord
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseTable:
+    """A table that jobs write into, with those that did or will."""
+
+    name: str
+    writers: tuple[JobHistory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTable:
+    """A table with a connector: its rows are read where they are."""
+
+    name: str
+    relation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTable:
+    """`sqlstream.<name>`."""
+
+    name: str
+
+
+Relation = StateView | WarehouseTable | DeclaredTable | SystemTable
+
+
+class Relations:
+    """What the names of one query mean.
+
+    Each job is looked at once: all views show the same version of it, unless AT names another.
+    """
+
+    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str], others: Mapping[str, str]):
+        # Names that are declared, with why no query can read them, if none can.
+        self.others = {name.lower(): why for name, why in others.items() if why}
+        self._named = list(others)
+        self._warehouse = warehouse
+        self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
+
+    @cached_property
+    def _jobs(self) -> dict[str, JobHistory]:
+        return {name: JobHistory(self._warehouse, name) for name in self._warehouse.jobs()}
+
+    def names(self) -> Iterator[str]:
+        """Yield every name that a query can use, state first."""
+        for relation in self._all():
+            yield ".".join(_path(relation))
+
+    def known(self) -> list[str]:
+        """Return the names that a query can use, and those that are declared."""
+        return list(dict.fromkeys([*self.names(), *self._named]))
+
+    def _all(self) -> Iterator[Relation]:
+        records = [(job, record) for job in self._jobs.values() if (record := job.readable_record)]
+        for job, record in records:
+            yield from (StateView(job, operator, name) for operator in record.operators for name in operator.views)
+        tables = {name.lower() for name in self._warehouse.tables()} | set(self._declared)
+        tables |= {sink.table.lower() for _, record in records for sink in record.sinks if sink.kind == TABLE}
+        for name in sorted(tables):
+            # A list leaves out what cannot be read; whoever names it gets the error.
+            with contextlib.suppress(DamageError, OtherVersionError):
+                if table := self._table(name):
+                    yield table
+        yield from (SystemTable(name) for name in SYSTEM_TABLES)
+
+    def find(self, path: tuple[str, ...]) -> Relation | None:
+        """Return what a name stands for, without regard to case; None for those that are not ours."""
+        match tuple(part.lower() for part in path):
+            case "state", name, operator:
+                job = self._jobs.get(name)
+                operators = job.record.operators if job and job.record else ()
+                found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
+                return next((StateView(job, *view) for view in found if job), None)
+            case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
+                return SystemTable(name)
+            case (name,) | ("main" | "memory", name) | ("memory", "main", name):
+                return self._table(name)
+        return None
+
+    def _table(self, name: str) -> WarehouseTable | DeclaredTable | None:
+        # Before anything is written a table is there too, and empty.
+        names = self._warehouse.writers(name)
+        jobs = [(job, job.record) for name in names if (job := self._jobs.get(name))]
+        if not names:
+            jobs = [(job, job.readable_record) for job in self._jobs.values()]
+        writers = [(job, sink) for job, record in jobs if record and (sink := record.sink(name))]
+        if writers:
+            return WarehouseTable(writers[0][1].table, tuple(job for job, _ in writers))
+        return self._declared.get(name)
+
+    def create(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> str:
+        """Create the views that a statement needs, and return it in terms of them.
+
+        Raises FileNotFoundError, VersionGone or DuckDB's IOException when files were replaced meanwhile: start over then.
+        """
+        connection.execute("CREATE SCHEMA IF NOT EXISTS sqlstream; ATTACH IF NOT EXISTS ':memory:' AS state")
+        everything = statement.shows_tables or statement.lists_relations
+        for relation in self._all() if everything else (self.find(path) for path in statement.relations):
+            if relation is not None:
+                self._create(connection, _path(relation), relation, lambda job: job.newest)
+        targets = []
+        for number, travel in enumerate(statement.travels):
+            catalog = f"@{number}"
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
+            targets.append(self._create_older(connection, catalog, travel))
+        return statement.rewritten(targets)
+
+    def _create(
+        self, connection: duckdb.DuckDBPyConnection, path: tuple[str, ...], relation: Relation, pick: Pick
+    ) -> None:
+        *schema, _ = name = [quote_name(part) for part in path]
+        match relation:
+            case StateView(job, operator, view):
+                sql = operator_view(self._warehouse, job.name, operator, pick(job), view)
+            case WarehouseTable(table, writers):
+                versions = [(job.record, pick(job)) for job in writers if job.record]
+                sql = table_view(self._warehouse, table, versions)
+            case DeclaredTable(_, source):
+                sql = f"SELECT * FROM {source}"
+            case SystemTable(table):
+                create_system_table(connection, table, self._warehouse, self._jobs.values())
+                return
+        if len(schema) > 1 or isinstance(relation, StateView):
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(schema)}")
+        connection.execute(f"CREATE OR REPLACE VIEW {'.'.join(name)} AS {sql}")
+
+    def _create_older(self, connection: duckdb.DuckDBPyConnection, catalog: str, travel: TimeTravel) -> str:
+        """Create the view of a relation as it was, and return its name."""
+        relation = self.find(travel.path)
+        if relation is None:
+            raise missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
+        if not isinstance(relation, StateView | WarehouseTable):
+            name = ".".join(_path(relation))
+            raise QueryError(
+                f'"{name}" has no older versions: only state and tables of the warehouse do', travel.clause
+            )
+        path = (catalog, *(_path(relation)[1:] if isinstance(relation, StateView) else _path(relation)))
+        writers = (relation.job,) if isinstance(relation, StateView) else relation.writers
+        versions = self._versions(connection, travel, writers)
+        try:
+            self._create(connection, path, relation, lambda job: versions[job.name])
+        except VersionGone as gone:
+            raise _no_version(travel, writers[0], "version that old", gone.oldest) from gone
+        return ".".join(map(quote_name, path))
+
+    def _versions(
+        self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, jobs: tuple[JobHistory, ...]
+    ) -> Mapping[str, Snapshot | None]:
+        """Return the version of each job that an AT clause means."""
+        if travel.unit == "VERSION":
+            if len(jobs) > 1:
+                names = ", ".join(f'"{job.name}"' for job in jobs)
+                raise QueryError(
+                    f"several jobs write this table, each with versions of its own: {names}",
+                    travel.clause,
+                    hint="Write AT (TIMESTAMP => ..).",
+                )
+            number = self._value(connection, travel, "?::BIGINT")
+            found = {jobs[0].name: jobs[0].at_version(number)}
+            asked = f"version {number}"
+        else:
+            time = self._value(connection, travel, "epoch_ms(?::TIMESTAMPTZ)")
+            found = {job.name: job.at_time(time) for job in jobs}
+            asked = f"version of {_instant(time)} or before"
+        for job in jobs:
+            # One of several jobs may have begun later: it had written nothing then.
+            began_later = any(found.values()) and job.oldest == 0
+            if found[job.name] is None and not began_later:
+                raise _no_version(travel, job, asked, job.oldest)
+        return found
+
+    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
+        """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
+        origin = travel.clause.source
+        value = Source(origin.name, travel.value)
+        try:
+            asked = parse_statement(value, connection)
+            named = [(path, self.find(path)) for path in asked.relations]
+            if asked.travels or any(isinstance(r, StateView | WarehouseTable | DeclaredTable) for _, r in named):
+                hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
+                raise QueryError("AT takes a constant, or a query over sqlstream.*", travel.clause, hint=hint)
+            for _, relation in named:
+                # What is none of ours may be a CTE.
+                if relation is not None:
+                    self._create(connection, _path(relation), relation, lambda job: job.newest)
+            rows = connection.execute(travel.value).fetchall()
+            if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
+                raise QueryError("AT takes one value that is not NULL", travel.clause)
+            [(number,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
+        except duckdb.Error as error:
+            raise QueryError(translate(error, value).message, travel.clause) from error
+        except QueryError as error:
+            span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
+            raise QueryError(error.message, span, hint=error.hint) from error
+        return int(number)
+
+
+def _path(relation: Relation) -> tuple[str, ...]:
+    match relation:
+        case StateView(job, _, view):
+            return "state", job.record.job if job.record else job.name, view
+        case SystemTable(name):
+            return "sqlstream", name
+        case WarehouseTable(name) | DeclaredTable(name):
+            return (name,)
+
+
+def _no_version(travel: TimeTravel, job: JobHistory, asked: str, oldest: int | None) -> QueryError:
+    name = job.record.job if job.record else job.name
+    newest = job.newest_entry
+    if newest is None or oldest is None:
+        return QueryError(f'job "{name}" has no version yet', travel.clause)
+    first = next((e for e in job.entries if e.version >= oldest), newest)
+    return QueryError(
+        f'job "{name}" keeps no {asked}',
+        travel.clause,
+        detail=f"Its oldest version is {first.version} of {_instant(first.committed_at)}, "
+        f"its newest {newest.version} of {_instant(newest.committed_at)}.",
+    )
+
+
+def _instant(milliseconds: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return "a year past what a calendar has"

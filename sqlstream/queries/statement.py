@@ -1,0 +1,279 @@
+"""The text of a state query: whether it may run, which relations it names, and where it asks for an older version.
+
+DuckDB is asked for its own tokens and its own syntax tree, so that nothing here can read a statement differently from
+what runs. The kind of a statement is not enough: `WITH x AS (COPY .. TO 'file') ..` is a SELECT to DuckDB and writes the
+file. Hence the whole tree is walked, and what may occur in it is listed, not what may not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+
+from sqlstream.duck.errors import translate
+from sqlstream.errors import QueryError, Source, Span
+
+ALLOWED = "Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement."
+
+_QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+
+# Table functions that only read. Not among them: those that run SQL given as a string (its relations and effects are hidden from
+# this module), that change the database or its settings, or that take a pointer.
+_TABLE_FUNCTIONS = {
+    *("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree", "test_all_types"),
+    *("glob", "sniff_csv", "read_text", "read_blob", "read_csv", "read_csv_auto", "read_parquet", "parquet_scan"),
+    *("read_json", "read_json_auto", "read_json_objects", "read_json_objects_auto"),
+    *("read_ndjson", "read_ndjson_auto", "read_ndjson_objects", "read_ndjson_objects_auto"),
+    *("parquet_metadata", "parquet_file_metadata", "parquet_full_metadata", "parquet_kv_metadata", "parquet_schema"),
+    *("duckdb_columns", "duckdb_databases", "duckdb_functions", "duckdb_keywords", "duckdb_memory", "duckdb_schemas"),
+    *("duckdb_settings", "duckdb_tables", "duckdb_types", "duckdb_views", "pg_timezone_names", "pragma_version"),
+}
+
+# A relation's name follows one of these. After any other word the last name before AT is an alias, and the word ends the
+# relation's name.
+_BEFORE_RELATION = {"FROM", "JOIN", "TABLE", "DESCRIBE", "DESC", "SHOW", "SUMMARIZE", "LATERAL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a statement, without comments; start and end count characters."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        return self.text.upper()
+
+    @property
+    def is_name(self) -> bool:
+        return self.text[0] == '"' or self.text[0] == "_" or (self.text[0].isalpha() and self.text[-1] != "'")
+
+    @property
+    def name(self) -> str:
+        """The identifier that the token spells."""
+        return self.text[1:-1].replace('""', '"') if self.text[0] == '"' else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTravel:
+    """`path AT (VERSION => expression)`, or TIMESTAMP: a relation as it was.
+
+    `value` is a SELECT of the expression that has the expression where the statement has it.
+    """
+
+    path: tuple[str, ...]
+    unit: str
+    value: str
+    relation: Span
+    clause: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that may run.
+
+    `relations` are the paths that it names, CTEs among them, those of `travels` not. A statement that `shows_tables` is SHOW
+    TABLES or the like; one that `lists_relations` has it inside: for both, every relation counts.
+    """
+
+    source: Source
+    relations: tuple[tuple[str, ...], ...]
+    travels: tuple[TimeTravel, ...]
+    shows_tables: bool
+    lists_relations: bool
+
+    def rewritten(self, targets: Sequence[str]) -> str:
+        """Return the text with each time travel replaced by a relation.
+
+        Every line, and what follows on it, stays in its place, so that DuckDB's errors point into the user's text.
+        """
+        text = self.source.text
+        for travel, target in reversed(list(zip(self.travels, targets, strict=True))):
+            between = text[travel.relation.end : travel.clause.start]
+            room = travel.clause.end - travel.relation.start - len(target) - len(between)
+            blank = _blank(travel.clause.text)
+            while len(blank) > room and " " in blank:
+                blank = blank.replace(" ", "", 1)
+            text = text[: travel.relation.start] + target + between + blank + text[travel.clause.end :]
+        return text
+
+
+def parse_statement(source: Source, connection: duckdb.DuckDBPyConnection) -> Statement:
+    """Read a statement, or raise QueryError when it is not one query. The connection only parses."""
+    tokens = tokenize(source.text)
+    travels = tuple(_time_travels(source, tokens))
+    text = source.text
+    for travel in travels:
+        text = text[: travel.clause.start] + _blank(travel.clause.text) + text[travel.clause.end :]
+    nodes = list(_nodes(_syntax_tree(source, text, tokens, connection)))
+    for node in nodes:
+        _check(node, source, tokens)
+    paths = [tuple(n["qualified_name"]["path"]) for n in nodes if n.get("type") in ("BASE_TABLE", "SHOW_REF")]
+    relations = [path for path in paths if path]
+    for travel in travels:
+        # A relation may be named twice, now and then; take away only the mention that travels.
+        if travel.path not in relations:
+            raise QueryError("AT must follow the name of a table or view", travel.clause)
+        relations.remove(travel.path)
+    return Statement(
+        source,
+        tuple(relations),
+        travels,
+        [t.word for t in tokens if t.text != ";"] in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"], ["DESCRIBE"]),
+        any(n.get("show_type") in ("SHOW_SPECIAL", "SHOW_FROM") for n in nodes),
+    )
+
+
+def tokenize(text: str) -> list[Token]:
+    """Split a text into DuckDB's tokens, leaving out comments."""
+    data = text.encode()
+    found = duckdb.tokenize(text)
+    ends = [*(start for start, _ in found[1:]), len(data)][: len(found)]
+    tokens = []
+    for (start, kind), end in zip(found, ends, strict=True):
+        if kind != duckdb.token_type.comment:
+            first = len(data[:start].decode())
+            spelled = data[start:end].decode().rstrip()
+            tokens.append(Token(spelled, first, first + len(spelled)))
+    return tokens
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _time_travels(source: Source, tokens: list[Token]) -> Iterator[TimeTravel]:
+    for i, token in enumerate(tokens):
+        words = [t.word for t in tokens[i : i + 4]]
+        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP"):
+            continue
+        close = _closing(tokens, i + 1)
+        first, last = _relation_before(tokens, i)
+        clause = Span(source, token.start, tokens[close].end if close else token.end)
+        if close is None or close == i + 4:
+            raise QueryError("this AT clause is not complete", clause, hint=f"Write AT ({words[2]} => ..).")
+        if first is None:
+            raise QueryError("AT must follow the name of a table or view", clause)
+        relation = Span(source, tokens[first].start, tokens[last].end)
+        path = tuple(t.name for t in tokens[first : last + 1 : 2])
+        unit, expression = tokens[i + 2].start, tokens[i + 4].start
+        select = "SELECT" + _blank(source.text[unit + len("SELECT") : expression])
+        value = _blank(source.text[:unit]) + select + source.text[expression : tokens[close].start]
+        yield TimeTravel(path, words[2], value, relation, clause)
+
+
+def _closing(tokens: list[Token], opening: int) -> int | None:
+    depth = 0
+    for i in range(opening, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[i].text, 0)
+        if depth == 0:
+            return i
+    return None
+
+
+def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
+    """Return the first and the last token of the relation that an AT clause belongs to.
+
+    The form is `path [[AS] alias [(columns)]] AT (..)`.
+    """
+    last = at - 1
+    if last >= 0 and tokens[last].text == ")":
+        while last >= 0 and tokens[last].text != "(":
+            last -= 1
+        last -= 1
+        if not (last > 0 and tokens[last].is_name and (tokens[last - 1].is_name or tokens[last - 1].word == "AS")):
+            return None, last
+    if last > 0 and tokens[last].is_name and tokens[last - 1].word == "AS":
+        last -= 2
+    elif last > 0 and tokens[last].is_name and tokens[last - 1].is_name:
+        last -= tokens[last - 1].word not in _BEFORE_RELATION
+    first = last
+    while first > 1 and tokens[first - 1].text == "." and tokens[first - 2].is_name:
+        first -= 2
+    return (first if last >= 0 and tokens[last].is_name else None), last
+
+
+def _syntax_tree(source: Source, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection) -> Any:
+    """Return DuckDB's syntax tree of a text, the source's with parts blanked out, or raise QueryError unless it is one query."""
+    kind = _statement_kind(source, text, tokens, connection)
+    first = next(t for t in tokens if t.text not in (";", "("))
+    place = Span(source, first.start, first.end)
+    if kind == duckdb.StatementType.EXPLAIN:
+        return _syntax_tree(source, *_explained(text, tokens), connection)
+    if kind == duckdb.StatementType.MULTI and (pivot := next((t for t in tokens if t.word == "PIVOT"), None)):
+        hint = "Write PIVOT t ON c IN (value, ..) USING .."
+        raise QueryError("PIVOT must list its values here", Span(source, pivot.start, pivot.end), hint=hint)
+    if kind != duckdb.StatementType.SELECT:
+        raise QueryError(f"{first.word} is not a query", place, hint=ALLOWED)
+    [(serialized,)] = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    try:
+        tree = json.loads(serialized)
+    except RecursionError:
+        raise QueryError("the query is nested too deeply", place) from None
+    if tree["error"]:
+        raise QueryError(f"this {first.word} cannot be checked and is not run", place, hint=ALLOWED)
+    return tree
+
+
+def _statement_kind(
+    source: Source, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection
+) -> duckdb.StatementType | None:
+    """Return the kind of the one statement in a text, None when the Python client has no name for it."""
+    try:
+        kinds = [statement.type for statement in connection.extract_statements(text)]
+    except duckdb.Error as error:
+        raise translate(error, source) from error
+    except ValueError:
+        return None
+    if not kinds:
+        raise QueryError("there is no query", hint=ALLOWED)
+    if len(kinds) > 1:
+        semicolon = next(i for i, t in enumerate(tokens) if t.text == ";" and i > 0)
+        second = next(t for t in tokens[semicolon:] if t.text != ";")
+        raise QueryError("only one statement can run at a time", Span(source, second.start, second.end), hint=ALLOWED)
+    return kinds[0]
+
+
+def _explained(text: str, tokens: list[Token]) -> tuple[str, list[Token]]:
+    """Return the text and the tokens with EXPLAIN, its ANALYZE and its options blanked out."""
+    start = 1 + (tokens[1].word == "ANALYZE")
+    if tokens[start].text == "(" and tokens[start + 1].word in ("ANALYZE", "FORMAT"):
+        start = (_closing(tokens, start) or start) + 1
+    end = tokens[start].start
+    return _blank(text[:end]) + text[end:], tokens[start:]
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    pending = [tree]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            yield value
+            pending.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            pending.extend(reversed(value))
+
+
+def _check(node: dict[str, Any], source: Source, tokens: list[Token]) -> None:
+    """Raise QueryError when a node of the syntax tree may do more than read."""
+    kind = str(node.get("type", ""))
+    if (kind.endswith("_NODE") or "cte_map" in node) and kind not in _QUERY_NODES:
+        verb = kind.split("_")[0]
+        found = next((after for before, after in pairwise(tokens) if before.text == "(" and after.word == verb), None)
+        raise QueryError(f"a query cannot contain {verb}", _place(source, found), hint=ALLOWED)
+    if kind == "TABLE_FUNCTION" and (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS:
+        found = next((t for t, after in pairwise(tokens) if t.name.lower() == name and after.text == "("), None)
+        hint = "Write the query itself." if name in ("query", "query_table") else None
+        raise QueryError(f'the table function "{name}" is not available in queries', _place(source, found), hint=hint)
+
+
+def _place(source: Source, token: Token | None) -> Span | None:
+    return Span(source, token.start, token.end) if token else None

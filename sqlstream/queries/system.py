@@ -1,0 +1,216 @@
+"""The tables `sqlstream.*`: what there is to know about the jobs of a warehouse."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from sqlstream.duck.sql import quote_text
+from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.state.joblog import fell_idle, holders
+from sqlstream.state.snapshot import JobHistory
+from sqlstream.state.views import state_sql
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import GONE
+from sqlstream.warehouse.status import RUNNING, effective_status
+
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "jobs": {
+        "job": "VARCHAR",
+        "status": "VARCHAR",
+        "version": "BIGINT",
+        "watermark": "TIMESTAMP",
+        "rows_in": "BIGINT",
+        "rows_out": "BIGINT",
+        "started_at": "TIMESTAMPTZ",
+        "updated_at": "TIMESTAMPTZ",
+        "pid": "BIGINT",
+        "error": "VARCHAR",
+        "sql": "VARCHAR",
+    },
+    "operators": {
+        "job": "VARCHAR",
+        "operator": "VARCHAR",
+        "kind": "VARCHAR",
+        "key_columns": "VARCHAR[]",
+        "state_rows": "BIGINT",
+        "state_bytes": "BIGINT",
+        "segments": "BIGINT",
+        "late_rows": "BIGINT",
+        "bound": "VARCHAR",
+        "missed_windows": "BIGINT",
+        "open_windows": "BIGINT",
+        "next_end": "TIMESTAMP",
+        "expired_keys": "BIGINT",
+        "returned_keys": "BIGINT",
+        "absent_deletes": "BIGINT",
+    },
+    "snapshots": {
+        "job": "VARCHAR",
+        "version": "BIGINT",
+        "committed_at": "TIMESTAMPTZ",
+        "watermark": "TIMESTAMP",
+    },
+    "watermarks": {
+        "job": "VARCHAR",
+        "source": "VARCHAR",
+        "max_event_time": "TIMESTAMP",
+        "watermark": "TIMESTAMP",
+        "holds_minimum": "BOOLEAN",
+        "idle_since": "TIMESTAMPTZ",
+        "null_rows": "BIGINT",
+        "holding_since": "TIMESTAMPTZ",
+        "malformed_rows": "BIGINT",
+    },
+}
+
+_COUNTS = (
+    *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
+    *("expired_keys", "returned_keys", "absent_deletes"),
+)
+
+SYSTEM_TABLES = tuple(_COLUMNS)
+
+# As a watermark: after the last row of all.
+END_OF_INPUT = 2**63 - 1
+
+# Event times (TIMESTAMP) come in microseconds, other times (TIMESTAMPTZ) in milliseconds.
+_CONVERSIONS = {
+    "TIMESTAMP": f"CASE WHEN {{0}} >= {END_OF_INPUT} THEN 'infinity'::TIMESTAMP ELSE make_timestamp({{0}}) END",
+    "TIMESTAMPTZ": "make_timestamptz({0} * 1000)",
+}
+
+Row = Mapping[str, Any]
+Connection = duckdb.DuckDBPyConnection
+
+
+def create_system_table(connection: Connection, name: str, warehouse: Warehouse, jobs: Iterable[JobHistory]) -> None:
+    """Create one of the SYSTEM_TABLES, over the same versions of the jobs that the rest of a query reads."""
+    rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
+    columns = _COLUMNS[name]
+    stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
+    items = ", ".join(
+        f"{_CONVERSIONS.get(type, '{0}').format(f'r.{column}')} AS {column}" for column, type in columns.items()
+    )
+    connection.execute(
+        f"CREATE OR REPLACE TABLE sqlstream.{name} AS SELECT {items} "
+        f"FROM (SELECT unnest(from_json($rows::JSON, {quote_text(json.dumps([stored]))})) AS r)",
+        {"rows": json.dumps(rows)},
+    )
+
+
+def _rows(con: Connection, name: str, warehouse: Warehouse, job: JobHistory) -> Iterator[Row]:
+    """Yield what a table says of a job. One that cannot be read is a row of `jobs`, and does not hide the others."""
+    if name != "jobs":
+        if record := job.readable_record:
+            yield from _ROWS[name](con, warehouse, job, record)
+        return
+    try:
+        if job.record is not None:
+            yield from _jobs(con, warehouse, job, job.record)
+    except OtherVersionError as error:
+        yield _unreadable(job, "INCOMPATIBLE", error)
+    except DamageError as error:
+        if error.fault == GONE:
+            # It may have been replaced meanwhile: whoever asks looks again.
+            raise
+        yield _unreadable(job, "DAMAGED", error)
+
+
+def _unreadable(job: JobHistory, status: str, error: SqlStreamError) -> Row:
+    return {**dict.fromkeys(_COLUMNS["jobs"]), "job": job.name, "status": status, "error": error.render()}
+
+
+def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    newest = job.newest_entry
+    status = effective_status(warehouse.fs, warehouse.job(job.name))
+    yield {
+        "job": record.job,
+        "status": status.state if status else None,
+        "version": newest.version if newest else None,
+        "watermark": newest.watermark if newest else None,
+        "rows_in": newest.rows_in if newest else 0,
+        "rows_out": newest.rows_out if newest else 0,
+        "started_at": status.started_at if status else None,
+        "updated_at": status.updated_at if status else None,
+        "pid": status.pid if status else None,
+        "error": status.error if status else None,
+        "sql": record.sql,
+    }
+
+
+def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    logged = job.newest_entry.operators if job.newest_entry else {}
+    for operator in record.operators:
+        numbers = logged.get(operator.name, {})
+        yield {
+            "job": record.job,
+            "operator": operator.name,
+            "kind": operator.kind,
+            "key_columns": operator.key_columns,
+            "bound": operator.bound,
+            **{name: numbers.get(name, 0) for name in _COUNTS},
+            "open_windows": _open_windows(con, warehouse, job, operator),
+            "next_end": numbers.get("wake_at"),
+        }
+
+
+def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operator: OperatorRecord) -> int | None:
+    """Count the windows that wait, by the bounds that the state's rows have: far cheaper than a view of the state."""
+    if not operator.count_sql:
+        return None
+    sql = state_sql(warehouse, job.name, operator, job.newest, operator.count_sql)
+    [(count,)] = con.execute(sql).fetchall()
+    return int(count)
+
+
+def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    for entry in job.entries:
+        yield {
+            "job": record.job,
+            "version": entry.version,
+            "committed_at": entry.committed_at,
+            "watermark": entry.watermark,
+        }
+
+
+def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    logged = job.newest_entry.sources if job.newest_entry else {}
+    idle = _idle(warehouse, job, logged)
+    marks = {name: values["watermark"] for name, values in logged.items() if values["idle_timeout"] is not None}
+    found = holders(marks, idle)
+    for source, values in logged.items():
+        yield {
+            "job": record.job,
+            "source": source,
+            "holds_minimum": source in found,
+            "holding_since": values["holding_since"] if source in found else None,
+            "idle_since": idle.get(source),
+            **{name: values[name] for name in ("max_event_time", "watermark", "null_rows", "malformed_rows")},
+        }
+
+
+def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Return since when sources are idle: of a running job by now, else as of its last batch."""
+    status = effective_status(warehouse.fs, warehouse.job(job.name))
+    found = {name: values["idle_since"] for name, values in logged.items()}
+    if status is not None and status.state == RUNNING:
+        now = int(time.time() * 1000)
+        for name, values in logged.items():
+            active_at = max(status.started_at, values["last_row_at"] or 0)
+            ended = values["watermark"] == END_OF_INPUT
+            found[name] = None if ended else fell_idle(active_at, values["idle_timeout"] or 0, now)
+    return {name: since for name, since in found.items() if since is not None}
+
+
+_ROWS: Mapping[str, Callable[[Connection, Warehouse, JobHistory, JobRecord], Iterator[Row]]] = {
+    "jobs": _jobs,
+    "operators": _operators,
+    "snapshots": _snapshots,
+    "watermarks": _watermarks,
+}

@@ -1,0 +1,258 @@
+"""Runs fragments in DuckDB: what a Spark worker and the in-process runner have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import VALUES, Table
+from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
+from sqlstream.connectors.formats.read_errors import name_file
+from sqlstream.connectors.splits import Split
+from sqlstream.duck.clock import variables
+from sqlstream.duck.errors import plain
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DataError
+from sqlstream.operators.scratch import nothing
+from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
+from sqlstream.runtime.frames import BUCKET
+from sqlstream.state.internal_columns import ADDS, CHANGE
+
+BATCH_ROWS = 100_000
+# Returns the rows that a table outside has for some keys.
+Find = Callable[[Lookup, pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStats:
+    """What a scan saw in a batch: rows read, rows dropped for want of an event time, newest event time and watermark.
+
+    `astray` rows have an event time that is out of bounds; they count nowhere else.
+    """
+
+    rows: int = 0
+    null_rows: int = 0
+    max_event_time: int | None = None
+    watermark: int | None = None
+    astray: int = 0
+
+    def __add__(self, other: ScanStats) -> ScanStats:
+        return ScanStats(
+            self.rows + other.rows,
+            self.null_rows + other.null_rows,
+            newest(self.max_event_time, other.max_event_time),
+            newest(self.watermark, other.watermark),
+            self.astray + other.astray,
+        )
+
+
+def newest(a: int | None, b: int | None) -> int | None:
+    """Return the later of two times of which either may not be known yet."""
+    return b if a is None else a if b is None else max(a, b)
+
+
+def set_clock(con: duckdb.DuckDBPyConnection, time: int, watermark: int | None) -> None:
+    """Fix what NOW() and CURRENT_WATERMARK mean until the next call.
+
+    `time` is the batch's processing time in milliseconds, `watermark` the one before the batch in microseconds.
+    """
+    for name, value in variables(time, watermark).items():
+        con.execute(f"SET VARIABLE {name} = {value}")
+
+
+def scan_input(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool, bounds: tuple[int, int]
+) -> tuple[str, ScanStats]:
+    """Return the scan's rows as a SELECT, and what was seen while reading them.
+
+    `relation` is FROM-able SQL of the physical columns. With `keep` it is read once, into a temporary table; without, it
+    is read a second time (only the time column) for the statistics, which is cheaper for columnar files. Rows whose event time
+    (microseconds) is out of `bounds` are left out.
+    """
+    rows = f"WITH _input AS (SELECT * FROM {relation}) {scan.columns}"
+    if keep:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _scan AS {rows}")
+        rows = "SELECT * FROM _scan"
+    if scan.time_column is None:
+        [(count,)] = con.execute(f"SELECT count(*) FROM ({rows})").fetchall()
+        return rows, ScanStats(rows=count)
+    time = quote_name(scan.time_column)
+    # Infinity is no time either: no window holds it.
+    untimed = f"isfinite({time}) IS NOT TRUE"
+    if scan.changes == "keyed":
+        # A delete needs the key alone; a row that loses its time is no longer there.
+        untimed += f" AND {ADDS}"
+    timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
+    # What is computed of a time that cannot be may fail.
+    [found] = con.execute(
+        f"SELECT count(*), count(*) FILTER (WHERE {untimed}), "
+        f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
+        f"max(CASE WHEN {timed} THEN epoch_us({scan.watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)}) "
+        f"FROM ({rows})"
+    ).fetchall()
+    stats = ScanStats(*found)
+    if scan.changes != "keyed":
+        return f"SELECT * FROM ({rows}) WHERE {timed}", replace(stats, rows=stats.rows - stats.astray)
+    if stats.astray:
+        rows = f"SELECT * REPLACE (CASE WHEN {timed} THEN {time} END AS {time}) FROM ({rows})"
+    return rows, replace(stats, rows=stats.rows - stats.astray)
+
+
+def astray(time: str, bounds: tuple[int, int]) -> str:
+    """Return the condition that an event time is one, and out of bounds."""
+    return f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})"
+
+
+def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
+    """Tell whether some changes have more rows after an update than rows before one: they would only be added."""
+    [(lacking,)] = con.execute(
+        f"SELECT count(*) FILTER (WHERE {CHANGE.name} = 'U') > count(*) FILTER (WHERE {CHANGE.name} = 'B') FROM ({rows})"
+    ).fetchall()
+    return bool(lacking)
+
+
+def check_updates(
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split], relation_of: Callable[[Split], str]
+) -> None:
+    """Raise DataError for the first file that has more rows after an update than rows before one."""
+    for split in splits:
+        rows = f"WITH _input AS (SELECT * FROM {relation_of(split)}) {scan.columns}"
+        counts = ", ".join(f"count(*) FILTER (WHERE {CHANGE.name} = '{letter}')" for letter in "UB")
+        [(after, before)] = con.execute(f"SELECT {counts} FROM ({rows})").fetchall()
+        if after > before and isinstance(split, FileSplit):
+            detail = f"Rows after an update (U): {after}, rows before one (B): {before}."
+            message = f"{name_file(split.path, scan.table)}: {NO_ROW_BEFORE}"
+            raise DataError(message, detail=detail, hint=DECLARE_KEY)
+
+
+def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find) -> str:
+    """Return the rows of a fragment over `rows` (a SELECT) as a SELECT, after everything was looked up that it needs."""
+    for number, lookup in enumerate(fragment.lookups):
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _before_{number} AS WITH _input AS ({rows}) {lookup.rows}")
+        types = {c.name: c.type for c in lookup.table.physical}
+        keys = ", ".join(f"CAST({name} AS {types[column]}) AS {quote_name(column)}" for name, column in lookup.keys)
+        known = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
+        wanted = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {known}").to_arrow_table()
+        columns = [c for c in lookup.table.physical if c is not lookup.table.operation]
+        items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        found = nothing(columns)
+        if wanted.num_rows:
+            con.register(f"_answer_{number}", find(lookup, wanted))
+            found = f"SELECT {items} FROM _answer_{number}"
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _found_{number} AS {found}")
+    return f"WITH _input AS ({rows}) {fragment.rows}"
+
+
+def part_queries(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find
+) -> Iterator[tuple[str, str]]:
+    """Yield each part of a fragment over `rows` (a SELECT), by name, as a SELECT."""
+    computed = computed_rows(con, fragment, rows, find)
+    if len(fragment.parts) > 1:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
+        computed = "SELECT * FROM _computed"
+    for name, sql in fragment.parts:
+        yield name, f"WITH _rows AS ({computed}) {sql}"
+
+
+def part_batches(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
+) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows for an exchange have a column of their bucket."""
+    for name, query in part_queries(con, fragment, rows, find):
+        body = query
+        if fragment.exchange is not None:
+            # Without a key all rows meet in one bucket.
+            keys = ", ".join(map(quote_name, fragment.exchange.keys)) or "0"
+            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({query})"
+        yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
+
+
+def explain_refused(
+    con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan, find: Find
+) -> DataError | None:
+    """Return an error that names the column and the row that the sink's table cannot store, if that was what failed."""
+    computed = computed_rows(con, fragment, rows, find)
+    never_null = {c.name for c in sink.table.columns if c.not_null}
+    for name, type in sink.columns:
+        column = quote_name(name)
+        checks = {f"{column} IS NOT NULL AND TRY_CAST({column} AS {type}) IS NULL": f"cannot hold {{}} ({type})"}
+        if name in never_null:
+            checks[f"{column} IS NULL"] = "is NOT NULL, but the query gives NULL"
+        for refused, message in checks.items():
+            if row := _first(con, f"SELECT * FROM ({computed}) WHERE {refused}"):
+                shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
+                what = f'column "{name}" of table "{sink.table.name}" {message.format(row[name])}'
+                return DataError(what, detail=f"row: {shown}")
+    return None
+
+
+def explain_row(
+    con: duckdb.DuckDBPyConnection,
+    scan: ScanStage,
+    splits: Sequence[Split],
+    relation_of: Callable[[Split], str],
+    find: Find,
+) -> DataError | None:
+    """Return an error that names the file and the row for which a scan's columns or its fragment fail, if one row does.
+
+    The splits are read again, one by one, and halved until one row is left.
+    """
+    for split in splits:
+        relation = relation_of(split)
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _suspects AS SELECT row_number() OVER () AS _row, * FROM {relation}")
+        [(count,)] = con.execute("SELECT count(*) FROM _suspects").fetchall()
+        first, end = 1, count + 1
+        while end - first > 1:
+            middle = (first + end) // 2
+            if _fails(con, scan, first, middle, find):
+                end = middle
+            else:
+                first = middle
+        if count and (found := _fails(con, scan, first, end, find)):
+            row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
+            shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
+            message = f"{_place(split, first, scan.table)}: {plain(found)}"
+            hint = DECLARE_KEY if plain(found) == NO_ROW_BEFORE else None
+            return DataError(message, detail=f"row: {shown}", hint=hint)
+    return None
+
+
+def _place(split: Split, number: int, table: Table) -> str:
+    """Return where the nth row of a split stands."""
+    if table.connector == VALUES:
+        return f"row {number} of VALUES"
+    if isinstance(split, FileSplit):
+        return f"row {number + (split.rows[0] if split.rows else 0)} of {name_file(split.path, table)}"
+    return f'a row of table "{table.name}"'
+
+
+def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int, find: Find) -> duckdb.Error | None:
+    """Run a scan's columns and its fragments over some of the suspects; return what goes wrong."""
+    suspects = f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}"
+    rows = f"WITH _input AS ({suspects}) {scan.columns}"
+    try:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS {rows}")
+        for fragment in scan.fragments:
+            computed = computed_rows(con, fragment, rows, find)
+            for _, sql in fragment.parts:
+                con.execute(f"CREATE OR REPLACE TEMP TABLE _suspected AS WITH _rows AS ({computed}) {sql}")
+    except duckdb.Error as e:
+        return e
+    return None
+
+
+def _first(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any] | None:
+    """Return the first row, None also where the query itself fails."""
+    try:
+        found = con.execute(f"{sql} LIMIT 1")
+        names = [d[0] for d in found.description or ()]
+        row = found.fetchone()
+    except duckdb.Error:
+        return None
+    return dict(zip(names, row, strict=True)) if row is not None else None

@@ -1,0 +1,322 @@
+"""The two things that a task does for a job: scan splits, and advance an operator; each runs the fragment that follows.
+
+Spark's workers and the in-process runner call these, so both run the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.connectors.formats.reading import ReadPlan
+from sqlstream.connectors.lookup_tables import open_lookup
+from sqlstream.connectors.reading import explain_unreadable, locate, read, take
+from sqlstream.connectors.splits import Split
+from sqlstream.duck import errors as duckdb_errors
+from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import encoded
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.functions.registration import recover, register
+from sqlstream.operators.step import Clock
+from sqlstream.physical.plan import Exchange, Fragment, Lookup
+from sqlstream.runtime import fragments as execute
+from sqlstream.runtime import malformed
+from sqlstream.runtime.batches import Work
+from sqlstream.runtime.fragments import ScanStats, newest
+from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
+from sqlstream.runtime.worker import CHUNK, Job, connection
+from sqlstream.state.bucket import EXPIRED, RETURNED
+from sqlstream.state.segments import Segment, write_segment
+from sqlstream.state.views import END_OF_TIME, behind
+from sqlstream.state.zsets import VERSION
+from sqlstream.warehouse.paths import Warehouse
+
+# The one table of a sink's directory.
+ROWS = "rows"
+_OF_A_SUM = re.compile(r"Overflow in (HUGEINT addition|SUM of DECIMAL)")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the last stage tells the driver, as JSON.
+
+    A segment that it wrote ("segment"), rows and files that it wrote ("files"), rows that it dropped ("discarded"), or
+    "metrics". `sink` is the place of the sink in the plan.
+    """
+
+    kind: str
+    body: str
+    sink: int = 0
+
+    def framed(self, bucket: int, time: int) -> Frame:
+        """Return what carries it past the stages on the way to the driver."""
+        if self.kind == "metrics":
+            return Frame(bucket, METRICS, time, self.body.encode())
+        return control(bucket, time, asdict(self), OUTPUT)
+
+    @classmethod
+    def of(cls, frame: Frame) -> Output:
+        """Return what a control frame carries."""
+        if frame.port == METRICS:
+            return cls("metrics", frame.payload.decode())
+        return cls(**frame.message())
+
+
+def run_scan(
+    job: Job, scan: int, work: Sequence[Work], batch: int, before: int | None
+) -> Iterator[tuple[int | None, Frame | Output]]:
+    """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
+
+    `before` is the job's watermark before the batch, for those who ask for it.
+    """
+    stage = job.plan.scans[scan]
+    time = work[0].time
+    tick = max((w.tick for w in work if w.tick is not None), default=None)
+    if any(w.rings for w in work):
+        yield from ((tick, frame) for frame in ring(job, time))
+    if any(w.opens for w in work):
+        yield from ((tick, frame) for frame in opening(job, time, batch))
+    given = [w.split for w in work if w.split is not None]
+    splits = locate(given, stage.table, project=job.project, warehouse=job.warehouse)
+    stats, skipped = ScanStats(), 0
+    with connection(job, register) as con:
+        execute.set_clock(con, time, before)
+        if splits:
+
+            def plan_of(some: Sequence[Split]) -> ReadPlan:
+                return read(con, some, stage.table, warehouse=job.warehouse, time=time)
+
+            def explain(error: duckdb.Error) -> SqlStreamError | None:
+                unreadable = explain_unreadable(error, splits, stage.table)
+                return unreadable or execute.explain_row(
+                    con, stage, splits, lambda split: plan_of([split]).relation, finder(job)
+                )
+
+            with user_errors(stage.name, explain):
+                plan = take(con, splits, stage.table, warehouse=job.warehouse, time=time)
+                bounds = malformed.time_bounds(stage.table, time)
+                rows, stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+                if stats.astray and not malformed.drops_astray(stage.table):
+                    raise malformed.astray_error(con, stage, splits)
+                if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
+                    execute.check_updates(con, stage, splits, lambda split: plan_of([split]).relation)
+                for fragment in stage.fragments:
+                    for output in run_fragment(job, con, fragment, rows, time, batch, explain):
+                        yield newest(stats.watermark, tick), output
+                skipped = plan.skipped(con) + stats.astray
+                plan.forget(con)
+                if skipped and stage.errors is not None:
+                    kept = malformed.keep(con, job, stage, splits, batch, time)
+                    if kept is not None:
+                        output = Output("segment", json.dumps(kept.to_list()), stage.errors)
+                        yield newest(stats.watermark, tick), output
+        watermark = newest(stats.watermark, tick)
+        message = {
+            "scan": stage.name,
+            "sequence": work[0].sequence,
+            "last": work[0].last,
+            "rows": stats.rows,
+            "null_rows": stats.null_rows,
+            "malformed_rows": skipped,
+            "max_event_time": stats.max_event_time,
+            "watermark": watermark,
+        }
+        yield watermark, Output("metrics", json.dumps(message, separators=(",", ":")))
+
+
+def ring(job: Job, time: int) -> Iterator[Frame]:
+    """Yield frames without rows, which call every operator that goes by processing time."""
+    nothing = pa.table({})
+    for number, stage in enumerate(job.plan.stages):
+        if stage.rings:
+            for label in job.labels:
+                yield Frame(label, port_of(number, 0), time, serialise(nothing))
+
+
+def opening(job: Job, time: int, batch: int) -> Iterator[Frame | Output]:
+    """Yield the rows with which operators begin, those of the first batch before all others."""
+    with connection(job, register) as con:
+        for fragment in (f for stage in job.plan.stages for f in stage.opening):
+            yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
+
+
+class Advance:
+    """One call of an operator for one bucket: state before, frames in, frames out, state after.
+
+    `manifest`, `woken_at` (the event time at which it had asked to be called) and `wake_at` hold once `run` is exhausted.
+    """
+
+    def __init__(self, job: Job, stage: int, bucket: int, manifest: str | None, clock: Clock):
+        self.job, self.bucket, self.clock = job, bucket, clock
+        self.stage = job.plan.stages[stage]
+        self.state = job.open_bucket(stage, bucket, manifest)
+        self.woken_at = self.state.wake_at
+        self.wake_at: int | None = None
+        self.manifest = manifest or ""
+
+    def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
+        """Advance the operator; yield what the fragment after it makes of its changes, then the bucket's metrics."""
+        inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
+        delay = self.stage.delay
+        clock = self.clock
+        name = self.stage.name
+        with connection(self.job, register) as con, user_errors(name), overflows(name):
+            execute.set_clock(con, clock.time, clock.watermark)
+            if clock.watermark is not None:
+                clock = replace(clock, watermark=behind(clock.watermark, delay))
+            waiting: list[pa.RecordBatch] = []
+            size = 0
+            for changes in self.stage.operator.step(con, self.state, inputs, clock):
+                waiting.append(changes)
+                size += changes.nbytes
+                if size >= CHUNK:
+                    yield from self._after(waiting)
+                    waiting, size = [], 0
+            if waiting:
+                yield from self._after(waiting)
+            if self.state.wake_at is not None and self.state.wake_at != END_OF_TIME:
+                self.state.wake_at += delay
+            self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
+        self.wake_at = self.state.wake_at
+        message = {"operator": self.stage.name, "bucket": self.bucket, **self.measures()}
+        yield Output("metrics", json.dumps(message, separators=(",", ":")))
+
+    def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
+        # The operator may be in the middle of a result on its own connection.
+        with connection(self.job, register) as con:
+            execute.set_clock(con, self.clock.time, self.clock.watermark)
+            con.register("_changes", pa.Table.from_batches(batches))
+            rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
+            for fragment in self.stage.fragments:
+                yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
+
+    def measures(self) -> dict[str, Any]:
+        """Return what the job's log keeps about this bucket."""
+        state = self.state
+        return {
+            "manifest": state.manifest_name,
+            "state_rows": state.live_rows,
+            "state_bytes": state.bytes,
+            "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
+            "late_rows": state.counters.get("late_rows", 0),
+            "missed_windows": state.counters.get("missed_windows", 0),
+            "expired_keys": state.counters.get(EXPIRED, 0),
+            "returned_keys": state.counters.get(RETURNED, 0),
+            "absent_deletes": state.counters.get("absent_deletes", 0),
+            "wake_at": state.wake_at,
+            "ring_at": state.ring_at,
+        }
+
+
+def decoded(columns: Iterable[Column]) -> str:
+    """Return the select items that give encoded columns their declared types again."""
+    return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+
+
+# What an error of DuckDB's is to people, if whoever is asked knows.
+Explain = Callable[[duckdb.Error], SqlStreamError | None]
+
+
+def run_fragment(
+    job: Job,
+    con: duckdb.DuckDBPyConnection,
+    fragment: Fragment,
+    rows: str,
+    time: int,
+    batch: int,
+    explain: Explain = lambda error: None,
+) -> Iterator[Frame | Output]:
+    """Run a fragment: into frames where an exchange follows, else into a segment of its sink."""
+    find = finder(job)
+    if fragment.exchange is not None:
+        stage = fragment.exchange.stage
+        ports = {part: port_of(stage, number) for part, number in fragment.exchange.ports}
+        with overflows(job.plan.stages[stage].name, explain):
+            for part, reader in execute.part_batches(con, fragment, rows, len(job.labels), find):
+                write = segment_writer(job, fragment.exchange, part, batch)
+                yield from pack(reader, ports[part], time, job.labels, write)
+        return
+    sink = job.plan.sinks[fragment.sink]
+    with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):
+        if sink.kind == "filesystem":
+            [(_, written)] = execute.part_queries(con, fragment, rows, find)
+            columns = [Column(name, type) for name, type in sink.columns]
+            count, files = job.file_sink(fragment.sink).write(con, columns, written, batch)
+            yield Output("files", json.dumps([count, files]), fragment.sink)
+            return
+        for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1, find):
+            if sink.kind == "blackhole":
+                yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)), fragment.sink)
+                continue
+            warehouse = Warehouse(job.warehouse)
+            directory = job.sink_paths(warehouse, fragment.sink).data(0)
+            segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
+            if segment is not None:
+                yield Output("segment", json.dumps(segment.to_list()), fragment.sink)
+
+
+def finder(job: Job) -> execute.Find:
+    """Return what looks up rows in the tables outside of a job."""
+
+    def find(lookup: Lookup, keys: pa.Table) -> pa.Table:
+        opened = open_lookup(lookup.table, keys.column_names, warehouse=job.warehouse, project=job.project)
+        return opened.find(keys, lookup.span)
+
+    return find
+
+
+def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write:
+    """Return what writes rows of a part straight into the state of the operator that they go to."""
+    stage = job.plan.stages[exchange.stage]
+    warehouse = Warehouse(job.warehouse)
+    paths = warehouse.job(job.name).operator(stage.name)
+    time_column = next((t.time_column for t in stage.operator.tables if t.name == part), None)
+
+    def write(label: int, rows: pa.Table) -> Segment:
+        segment = write_segment(warehouse.fs, paths.data(label), part, batch, rows, time_column=time_column)
+        assert segment is not None
+        return segment
+
+    return write
+
+
+def stored(fragment: Fragment, job: Job, batch: int) -> Fragment:
+    """Return the fragment with its rows in the form in which the sink stores them."""
+    sink = job.plan.sinks[fragment.sink]
+    version = f"SELECT *, {batch} AS {VERSION} FROM " if sink.upserts else ""
+    parts = tuple(
+        (name, encoded(sink.stored, f"({version}({sql}))" if version else f"({sql})")) for name, sql in fragment.parts
+    )
+    return replace(fragment, parts=parts)
+
+
+@contextmanager
+def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
+    """Turn a sum that does not fit into an error that names the operator it is of, unless a single row is to blame."""
+    try:
+        yield
+    except duckdb.OutOfRangeException as e:
+        if not _OF_A_SUM.search(str(e)):
+            raise
+        hint = "Let it round: SUM(CAST(x AS DOUBLE)). A sum of integers or of DECIMAL is exact, with at most 38 digits."
+        message = f'a sum in "{name}" does not fit: {duckdb_errors.plain(e)}'
+        raise (explain(e) if explain else None) or JobError(message, hint=hint) from e
+
+
+@contextmanager
+def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
+    """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
+    try:
+        yield
+    except duckdb.Error as e:
+        found = recover(e) or (explain(e) if explain else None)
+        told = duckdb_errors.translate(e, "")
+        raise found or JobError(f'"{name}": {told.message}', detail=told.detail) from e

@@ -1,0 +1,193 @@
+"""What a bare SELECT gives in Python: an iterator of changes while its job runs, or a relation of what there is at the end."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import duckdb
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import SqlStreamError, plainly
+from sqlstream.jobs.job import Job
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.changelog import OPERATION, changelog
+from sqlstream.state.zsets import WEIGHT_COLUMN, current
+
+# So many changes wait to be taken; the job waits with the next ones.
+HELD = 10_000
+_CHUNK = 1000
+_POLL_SECONDS = 0.1
+
+
+class Change(NamedTuple):
+    """A row of a result, and what becomes of it: `for kind, row in changes`.
+
+    `kind` is `+I` for a row that is added, `-D` for one that is taken away, `-U` and `+U` for a row before and after an update.
+    """
+
+    kind: str
+    row: Mapping[str, Any]
+
+
+class Changes:
+    """The changes of a result, as they come: what `Session.sql` gives for a bare SELECT over input that does not end.
+
+    Iterating waits for the next change. It ends after `LIMIT` changes, when the job is stopped, and with the error that ends
+    the job. The job waits while nobody takes what it gives: some 10,000 changes are held. `close`, and the end of a `with`
+    block, stop the job; changes that nobody has taken are dropped then.
+    """
+
+    def __init__(self, columns: Sequence[str], job: Job, held: Held):
+        self._columns, self._job, self._held = list(columns), job, held
+
+    def __repr__(self) -> str:
+        return f"Changes({', '.join(self._columns)}; {self._job!r})"
+
+    def __dir__(self) -> list[str]:
+        return ["close", "columns", "job"]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._columns)
+
+    @property
+    def job(self) -> Job:
+        """The job that computes the result: its progress, its error."""
+        return self._job
+
+    def __iter__(self) -> Changes:
+        return self
+
+    def __next__(self) -> Change:
+        with plainly():
+            while True:
+                # Asked first: what comes before the answer is there when the changes are looked at.
+                ended = self._job.wait(0)
+                change = self._held.take(0.0 if ended else _POLL_SECONDS)
+                if change is not None:
+                    return change
+                if ended or self._held.is_closed:
+                    break
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop the job, after the batch that is running."""
+        self._held.close()
+        self._job.stop()
+        try:
+            self._job.wait()
+        except SqlStreamError:
+            # Whoever took the changes was told.
+            return
+
+    def __enter__(self) -> Changes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Held:
+    """Changes between the job that gives them and whoever takes them."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        # Whether the job is to end: it must not wait then, as whoever asked may take no more.
+        self.is_ending: Callable[[], bool] = lambda: False
+        self._changes: deque[Change] = deque()
+        self._moved = threading.Condition()
+
+    def put(self, changes: Sequence[Change]) -> None:
+        """Add changes, once there is room."""
+        with self._moved:
+            while len(self._changes) >= HELD and not self.is_closed and not self.is_ending():
+                self._moved.wait(_POLL_SECONDS)
+            if not self.is_closed:
+                self._changes.extend(changes)
+                self._moved.notify_all()
+
+    def take(self, timeout: float) -> Change | None:
+        """Return the next change, None when none has come within the timeout."""
+        with self._moved:
+            if not self._changes and timeout:
+                self._moved.wait(timeout)
+            if not self._changes:
+                return None
+            self._moved.notify_all()
+            return self._changes.popleft()
+
+    def close(self) -> None:
+        with self._moved:
+            self.is_closed = True
+            self._changes.clear()
+            self._moved.notify_all()
+
+
+class ChangeReceiver:
+    """Hands the rows of a job on as changes."""
+
+    def __init__(self, sink: SinkPlan):
+        self.sink, self.limit, self.held = sink, sink.limit, Held()
+        self.columns = [name for name, _ in sink.columns]
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self._count >= self.limit
+
+    def receive(self, files: Sequence[str]) -> None:
+        """Take the rows of the Parquet files of one batch."""
+        columns = ", ".join(map(quote_name, (OPERATION, *self.columns)))
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            for file in files:
+                result = con.execute(f"SELECT {columns} FROM ({changelog(self.sink, file)})")
+                while not self.is_full and (rows := result.fetchmany(_CHUNK)):
+                    rows = rows if self.limit is None else rows[: self.limit - self._count]
+                    self._count += len(rows)
+                    self.held.put([Change(row[0], dict(zip(self.columns, row[1:], strict=True))) for row in rows])
+
+
+class RowReceiver:
+    """Keeps the rows of a job that ends; `relation` is what they amount to then."""
+
+    def __init__(self, sink: SinkPlan):
+        self.sink = sink
+        # The first rows of a result that changes may be taken back.
+        self.limit = None if sink.changing else sink.limit
+        self._columns = tuple(Column(name, type) for name, type in sink.columns)
+        self._stored = (*self._columns, WEIGHT_COLUMN) if sink.changing else self._columns
+        self._count = 0
+        spill = quote_text(f"{tempfile.gettempdir()}/sqlstream-{uuid4().hex}")
+        self._con = duckdb.connect()
+        self._con.execute(f"SET TimeZone = 'UTC'; SET temp_directory = {spill}")
+        self._con.execute(f"CREATE TABLE rows ({', '.join(f'{quote_name(c.name)} {c.type}' for c in self._stored)})")
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self._count >= self.limit
+
+    def receive(self, files: Sequence[str]) -> None:
+        """Take the rows of the Parquet files of one batch."""
+        casts = ", ".join(f"CAST({quote_name(c.name)} AS {c.type})" for c in self._stored)
+        for file in files:
+            [(count,)] = self._con.execute(
+                f"INSERT INTO rows SELECT {casts} FROM read_parquet({quote_text(file)})"
+            ).fetchall()
+            self._count += count
+
+    def relation(self) -> duckdb.DuckDBPyRelation:
+        """Return the rows that there are at the end."""
+        rows = current(self._columns, "rows") if self.sink.changing else "FROM rows"
+        limit = "" if self.sink.limit is None else f" LIMIT {self.sink.limit}"
+        return self._con.sql(f"SELECT * FROM ({rows}){limit}")

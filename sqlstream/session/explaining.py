@@ -1,0 +1,206 @@
+"""EXPLAIN and `sqlstream explain`: a job as people read it, and at each stage on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.connectors.guarantees import guarantee
+from sqlstream.logical.plan.explain import logical_text
+from sqlstream.logical.plan.nodes import Node, Scan, Stateful, children, walk
+from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, plain, title
+from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
+from sqlstream.sql.nodes import StatementSet
+from sqlstream.state.zsets import WEIGHT_COLUMN
+
+_APPEND_ONLY = "append-only"
+_CHANGELOG = "changelog"
+
+
+def explained(job: PlannedJob, stage: str) -> str:
+    """Return a job as text: `plan` for people, and for those who look inside `ast`, `logical`, `optimized` or `physical`."""
+    match stage:
+        case "plan":
+            body = plan_text(job)
+        case "ast":
+            parts = job.statement.inserts if isinstance(job.statement, StatementSet) else (job.statement,)
+            body = "\n".join(repr(part.query) for part in parts)
+        case "logical":
+            body = "\n".join(map(logical_text, job.logical))
+        case "optimized":
+            body = "\n".join(map(logical_text, job.optimized))
+            body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
+        case _:
+            body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)
+    return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"
+
+
+def plan_text(job: PlannedJob) -> str:
+    """Return the steps of a job, from what it reads to what it writes: keys, time, state and its bound, what is emitted."""
+    plan = job.physical
+    leaves = _leaves(job)
+    lines: list[str] = []
+    for number, scan in enumerate(plan.scans, 1):
+        declared = next(n.table for n, at in leaves if at == number and isinstance(n, Scan))
+        lines += _step(number, _scan_step(scan, declared))
+    for number, stage in enumerate(plan.stages, len(plan.scans) + 1):
+        assert stage.node is not None
+        lines += _step(number, _operator_step(job, stage, stage.node, leaves))
+    first = len(plan.scans) + len(plan.stages) + 1
+    for number, sink in enumerate(plan.sinks, first):
+        nodes = [s for s in job.optimized if s.table.name.lower() == sink.table.name.lower()]
+        read = [part for node in nodes for part in _reads(node.input, leaves)]
+        lines += _step(number, _sink_step(plan, sink, read))
+    return "\n".join(lines)
+
+
+def _leaves(job: PlannedJob) -> Leaves:
+    """Return the steps whose rows others read, with their numbers."""
+    plan = job.physical
+    found: list[tuple[Node, int]] = [
+        (scan, number)
+        for sink in job.optimized
+        for scan in walk(sink)
+        if isinstance(scan, Scan)
+        for number, planned in enumerate(plan.scans, 1)
+        if (scan.table.name, scan.by_clock) == (planned.table.name, planned.by_clock)
+    ]
+    return found + [(s.node, n) for n, s in enumerate(plan.stages, len(plan.scans) + 1) if s.node is not None]
+
+
+def _step(number: int, parts: tuple[str, list[tuple[str, str]]]) -> list[str]:
+    title, facts = parts
+    return [f"{number}. {title}", *(f"   {name + ':':<10} {text}" for name, text in facts if text)]
+
+
+def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]]]:
+    time = ""
+    if scan.by_clock:
+        time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
+    elif scan.watermark is not None:
+        timeout = table.options.get(IDLE_TIMEOUT)
+        time = f"{scan.time_column}, watermark {plain(scan.watermark)}" + (f", idle after {timeout}" if timeout else "")
+    kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
+    facts = [("columns", _columns(table.columns)), ("time", time), ("emits", kind)]
+    return f"read {table.name} ({table.connector or 'warehouse table'})", facts
+
+
+def _operator_step(
+    job: PlannedJob, stage: StatefulStage, node: Stateful, leaves: Leaves
+) -> tuple[str, list[tuple[str, str]]]:
+    changing = WEIGHT_COLUMN in stage.operator.outputs
+    key = f", key {', '.join(stage.unique)}" if stage.unique else ""
+    bound = stage.bound
+    for known in ("watermark: ", "time to live: "):
+        bound = bound.removeprefix(known)
+    reads = [part for below in children(node) for part in _reads(below, leaves)]
+    views = ", ".join(f"state.{job.name}.{name}" for name in (stage.name, *(v.name for v in stage.more_views)))
+    facts = [
+        ("reads", "; ".join(dict.fromkeys(reads))),
+        ("key", keys(node) or "none (all rows are in one task)"),
+        ("computes", computed(node)),
+        ("time", stage.time_column or ""),
+        ("state", views),
+        ("bound", bound.replace("nothing: ", "none: ")),
+        ("emits", f"{emits(node)}; {_CHANGELOG if changing else _APPEND_ONLY}{key}"),
+    ]
+    return title(node), facts
+
+
+def _reads(node: Node, leaves: Leaves) -> list[str]:
+    """Return from which steps rows come to a node, and what is done to them on the way."""
+    return [" ".join([str(n), *([", ".join(done)] if done else [])]) for n, done in paths(node, leaves)]
+
+
+def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple[str, list[tuple[str, str]]]:
+    into = f"{sink.table.name} ({sink.table.connector or 'warehouse table'})"
+    title = f"print {sink.table.name}" if sink.kind == "print" else f"write {into}"
+    taken_back = f"{_CHANGELOG}: rows are added, and taken back"
+    limit = f", ends after {sink.limit} rows" if sink.limit is not None else ""
+    last = "the last row of" if sink.order else "a row for"
+    keyed = f", {last} each {', '.join(sink.table.primary_key)}" if sink.upserts else ""
+    facts = [
+        ("reads", "; ".join(dict.fromkeys(read))),
+        ("columns", ", ".join(f"{n} {t}" for n, t in sink.columns)),
+        ("rows", f"{taken_back if sink.changing and not sink.order else _APPEND_ONLY}{keyed}{limit}"),
+        ("guarantee", guarantee([s.table for s in plan.scans], sink.table)),
+    ]
+    return title, facts
+
+
+def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -> str:
+    """Return the physical plan by Spark stages: what runs between two exchanges runs in the same tasks.
+
+    Per scan and operator it says which rows come out, their time attribute, the state and its bound, and the SQL.
+    """
+    lines = []
+    targets = [*plan.levels, None]
+    for number, level in enumerate(targets, 1):
+        into = level if level is not None else (None,)
+        feeding = [(node, fragment) for target in into for node, fragment in plan.feeding(target)]
+        nodes = list({node.name: node for node, _ in feeding}.values())
+        tasks = f"{len(nodes) * parallelism} tasks"
+        lines.append(f"Spark stage {number}: {tasks}" if spark else "in this process, without Spark")
+        for node in nodes:
+            lines += [f"  {line}" for line in _node(node)]
+            lines += [f"    {line}" for one, fragment in feeding if one is node for line in _fragment(fragment, plan)]
+        for target in level or ():
+            stage = plan.stages[target]
+            keys = ", ".join(stage.hash_columns)
+            by = f"by hash of {keys} to" if keys else "of all rows into one bucket of"
+            lines.append(f'  exchange: {by} operator "{stage.name}", {parallelism} buckets')
+    for sink in plan.sinks:
+        columns = ", ".join(f"{n} {t}" for n, t in sink.columns)
+        lines.append(f"  sink {sink.table.name} ({sink.kind}): {columns}")
+        if sink.malformed:
+            lines[-1] += " (malformed rows)"
+            continue
+        lines.append(f"  rows count {guarantee([s.table for s in plan.scans], sink.table)}")
+    return "\n".join(lines)
+
+
+def _node(node: ScanStage | StatefulStage) -> list[str]:
+    match node:
+        case ScanStage(table=table):
+            lines = [f'scan "{node.name}" of table {table.name} ({table.connector})']
+            kind = {None: "append-only", "whole": "changing", "keyed": "changes in their order"}[node.changes]
+            lines.append(f"  rows: {_columns(table.columns)} ({kind})")
+            if node.watermark is not None:
+                timeout = table.options.get(IDLE_TIMEOUT)
+                idle = f", idle after {timeout}" if timeout else ""
+                lines.append(f"  time attribute: {node.time_column}, watermark {node.watermark}{idle}")
+            lines.append("  state: none")
+        case StatefulStage(operator=operator):
+            lines = [f'operator "{node.name}": {operator.kind}']
+            kind = "changing" if WEIGHT_COLUMN in operator.outputs else "append-only"
+            key = f", key {', '.join(node.unique)}" if node.unique else ""
+            lines.append(f"  rows: {_columns(operator.outputs)} ({kind}{key})")
+            if node.time_column is not None:
+                lines.append(f"  time attribute: {node.time_column}, in order up to the watermark")
+            lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]
+            lines.append(f"  state bounded by {node.bound}")
+            lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view_columns)}")
+            for view in node.more_views:
+                shown = ", ".join(f"{n} {t}" for n, t in view.columns)
+                lines.append(f"  view state.<job>.{view.name}: {shown}{f' ({view.note})' if view.note else ''}")
+        case _:
+            assert_never(node)
+    return lines
+
+
+def _fragment(fragment: Fragment, plan: PhysicalPlan) -> list[str]:
+    target = f'operator "{plan.stages[fragment.exchange.stage].name}"' if fragment.exchange else ""
+    several = len(plan.sinks) > 1 or len(plan.stages) > 1
+    to = f" to {target or 'sink ' + plan.sinks[fragment.sink].table.name}" if several else ""
+    looked_up = [
+        f"look up in table {lookup.table.name} ({lookup.table.connector or 'warehouse'})"
+        f" by {', '.join(column for _, column in lookup.keys)}: {lookup.rows}"
+        for lookup in fragment.lookups
+    ]
+    return [*looked_up, f"fragment{to}: {fragment.rows}", *(f"  part {name}: {sql}" for name, sql in fragment.parts)]
+
+
+def _columns(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{c.name} {c.type}" for c in columns)

@@ -1,0 +1,106 @@
+"""Rows of a job on a terminal: a header once, then a line per change, in columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import duckdb
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.changelog import OPERATION, changelog
+
+MAX_WIDTH = 40
+
+
+class Receiver(Protocol):
+    """What takes the rows of a sink; once it `is_full`, a job with a `limit` ends."""
+
+    @property
+    def limit(self) -> int | None: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def receive(self, files: Sequence[str], /) -> None: ...
+
+
+class Writable(Protocol):
+    """Where lines can go."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class RowPrinter:
+    """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows."""
+
+    def __init__(self, stream: Writable, sink: SinkPlan, *, title: str = ""):
+        self.stream, self.sink, self.title, self.limit = stream, sink, title, sink.limit
+        self.columns = sink.columns
+        self.count = 0
+        self._widths: list[int] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and self.count >= self.limit
+
+    def receive(self, files: Sequence[str]) -> None:
+        """Print the rows of the Parquet files of one batch."""
+        names = ", ".join(f"CAST({quote_name(name)} AS VARCHAR)" for name in (OPERATION, *dict(self.columns)))
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            for file in files:
+                result = con.execute(f"SELECT {names} FROM ({changelog(self.sink, file)})")
+                while rows := result.fetchmany(1000):
+                    self._print(rows)
+
+    def _print(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
+        if self.limit is not None:
+            shown = shown[: self.limit - self.count]
+        if not shown:
+            return
+        if self._widths is None:
+            self._header([row[1:] for row in shown])
+        for row in shown:
+            self._line(row)
+        self.count += len(shown)
+        self.stream.flush()
+
+    def _header(self, rows: list[list[str]]) -> None:
+        cells = zip(*([name for name, _ in self.columns], *rows), strict=True)
+        self._widths = [2, *(min(MAX_WIDTH, max(map(len, column))) for column in cells)]
+        if self.title:
+            self.stream.write(f"-- {self.title}\n")
+        self._line(["", *(name for name, _ in self.columns)])
+        self.stream.write("-+-".join("-" * width for width in self._widths) + "\n")
+
+    def _line(self, cells: Sequence[str]) -> None:
+        assert self._widths is not None
+        types = ["", *(t for _, t in self.columns)]
+        padded = [
+            c.rjust(w) if is_number(t) else c.ljust(w) for c, w, t in zip(cells, self._widths, types, strict=True)
+        ]
+        self.stream.write(" | ".join(padded).rstrip() + "\n")
+
+
+# What moves the cursor, changes colours, or worse; not the end of a line, nor a tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str, form: str = "\\x{:02x}") -> str:
+    """Return a text without characters that a terminal obeys: values come from anywhere.
+
+    >>> printable("red: \x1b[31m")
+    'red: \\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: form.format(ord(found[0])), text)
+
+
+def is_number(type: str) -> bool:
+    """Tell whether values of a DuckDB type read best flush right."""
+    return type.endswith("INT") or type in ("INTEGER", "DOUBLE", "FLOAT") or type.startswith("DECIMAL")

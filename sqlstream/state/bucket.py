@@ -1,0 +1,380 @@
+"""The state of one bucket of an operator: append tables that forget as the watermark passes, in few segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.duck.sql import filled, quote_name
+from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
+from sqlstream.state.manifests import Manifest, Moment, horizon, manifest_name, thinned
+from sqlstream.state.segments import (
+    BATCH_COLUMN,
+    ROW_GROUP_ROWS,
+    Segment,
+    check_segments,
+    read_parquet,
+    scan,
+    scan_stored,
+    write_segment,
+)
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import BucketedPaths
+from sqlstream.warehouse.records import write_sealed
+
+PENDING_BYTES = 32 << 20
+# The counter of the rows that the Z-sets of an operator amount to.
+WEIGHTS = "weights"
+# The placeholder in the SQL that merges rows.
+_MERGED = "rows"
+# Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
+EXPIRED, RETURNED = "expired_keys", "returned_keys"
+
+# Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
+# would cost a batch more than it would save a query.
+FAN = 8
+TIERS = 3
+SMALLEST_TIER = 64 << 10
+LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
+# What only older versions read waits to be written again, in segments from 512 KiB on, until there are so many: a burst is over
+# before. A job that is fast for longer pays for it as for all others.
+LARGE_FORGOTTEN: int = SMALLEST_TIER * FAN
+MOST_FORGOTTEN = 256
+
+
+def segment_bound(bytes: int) -> int:
+    """Return how many segments a table of a bucket can have after a commit, given their total size.
+
+    A commit leaves at most seven segments in each of three tiers, some that wait, and any others hold 4 MiB or more.
+    """
+    return TIERS * (FAN - 1) + min(MOST_FORGOTTEN, bytes // LARGE_FORGOTTEN) + bytes // LARGEST_MERGED
+
+
+class Bucket:
+    """The tables of one bucket during one batch.
+
+    Rows go in with `append` and are read with `relation`; `commit` writes the manifest, and without it nothing counts.
+    `counters`, `wake_at` and `ring_at` belong to the operator and travel in the manifest.
+    """
+
+    def __init__(
+        self,
+        fs: Filesystem,
+        paths: BucketedPaths,
+        bucket: int,
+        tables: Sequence[TableDeclaration],
+        manifest: Manifest | None,
+        retention_ms: int,
+        retention_batches: int,
+    ):
+        self.manifest = manifest
+        # The file of the manifest that `commit` wrote.
+        self.manifest_name = ""
+        self.counters: dict[str, int] = dict(manifest.counters) if manifest else {}
+        self.wake_at = manifest.wake_at if manifest else None
+        self.ring_at = manifest.ring_at if manifest else None
+        self._fs = fs
+        self._data = paths.data(bucket)
+        self._manifests = paths.manifests(bucket)
+        self._declarations = {t.name: t for t in tables}
+        self._retention = (retention_ms, retention_batches)
+        known = manifest.tables if manifest else {}
+        self._segments: dict[str, list[Segment]] = {
+            t.name: [s for s in known.get(t.name, ()) if s.until is None] for t in tables
+        }
+        # What only older versions read.
+        self._replaced = {t.name: [s for s in known.get(t.name, ()) if s.until is not None] for t in tables}
+        self._forgotten: dict[str, int | None] = {t.name: manifest.watermark if manifest else None for t in tables}
+        self._pending: dict[str, list[pa.Table]] = {t.name: [] for t in tables}
+        self._pending_bytes = 0
+        self._batch = -1
+
+    @classmethod
+    def open(
+        cls,
+        fs: Filesystem,
+        operator_directory: str,
+        bucket: int,
+        tables: Sequence[TableDeclaration],
+        manifest_json: str | None,
+        retention_ms: int,
+        retention_batches: int = 100,
+    ) -> Bucket:
+        """Return the bucket as the manifest of an earlier batch left it, empty without one."""
+        for column in (c for t in tables for c in t.columns):
+            stored_type(column.type)  # refuses what cannot be kept
+        manifest = Manifest.from_json(manifest_json) if manifest_json else None
+        return cls(fs, BucketedPaths(operator_directory), bucket, tables, manifest, retention_ms, retention_batches)
+
+    def segments(self, table: str) -> tuple[Segment, ...]:
+        return tuple(self._segments[table])
+
+    @property
+    def live_rows(self) -> int:
+        """The rows of all tables that are not forgotten and not waiting to be written; of Z-sets, what they amount to."""
+        plain = (self._segments[t.name] for t in self._declarations.values() if not t.replaces)
+        return self.counters.get(WEIGHTS, 0) + sum(s.live for segments in plain for s in segments)
+
+    @property
+    def bytes(self) -> int:
+        return sum(s.bytes for segments in self._segments.values() for s in segments)
+
+    @property
+    def closed(self) -> int | None:
+        """The watermark (microseconds) of the last batch that was committed."""
+        return self.manifest.watermark if self.manifest else None
+
+    def count(self, counter: str, number: int) -> None:
+        """Add to a counter."""
+        if number:
+            self.counters[counter] = self.counters.get(counter, 0) + number
+
+    def append(self, table: str, rows: pa.Table, batch: int) -> None:
+        """Add rows, selected with `encoded`, to a table.
+
+        They are written when they are many, when they are read, or at the commit.
+        """
+        if not rows.num_rows:
+            return
+        columns = self._declarations[table].columns
+        check_encoded(columns, rows.schema)
+        if batch != self._batch:
+            self._flush()
+            self._batch = batch
+        self._pending[table].append(rows.select([c.name for c in columns]))
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes > PENDING_BYTES:
+            self._flush()
+
+    def adopt(self, table: str, segments: Iterable[Segment]) -> None:
+        """Add segments that somebody else wrote into this bucket's data directory."""
+        self._segments[table].extend(segments)
+
+    def read(self, segment: Segment, columns: list[str] | None = None) -> pa.Table:
+        """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns."""
+        self._check([segment])
+        return self._fs.read_parquet(f"{self._data}/{segment.name}", columns)
+
+    def _check(self, segments: Iterable[Segment]) -> None:
+        check_segments(self._fs, self._data, segments)
+
+    def _flush(self) -> None:
+        for table, pending in self._pending.items():
+            if pending:
+                time_column = self._declarations[table].time_column
+                rows = pa.concat_tables(pending, promote_options="permissive")
+                segment = write_segment(self._fs, self._data, table, self._batch, rows, time_column=time_column)
+                self._segments[table] += [segment] if segment else []
+                pending.clear()
+        self._pending_bytes = 0
+
+    def relation(self, table: str, *, up_to: int | None = None) -> str | None:
+        """Return what to write behind FROM to read the rows that are not forgotten, of a time up to and with `up_to`.
+
+        None means that there are no such rows. Those that were appended in this batch are among them.
+        """
+        self._flush()
+        declaration = self._declarations[table]
+        found = self._segments[table]
+        conditions = []
+        if declaration.time_column is not None:
+            forgotten = self._forgotten[table]
+            found = [s for s in found if s.live_low is not None and (up_to is None or s.live_low <= up_to)]
+            if forgotten is not None and any(s.low is None or s.low <= forgotten for s in found):
+                conditions.append(_compare(declaration, ">", forgotten))
+            if up_to is not None:
+                conditions.append(_compare(declaration, "<=", up_to))
+        if not found:
+            return None
+        self._check(found)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"(SELECT * FROM ({scan(self._fs, self._data, declaration.columns, found)}){where})"
+
+    def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: int) -> int | None:
+        """Make rows of a time up to the watermark invisible, and return the smallest time that remains, if any.
+
+        The rows stay in their files for older versions. DuckDB is asked only about segments that lose some of theirs.
+        """
+        self._flush()
+        declaration = self._declarations[table]
+        if declaration.time_column is None:
+            return None
+        forgotten = self._forgotten[table]
+        watermark = watermark if forgotten is None else max(watermark, forgotten)
+        self._forgotten[table] = watermark
+        segments = [_forget(s, watermark) for s in self._segments[table]]
+        cut = [s for s in segments if s.live_low is not None and s.live_low <= watermark]
+        if cut:
+            counted = self._count_newer(con, declaration, cut, watermark)
+            segments = [s if s not in cut else _with_live(s, *counted.get(s.name, (0, None))) for s in segments]
+        self._segments[table] = segments
+        return min((s.live_low for s in segments if s.live_low is not None), default=None)
+
+    def _count_newer(
+        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, segments: list[Segment], watermark: int
+    ) -> dict[str, tuple[int, int | None]]:
+        self._check(segments)
+        source = read_parquet(self._fs, self._data, segments, ", filename = '_file'")
+        counted = con.sql(
+            f"SELECT _file, count(*), min({quote_name(declaration.time_column or '')}) FROM {source} "
+            f"WHERE {_compare(declaration, '>', watermark)} GROUP BY _file"
+        ).to_arrow_table()
+        names = [path.rpartition("/")[2] for path in counted.column(0).to_pylist()]
+        lows = [microseconds(low) for low in counted.column(2)]
+        return dict(zip(names, zip(counted.column(1).to_pylist(), lows, strict=True), strict=True))
+
+    def commit(self, con: duckdb.DuckDBPyConnection, batch: int, time_ms: int, watermark: int | None) -> str:
+        """Write what is pending and the manifest, and return the manifest as JSON, which is to be kept as the state.
+
+        All tables forget up to the watermark. Compaction is done when due: rows that no retained version can see go,
+        and where a table declares how, rows that every retained version sees are merged.
+        """
+        self._flush()
+        old = self.manifest
+        history = (*(old.history if old else ()), Moment(batch, time_ms, watermark))
+        bound = horizon(history, *self._retention)
+        for table, declaration in self._declarations.items():
+            if bound and bound.watermark is not None and declaration.time_column is not None:
+                gone = bound.watermark
+                self._segments[table] = [s for s in self._segments[table] if s.high is None or s.high > gone]
+            if watermark is not None:
+                self.forget(con, table, watermark)
+            if bound:
+                self._replaced[table] = [s for s in self._replaced[table] if (s.until or 0) > bound.batch]
+            self._compact(con, declaration, batch, bound)
+            if watermark is not None and declaration.merge is not None:
+                self.forget(con, table, watermark)  # counts merged rows
+        oldest = old.oldest if old else 0
+        manifest = Manifest(
+            batch=batch,
+            time=time_ms,
+            watermark=watermark,
+            tables={name: (*segments, *self._replaced[name]) for name, segments in self._segments.items()},
+            counters=dict(self.counters),
+            history=thinned([m for m in history if bound is None or m.batch >= bound.batch]),
+            wake_at=self.wake_at,
+            ring_at=self.ring_at,
+            oldest=max(oldest, bound.batch) if bound else oldest,
+        )
+        text = manifest.to_json()
+        self.manifest_name = manifest_name(batch)
+        write_sealed(self._fs, f"{self._manifests}/{self.manifest_name}", text)
+        self.manifest = manifest
+        return text
+
+    def _compact(
+        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, batch: int, bound: Moment | None
+    ) -> None:
+        segments = self._segments[declaration.name]
+        while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
+            self._check(group)
+            names = {s.name for s in group}
+            if declaration.replaces:
+                merged = self._summed(con, declaration, group, batch)
+                self._replaced[declaration.name] += [replace(s, until=batch) for s in group if s.first_batch < batch]
+            else:
+                merged = self._merged(con, declaration, group, batch, bound)
+            segments = [s for s in segments if s.name not in names] + ([merged] if merged else [])
+        self._segments[declaration.name] = segments
+
+    def _merged(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        declaration: TableDeclaration,
+        group: list[Segment],
+        batch: int,
+        bound: Moment | None,
+    ) -> Segment | None:
+        span = min(s.first_batch for s in group), max(s.last_batch for s in group)
+        sql = self._compaction(declaration, group, span, bound)
+        rows = con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
+        merged = write_segment(
+            self._fs, self._data, declaration.name, batch, rows, time_column=declaration.time_column, batches=span
+        )
+        if merged is None or declaration.time_column is None:
+            return merged
+        if declaration.merge is not None and bound is not None:
+            # Merging changed the number of live rows; where some are forgotten, the next `forget` counts them.
+            return merged
+        # Rows that are live were not dropped.
+        lows = [s.live_low for s in group if s.live_low is not None]
+        return replace(merged, live=sum(s.live for s in group), live_low=min(lows, default=None))
+
+    def _summed(
+        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
+    ) -> Segment | None:
+        """Return a segment of the batch with what the rows of some segments amount to."""
+        assert declaration.merge is not None
+        rows = f"({scan(self._fs, self._data, declaration.columns, group)})"
+        sql = encoded(declaration.columns, f"({filled(declaration.merge, {_MERGED: rows})})")
+        return write_segment(
+            self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
+        )
+
+    def _compaction(
+        self, declaration: TableDeclaration, group: list[Segment], span: tuple[int, int], bound: Moment | None
+    ) -> str:
+        """Return a SELECT of encoded rows of some segments, with `__sqlstream_batch`: those that versions from `bound` on see."""
+        stored = f"({scan_stored(self._fs, self._data, declaration.columns, group)})"
+        if bound is None:
+            return f"FROM {stored}"
+        seen = "true"
+        if bound.watermark is not None and declaration.time_column is not None:
+            seen = _compare(declaration, ">", bound.watermark)
+        if declaration.merge is None or span[0] > bound.batch:
+            return f"FROM {stored} WHERE {seen}"
+        # No retained version can tell the rows up to the bound apart by their batch.
+        old = [s for s in group if s.first_batch <= bound.batch]
+        rows = scan(self._fs, self._data, declaration.columns, old, batch=True)
+        names = ", ".join(quote_name(c.name) for c in declaration.columns)
+        old_rows = f"(SELECT {names} FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen})"
+        merged = f"({encoded(declaration.columns, f'({filled(declaration.merge, {_MERGED: old_rows})})')})"
+        select = f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM {merged}"
+        if span[1] <= bound.batch:
+            return select
+        return f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}"
+
+
+def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:
+    """Return the segments that may be written again now."""
+    if declaration.time_column is None or declaration.merge is not None:
+        return segments
+    forgotten = [s.name for s in segments if s.live_low is None and LARGE_FORGOTTEN <= s.bytes < LARGEST_MERGED]
+    waiting = set(forgotten[-MOST_FORGOTTEN:])
+    return [s for s in segments if s.name not in waiting]
+
+
+def due(segments: Iterable[Segment], largest: int | None = LARGEST_MERGED) -> list[Segment]:
+    """Return the segments to compact next: those of the lowest tier that is full, none when no tier is.
+
+    Segments from `largest` bytes on are left alone.
+    """
+    tiers: dict[int, list[Segment]] = {}
+    for segment in segments:
+        if largest is None or segment.bytes < largest:
+            tiers.setdefault(_tier(segment.bytes), []).append(segment)
+    return next((tier for _, tier in sorted(tiers.items()) if len(tier) >= FAN), [])
+
+
+def _tier(bytes: int) -> int:
+    tier, limit = 0, SMALLEST_TIER
+    while bytes >= limit:
+        tier, limit = tier + 1, limit * FAN
+    return tier
+
+
+def _compare(declaration: TableDeclaration, operator: str, micros: int) -> str:
+    return f"{quote_name(declaration.time_column or '')} {operator} {time_literal(micros, declaration.time_type)}"
+
+
+def _forget(segment: Segment, watermark: int) -> Segment:
+    """Return the segment with nothing live when its newest row is forgotten."""
+    return _with_live(segment, 0, None) if segment.high is not None and segment.high <= watermark else segment
+
+
+def _with_live(segment: Segment, live: int, live_low: int | None) -> Segment:
+    return replace(segment, live=live, live_low=live_low)

@@ -1,0 +1,147 @@
+"""Whether the files of a warehouse are as they were written, and what a repair makes of those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlstream.errors import DamageError, JobError, OtherVersionError
+from sqlstream.state.checkpoints import numbers
+from sqlstream.state.joblog import LogEntry
+from sqlstream.state.recovery import Versions
+from sqlstream.state.snapshot import first_gap
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import RUNNING, effective_status
+
+# A running job replaces files while it is looked at: what is missing is looked for again.
+_LOOKS = 3
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What is damaged of a job, its newest version, and the newest one that is whole, if there is one; -1 is the beginning.
+
+    Of a job of another version of sqlstream nothing is looked at; `unreadable` says so.
+    """
+
+    job: str
+    damaged: tuple[DamageError, ...]
+    newest: int
+    whole: int | None
+    unreadable: str | None = None
+
+
+def check_job(warehouse: Warehouse, name: str) -> Checkup:
+    """Look at all files of a job."""
+    damaged: dict[str, DamageError] = {}
+    try:
+        Versions(warehouse, name).record()
+    except OtherVersionError as error:
+        return Checkup(name, (), -1, None, unreadable=error.message)
+    for look in range(_LOOKS):
+        versions = Versions(warehouse, name, content=True)
+        found = {error.path: error for error in _every_fault(versions)}
+        damaged = {path: error for path, error in found.items() if look == 0 or path in damaged}
+        status = effective_status(warehouse.fs, warehouse.job(name))
+        if not damaged or status is None or status.state != RUNNING:
+            break
+    return Checkup(name, tuple(damaged.values()), versions.newest, _newest_whole(versions))
+
+
+def _newest_whole(versions: Versions) -> int | None:
+    if isinstance(versions.record(), DamageError):
+        return None
+    return next((version for version in versions.candidates() if not versions.faults(version)), None)
+
+
+def _every_fault(versions: Versions) -> Iterator[DamageError]:
+    fs, paths = versions.fs, versions.paths
+    if isinstance(record := versions.record(), DamageError):
+        yield record
+    for path in (paths.status, paths.lock):
+        if fs.exists(path) and (error := versions.record_fault(path)):
+            yield error
+    newest = versions.newest
+    if newest >= 0:
+        yield from versions.faults(newest)
+    yield from versions.checkpoint.every_fault()
+    yield from _log_faults(versions, newest)
+    for place in versions.places():
+        for bucket in numbers(fs, f"{place.root}/manifests"):
+            for name in fs.list(place.manifests(bucket)):
+                yield from versions.manifest_faults(place, bucket, name)
+    outputs = [f"{paths.output}/{sink}" for sink in fs.list(paths.output)]
+    for directory in (f"{versions.inputs}/next", versions.inputs, *outputs):
+        for name in fs.list(directory):
+            if name.endswith(".json") and (error := versions.record_fault(f"{directory}/{name}")):
+                yield error
+
+
+def _log_faults(versions: Versions, newest: int) -> Iterator[DamageError]:
+    faults: list[DamageError] = []
+    entries = versions.log.entries(newest, faults=faults)
+    yield from faults
+    gap = first_gap(entries, newest) if newest >= 0 and not faults else None
+    if gap is not None:
+        yield versions.log.missing(gap)
+
+
+def repair_job(warehouse: Warehouse, name: str) -> list[str]:
+    """Go back to the newest whole version of a job, and remove what is damaged besides; return sentences on what was done.
+
+    Whoever calls it holds the job's lock. Raises JobError when no version is whole.
+    """
+    found = check_job(warehouse, name)
+    if not found.damaged:
+        return []
+    if found.whole is None:
+        raise JobError(
+            f'job "{name}" cannot be repaired: no version of it is whole',
+            detail="\n".join(f"{error.message}. {error.detail or ''}".rstrip() for error in found.damaged),
+            hint="Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again.",
+        )
+    versions = Versions(warehouse, name, content=True)
+    done = []
+    if found.whole < found.newest:
+        versions.go_back(found.whole)
+        done.append(_what_is_repeated(versions, found))
+    else:
+        versions.tidy(found.whole)
+    for path in _remains(versions, found.whole):
+        warehouse.fs.delete(path)
+    oldest = _shorten_log(versions, found.whole)
+    if oldest:
+        done.append(f"Versions before {oldest} can no longer be queried.")
+    return done or ["What was damaged is no longer needed, and was removed."]
+
+
+def _what_is_repeated(versions: Versions, found: Checkup) -> str:
+    back = (
+        f"It goes back to version {found.whole}" if found.whole is not None and found.whole >= 0 else "It begins anew"
+    )
+    first = (found.whole or 0) + 1 if found.whole != -1 else 0
+    batches = f"batch {first}" if first == found.newest else f"batches {first} to {found.newest}"
+    if not versions.is_repeatable:
+        return f"{back}: the rows of {batches} are lost. Insert them again."
+    return f"{back}: the next run repeats {batches}."
+
+
+def _remains(versions: Versions, whole: int) -> list[str]:
+    """Return what is still damaged, and that no version needs that is left."""
+    needed = {error.path for error in versions.faults(whole)}
+    again = Versions(versions.warehouse, versions.name, content=True)
+    return [error.path for error in _every_fault(again) if error.path not in needed]
+
+
+def _shorten_log(versions: Versions, newest: int) -> int | None:
+    """Cut the log off before its last gap; return the oldest version that is left if it was cut."""
+    entries = versions.log.entries(newest) if newest >= 0 else []
+    kept: list[LogEntry] = []
+    for entry in reversed(entries):
+        if kept and entry.version != kept[-1].version - 1:
+            break
+        kept.append(entry)
+    if not kept or len(kept) == len(entries):
+        return None
+    versions.log.keep_from(kept[-1].version)
+    return kept[-1].version

@@ -1,0 +1,31 @@
+"""Columns that travel beside those of a user: what a row changes, its place in its file, how often it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlstream.catalog import Column
+
+CHANGE = Column("__sqlstream_change", "VARCHAR")
+
+
+MODIFIED = Column("__sqlstream_mtime", "BIGINT", metadata="order.mtime")
+
+
+PATH = Column("__sqlstream_path", "VARCHAR", metadata="file.path")
+
+
+ROW = Column("__sqlstream_row", "BIGINT", metadata="row-number")
+
+
+# The order in which the rows of a batch stand: by these columns.
+PLACE = (MODIFIED, PATH, ROW)
+
+
+ADDS = f"{CHANGE.name} IN ('I', 'U')"
+
+
+def last_of_keys(keys: Iterable[str], changes: str) -> str:
+    """Return the SELECT of the last change of every key; both `keys` and `changes`, which goes behind FROM, are SQL."""
+    order = ", ".join(f"{c.name} DESC" for c in PLACE)
+    return f"SELECT * FROM {changes} QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"

@@ -1,0 +1,194 @@
+"""The job log: what each version of a job read, emitted and held, one entry per version.
+
+An entry is written as a file of its own; every 64 of them are gathered into one file of lines, so that an hour of small
+batches is a few hundred files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlstream.errors import DamageError
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
+
+CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """What the batch did that made a version, in numbers per scan and per operator.
+
+    `committed_at` is in milliseconds, `watermark` in microseconds, None before the first. `results` names the manifest of
+    what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
+    """
+
+    version: int
+    committed_at: int
+    watermark: int | None
+    rows_in: int = 0
+    rows_out: int = 0
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+
+    def state_manifests(self, operator: str) -> dict[int, str]:
+        """Return the names of the manifests of an operator's buckets."""
+        buckets = self.operators.get(operator, {}).get("buckets", {})
+        return {int(bucket): numbers["manifest"] for bucket, numbers in buckets.items()}
+
+    def table_manifests(self, table: str) -> dict[int, str]:
+        """Return the name of the manifest of what the job wrote into a table, as that of the only bucket."""
+        name = self.results.get(table.lower())
+        return {} if name is None else {0: name}
+
+    def to_json(self) -> str:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> LogEntry:
+        return cls(**json.loads(text))
+
+
+def fell_idle(active_at: int, timeout: int, now: int) -> int | None:
+    """Return when a source fell idle: `timeout` after its last row, None as long as that has not passed. All in milliseconds.
+
+    A timeout of 0 never passes.
+    """
+    since = active_at + timeout
+    return since if timeout and now >= since else None
+
+
+def holders(marks: Mapping[str, int | None], idle: Collection[str]) -> set[str]:
+    """Return the sources that hold the watermark, given how far each is: those furthest behind of all that are not idle.
+
+    When all are idle, none is left out.
+
+    >>> holders({"a": 5, "b": 9, "c": 9}, {"a"}) == {"b", "c"}, holders({"a": 5, "b": None}, set())
+    (True, {'b'})
+    """
+    active = {name: mark for name, mark in marks.items() if name not in idle} or marks
+    lowest = None if None in active.values() else min((m for m in active.values() if m is not None), default=None)
+    return {name for name, mark in active.items() if mark == lowest}
+
+
+class JobLog:
+    """The log in a directory. One process appends and prunes; others read at any time.
+
+    An entry may be there before its version is committed: readers say up to which version they want to see.
+    """
+
+    def __init__(self, fs: Filesystem, directory: str):
+        self._fs = fs
+        self._directory = directory
+
+    def append(self, entry: LogEntry) -> None:
+        """Add the entry of a version, in place of one that an earlier attempt of its batch wrote."""
+        write_sealed(self._fs, self.path(entry.version), entry.to_json())
+        # The newest version may be written again; what comes before it is committed.
+        singles = [f for f in self._files() if f.single and f.first < entry.version]
+        if len(singles) >= CHUNK:
+            self._gather(singles)
+
+    def path(self, version: int) -> str:
+        """Return the file of an entry before it is gathered with others."""
+        return f"{self._directory}/{version:010d}.json"
+
+    def _gather(self, singles: list[_File]) -> None:
+        texts = {}
+        for file in singles:
+            # What is damaged stays where it is.
+            with contextlib.suppress(DamageError):
+                texts[file] = read_sealed(self._fs, f"{self._directory}/{file.name}")
+        if len(texts) < CHUNK:
+            return
+        first, *_, last = texts
+        # The chunk is there before they go: a reader may see an entry twice, never not at all.
+        name = f"{first.first:010d}-{last.last:010d}.json"
+        write_sealed(self._fs, f"{self._directory}/{name}", "".join(texts.values()))
+        for file in texts:
+            self._fs.delete(f"{self._directory}/{file.name}")
+
+    def entries(
+        self, up_to: int | None = None, since: int = 0, *, faults: list[DamageError] | None = None
+    ) -> list[LogEntry]:
+        """Return the entries of the versions `since` to `up_to`, both included, in order.
+
+        A damaged file raises DamageError, unless there is a list for `faults`: then it is left out.
+        """
+        while True:
+            # A file that vanishes was gathered into another one, or pruned: look again.
+            with contextlib.suppress(FileNotFoundError):
+                return self._entries(up_to, since, faults)
+
+    def _entries(self, up_to: int | None, since: int, faults: list[DamageError] | None) -> list[LogEntry]:
+        found: dict[int, LogEntry] = {}
+        for file in self._files():
+            if file.last >= since and (up_to is None or file.first <= up_to):
+                try:
+                    text = read_sealed(self._fs, f"{self._directory}/{file.name}")
+                except DamageError as error:
+                    if faults is None:
+                        raise
+                    faults.append(error)
+                    continue
+                found |= {entry.version: entry for entry in map(LogEntry.from_json, text.splitlines())}
+        return [found[v] for v in sorted(found) if v >= since and (up_to is None or v <= up_to)]
+
+    def entry(self, version: int) -> LogEntry | None:
+        """Return the entry of a version, if there is one."""
+        return next(iter(self.entries(version, version)), None)
+
+    def oldest_retained(self, newest: int, now_ms: int, retention_ms: int, retention_batches: int = 100) -> int:
+        """Return the oldest version to keep.
+
+        It is the one that was current `retention_ms` ago, or `retention_batches` versions ago if that is older.
+        """
+        entries = self.entries(newest - retention_batches, faults=[])
+        old = [e.version for e in entries if e.committed_at <= now_ms - retention_ms]
+        return old[-1] if old else entries[0].version if entries else 0
+
+    def prune(self, oldest_version: int) -> None:
+        """Delete files that only have entries of older versions."""
+        for file in self._files():
+            if file.last < oldest_version:
+                self._fs.delete(f"{self._directory}/{file.name}")
+
+    def missing(self, version: int) -> DamageError:
+        """Return the error that says that the entry of a version is not there."""
+        return damage(self.path(version), GONE)
+
+    def keep_from(self, version: int) -> None:
+        """Delete the entries of all older versions, also those in one file with newer ones."""
+        for file in self._files():
+            if file.first < version:
+                for entry in self.entries(file.last, version, faults=[]) if file.last >= version else ():
+                    write_sealed(self._fs, self.path(entry.version), entry.to_json())
+                self._fs.delete(f"{self._directory}/{file.name}")
+
+    def forget_after(self, version: int) -> None:
+        """Delete the files that only have entries of newer versions: their batches are going to be repeated."""
+        for file in self._files():
+            if file.first > version:
+                self._fs.delete(f"{self._directory}/{file.name}")
+
+    def _files(self) -> list[_File]:
+        """Return the chunks, then the single entries: one that is in a chunk too counts by its own file."""
+        files = [_File.parse(name) for name in self._fs.list(self._directory) if name[:10].isdigit()]
+        return sorted(files, key=lambda f: (f.single, f.first))
+
+
+class _File(NamedTuple):
+    name: str
+    first: int
+    last: int
+    single: bool
+
+    @classmethod
+    def parse(cls, name: str) -> _File:
+        numbers = [int(number) for number in name.removesuffix(".json").split("-")]
+        return cls(name, numbers[0], numbers[-1], len(numbers) == 1)

@@ -1,0 +1,129 @@
+"""Declarations of state tables, and manifests: which segments hold a bucket's rows.
+
+A manifest answers every retained version, not only its own: a row remembers the batch that added it, so version v with
+watermark W sees the rows of a table with `__sqlstream_batch` <= v and, where the table has a time column, time > W.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import uuid4
+
+from sqlstream.errors import UsageError
+from sqlstream.state.segments import Segment
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.records import read_sealed
+
+FORMAT = 3
+HISTORY_LENGTH = 64
+
+
+class Moment(NamedTuple):
+    """A version of a bucket: its batch, its processing time in milliseconds, its watermark in microseconds."""
+
+    batch: int
+    time: int
+    watermark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The live segments of one bucket after one batch.
+
+    `time` is the batch's processing time in milliseconds; `watermark` (microseconds, None before the first) is the one
+    up to which the bucket has forgotten. `history` samples versions up to this one, oldest first. Versions from
+    `oldest` on can be read; older ones would miss rows. `counters` add up over the bucket's life; `wake_at` is the
+    event time at which the operator wants to be called, `ring_at` the processing time (ms).
+    """
+
+    batch: int
+    time: int
+    watermark: int | None
+    tables: Mapping[str, tuple[Segment, ...]]
+    counters: Mapping[str, int] = field(default_factory=dict)
+    history: tuple[Moment, ...] = ()
+    wake_at: int | None = None
+    ring_at: int | None = None
+    oldest: int = 0
+
+    def to_json(self) -> str:
+        value = {
+            "format": FORMAT,
+            "batch": self.batch,
+            "time": self.time,
+            "watermark": self.watermark,
+            "tables": {name: [s.to_list() for s in segments] for name, segments in self.tables.items()},
+            "counters": dict(self.counters),
+            "history": self.history,
+            "wake_at": self.wake_at,
+            "ring_at": self.ring_at,
+            "oldest": self.oldest,
+        }
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        value = json.loads(text)
+        if value["format"] != FORMAT:
+            raise UsageError(
+                f"the state was written by another version of sqlstream (format {value['format']}, not {FORMAT})",
+                hint="Run it with that version, or start the job anew with --fresh.",
+            )
+        return cls(
+            batch=value["batch"],
+            time=value["time"],
+            watermark=value["watermark"],
+            tables={name: tuple(Segment.from_list(s) for s in segments) for name, segments in value["tables"].items()},
+            counters=value["counters"],
+            history=tuple(Moment(*moment) for moment in value["history"]),
+            wake_at=value["wake_at"],
+            ring_at=value.get("ring_at"),
+            oldest=value["oldest"],
+        )
+
+
+def manifest_name(batch: int) -> str:
+    """Return a new name for a manifest. Attempts of one batch differ by their uuid; names sort by batch."""
+    return f"{batch:010d}-{uuid4().hex[:16]}.json"
+
+
+def batch_of(name: str) -> int:
+    """Return the batch in the name of a manifest or a segment.
+
+    >>> batch_of("0000000012-0f3c.json"), batch_of("my%2Dtable-x-12-0f3c.parquet")
+    (12, 12)
+    """
+    return int(name.rsplit("-", 2)[-2])
+
+
+def read_manifest(fs: Filesystem, path: str) -> Manifest:
+    """Return the manifest in a file. Raises FileNotFoundError, and DamageError when it is not whole."""
+    return Manifest.from_json(read_sealed(fs, path))
+
+
+def horizon(history: Sequence[Moment], retention_ms: int, retention_batches: int) -> Moment | None:
+    """Return the oldest version that must stay readable, None when that is every one.
+
+    It is the newest known version that is as old as the retention, in time and in batches, seen from the last one.
+    """
+    now = history[-1]
+    old = [m for m in history if m.time <= now.time - retention_ms and m.batch <= now.batch - retention_batches]
+    return old[-1] if old else None
+
+
+def thinned(history: Sequence[Moment]) -> tuple[Moment, ...]:
+    """Return at most 64 moments of a history, spread evenly over its time.
+
+    With a version missing, an older one becomes the horizon: more is kept, never less.
+    """
+    kept = list(history)
+    while len(kept) > HISTORY_LENGTH:
+        gaps = [
+            (kept[i + 1].time - kept[i - 1].time, kept[i + 1].batch - kept[i - 1].batch)
+            for i in range(1, len(kept) - 1)
+        ]
+        del kept[gaps.index(min(gaps)) + 1]
+    return tuple(kept)

@@ -1,0 +1,238 @@
+"""Segments: immutable Parquet files with the rows that one or several batches added to a table.
+
+pyarrow writes them because DuckDB's own writer turns HUGEINT into DOUBLE. Types that Arrow or Parquet cannot carry
+exactly are stored as text: whoever makes rows selects them with `encoded`, and `scan` yields the declared types again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import IO, Any, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.types import microseconds
+from sqlstream.names import path_name
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage
+
+BATCH_COLUMN = "__sqlstream_batch"
+ROW_GROUP_ROWS = 122_880
+
+
+Rows: TypeAlias = pa.Table | pa.RecordBatchReader
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of rows, by its name inside the bucket's data directory.
+
+    `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
+    forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
+    and the file has no column of the batch. From the version `until` on other segments hold its rows. `crc` is the CRC-32 of the
+    file's bytes.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    first_batch: int
+    last_batch: int
+    low: int | None = None
+    high: int | None = None
+    live: int = 0
+    live_low: int | None = None
+    compacted: bool = False
+    until: int | None = None
+    crc: int = 0
+
+    def to_list(self) -> list[Any]:
+        times = [self.low, self.high, self.live, self.live_low]
+        return [
+            self.name,
+            self.rows,
+            self.bytes,
+            self.first_batch,
+            self.last_batch,
+            *times,
+            int(self.compacted),
+            self.until,
+            self.crc,
+        ]
+
+    @classmethod
+    def from_list(cls, value: Sequence[Any]) -> Segment:
+        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted, until, crc = value
+        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted), until, crc)
+
+
+class _Counted:
+    """A file that is written, with the checksum and the number of its bytes so far: neither it nor a reader goes back in it."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+        self.crc = self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.crc = zlib.crc32(data, self.crc)
+        self.size += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+
+# The paths of segments that this process wrote, or found to be as they were written: they do not change.
+_known: dict[str, None] = {}
+_MOST_KNOWN = 20_000
+_PIECE = 1 << 20
+# With these every Parquet file ends.
+_END = b"PAR1"
+
+
+def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], *, content: bool = True) -> None:
+    """Raise DamageError unless the files of some segments are as they were written; with `content`, to the last bit.
+
+    A process looks at each once. Neither DuckDB nor a page's checksum in Parquet would do: DuckDB does not look at checksums, and
+    the end of a file, which says where in it what is, has none.
+    """
+    for segment in segments:
+        path = f"{directory}/{segment.name}"
+        if path not in _known and (fault := segment_fault(fs, path, segment, content=content)):
+            raise damage(path, fault)
+        if content:
+            _know(path)
+
+
+def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool) -> str | None:
+    """Return what is wrong with the file of a segment: its size, or with `content` any of its bytes."""
+    try:
+        size = fs.size(path)
+        if size != segment.bytes:
+            return EMPTY if not size else CUT if size < segment.bytes else CHANGED
+        if not content:
+            return None
+        crc, end, blank = 0, b"", True
+        with fs.open_bytes(path) as file:
+            while piece := file.read(_PIECE):
+                crc, end, blank = zlib.crc32(piece, crc), piece[-len(_END) :], blank and not piece.strip(b"\0")
+    except FileNotFoundError:
+        return GONE
+    if crc == segment.crc:
+        return None
+    # Where its last bytes are missing others may be zeros.
+    return EMPTY if blank else CUT if end != _END else CHANGED
+
+
+def forget_known() -> None:
+    """Forget which segments were looked at, as a new process would."""
+    _known.clear()
+
+
+def _know(path: str) -> None:
+    _known[path] = None
+    while len(_known) > _MOST_KNOWN:
+        del _known[next(iter(_known))]
+
+
+def write_segment(
+    fs: Filesystem,
+    directory: str,
+    prefix: str,
+    batch: int,
+    rows: Rows,
+    *,
+    time_column: str | None = None,
+    batches: tuple[int, int] | None = None,
+) -> Segment | None:
+    """Write encoded rows as a new segment and return it, or None when there are no rows.
+
+    `batches`, the first and the last, says that the rows are compacted and have a column of the batch.
+    """
+    chunks: Iterator[pa.Table | pa.RecordBatch] = iter([rows] if isinstance(rows, pa.Table) else rows)
+    first = next((c for c in chunks if c.num_rows), None)
+    if first is None:
+        return None
+    name = f"{path_name(prefix)}-{batch}-{uuid4().hex[:16]}.parquet"
+    statistics = [c for c in (time_column, BATCH_COLUMN) if c in rows.schema.names]
+    count, low, high = 0, None, None
+    with fs.create(f"{directory}/{name}") as opened:
+        file = _Counted(opened)
+        with pq.ParquetWriter(
+            file,
+            rows.schema,
+            compression="lz4",
+            use_dictionary=False,
+            write_statistics=statistics or False,
+            store_schema=False,
+        ) as writer:
+            for chunk in chain([first], chunks):
+                if isinstance(chunk, pa.Table):
+                    writer.write_table(chunk, row_group_size=ROW_GROUP_ROWS)
+                else:
+                    writer.write_batch(chunk, row_group_size=ROW_GROUP_ROWS)
+                count += chunk.num_rows
+                if time_column is not None and chunk.num_rows:
+                    chunk_low, chunk_high = _time_range(chunk.column(time_column), time_column)
+                    low = chunk_low if low is None else min(low, chunk_low)
+                    high = chunk_high if high is None else max(high, chunk_high)
+    _know(f"{directory}/{name}")
+    span = batches or (batch, batch)
+    merged = batches is not None
+    return Segment(name, count, file.size, *span, low, high, live=count, live_low=low, compacted=merged, crc=file.crc)
+
+
+def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[int, int]:
+    if times.null_count:
+        raise ValueError(f'time column "{name}" of a state table holds NULL')
+    bounds = pc.min_max(times)
+    return microseconds(bounds["min"]), microseconds(bounds["max"])
+
+
+def scan(
+    fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment], *, batch: bool = False
+) -> str:
+    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `__sqlstream_batch` if asked.
+
+    Whoever runs it checks the segments.
+    """
+    names = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+    return _select(fs, directory, names, segments, batch)
+
+
+def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:
+    """Return a SELECT over the rows of some segments (at least one) as they are stored, with their `__sqlstream_batch`."""
+    return _select(fs, directory, ", ".join(quote_name(c.name) for c in columns), segments, True)
+
+
+def _select(fs: Filesystem, directory: str, names: str, segments: Iterable[Segment], batch: bool) -> str:
+    # Files that lack the column of the batch are of one batch each; they get it from here.
+    groups: dict[int | None, list[Segment]] = {}
+    for segment in segments:
+        groups.setdefault(segment.first_batch if batch and not segment.compacted else None, []).append(segment)
+    selects = []
+    for number, group in groups.items():
+        added = f", {number}::BIGINT AS {BATCH_COLUMN}" if number is not None else f", {BATCH_COLUMN}" if batch else ""
+        selects.append(f"SELECT {names}{added} FROM {read_parquet(fs, directory, group)}")
+    return " UNION ALL ".join(selects)
+
+
+def read_parquet(fs: Filesystem, directory: str, segments: Iterable[Segment], options: str = "") -> str:
+    """Return the table function that reads some segments."""
+    paths = ", ".join(quote_text(fs.path_for_duckdb(f"{directory}/{s.name}")) for s in segments)
+    return f"read_parquet([{paths}], hive_partitioning = false{options})"

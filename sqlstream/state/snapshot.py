@@ -1,0 +1,193 @@
+"""Which version of a job a query reads, and which segments hold the rows of that version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.state.joblog import JobLog, LogEntry
+from sqlstream.state.manifests import Manifest, read_manifest
+from sqlstream.state.segments import Segment
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.paths import BucketedPaths, Warehouse
+from sqlstream.warehouse.records import GONE, damage
+from sqlstream.warehouse.status import read_status
+
+# A listing that others change meanwhile may miss a file: what is not there is looked for again.
+_LOOKS = 3
+
+
+class VersionGone(Exception):
+    """A version is older than what the state still holds; `oldest` is the oldest one that can be read."""
+
+    def __init__(self, oldest: int):
+        super().__init__(f"version {oldest} is the oldest")
+        self.oldest = oldest
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A committed version of a job, and the watermark (microseconds) up to which that version has forgotten.
+
+    `time` is the batch's own, in milliseconds. `newest` is the entry of the newest committed version: the manifests that it names
+    tell the older ones too.
+    """
+
+    version: int
+    watermark: int | None
+    time: int
+    newest: LogEntry
+
+
+class JobHistory:
+    """The committed versions of one job as they were at the first look, so that all parts of a query see the same ones."""
+
+    def __init__(self, warehouse: Warehouse, name: str):
+        self.name = name
+        self._fs = warehouse.fs
+        self._paths = warehouse.job(name)
+        self._log = JobLog(warehouse.fs, self._paths.log)
+
+    @cached_property
+    def record(self) -> JobRecord | None:
+        return read_record(self._fs, self._paths)
+
+    @property
+    def readable_record(self) -> JobRecord | None:
+        """The record, None also where it is damaged or of another version: for lists, which one job must not spoil."""
+        try:
+            return self.record
+        except (DamageError, OtherVersionError):
+            return None
+
+    @cached_property
+    def _committed(self) -> int | None:
+        """The newest version. Raises DamageError when the job ended with a newer one."""
+        status = read_status(self._fs, self._paths)
+        committed = last_committed(self._fs, self._paths)
+        if status and status.version is not None and status.version > (-1 if committed is None else committed):
+            raise damage(f"{self._paths.commits}/{status.version}", GONE)
+        return committed
+
+    @cached_property
+    def newest(self) -> Snapshot | None:
+        """The newest version, None before the first commit."""
+        return self._snapshot(self.newest_entry)
+
+    @cached_property
+    def newest_entry(self) -> LogEntry | None:
+        return self._entry(self._committed) if self._committed is not None else None
+
+    def _entry(self, version: int) -> LogEntry:
+        for _ in range(_LOOKS):
+            if entry := self._log.entry(version):
+                return entry
+        raise self._log.missing(version)
+
+    @cached_property
+    def entries(self) -> list[LogEntry]:
+        """The log of all versions that are kept, oldest first. Raises DamageError when it has a gap."""
+        # Spark remembers only the last hundred commits; what comes before a commit is committed, too.
+        if self._committed is None:
+            return []
+        gap = -1
+        for _ in range(_LOOKS):
+            entries = self._log.entries(self._committed)
+            found = first_gap(entries, self._committed)
+            if found is None:
+                return entries
+            gap = found
+        raise self._log.missing(gap)
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version that is kept."""
+        return self.entries[0].version if self.entries else None
+
+    def at_version(self, version: int) -> Snapshot | None:
+        if self._committed is None or version > self._committed:
+            return None
+        return self._snapshot(self._log.entry(version) or next((e for e in self.entries if e.version == version), None))
+
+    def at_time(self, time: int) -> Snapshot | None:
+        """Return the newest version that was committed at a time (milliseconds) or before."""
+        return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
+
+    def _snapshot(self, entry: LogEntry | None) -> Snapshot | None:
+        if entry is None or self.newest_entry is None:
+            return None
+        return Snapshot(entry.version, entry.watermark, entry.committed_at, self.newest_entry)
+
+
+def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
+    """Return the first version that is missing in a log that goes on to the newest one.
+
+    >>> first_gap([LogEntry(v, 0, None) for v in (3, 4, 6)], 6), first_gap([LogEntry(2, 0, None)], 2), first_gap([], 2)
+    (5, None, 2)
+    """
+    versions = [e.version for e in entries]
+    expected = range(versions[0] if versions else newest, newest + 1)
+    return next((v for v in expected if v not in set(versions)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleSegments:
+    """The segments of a table that hold rows of a version, named from the directory above the buckets.
+
+    All rows of `whole` are seen; of `forgetting` those past the watermark; of `mixed`, which has a column of the batch, those
+    past the watermark of batches up to the version.
+    """
+
+    whole: Sequence[Segment] = ()
+    forgetting: Sequence[Segment] = ()
+    mixed: Sequence[Segment] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.whole or self.forgetting or self.mixed)
+
+
+def visible_segments(
+    fs: Filesystem, paths: BucketedPaths, manifests: Mapping[int, str], snapshot: Snapshot
+) -> Mapping[str, VisibleSegments]:
+    """Return what each table of an operator, or of what a job wrote into a table, holds at a version.
+
+    `manifests` are the names of the buckets' manifests as the newest version has them. Rows know their batch, so these tell every
+    older version. Raises VersionGone, and DamageError; when a manifest is missing it may have been replaced meanwhile.
+    """
+    found: dict[str, dict[str, list[Segment]]] = {}
+    for bucket, name in manifests.items():
+        manifest = named_manifest(fs, paths, bucket, name)
+        if manifest.oldest > snapshot.version:
+            raise VersionGone(manifest.oldest)
+        for table, segments in manifest.tables.items():
+            groups = found.setdefault(table, {"whole": [], "forgetting": [], "mixed": []})
+            for kind, segment in _visible(segments, snapshot):
+                groups[kind].append(replace(segment, name=f"{bucket}/{segment.name}"))
+    return {table: VisibleSegments(**groups) for table, groups in found.items()}
+
+
+def named_manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, name: str) -> Manifest:
+    """Return the manifest that a log names. Raises DamageError when it is missing or not whole."""
+    path = f"{paths.manifests(bucket)}/{name}"
+    try:
+        return read_manifest(fs, path)
+    except FileNotFoundError:
+        raise damage(path, GONE) from None
+
+
+def _visible(segments: Sequence[Segment], snapshot: Snapshot) -> Iterator[tuple[str, Segment]]:
+    version, watermark = snapshot.version, snapshot.watermark
+    for segment in segments:
+        forgets = watermark is not None and segment.low is not None and segment.low <= watermark
+        if segment.first_batch > version or (segment.until is not None and segment.until <= version):
+            continue
+        if forgets and segment.high is not None and watermark is not None and segment.high <= watermark:
+            continue
+        if segment.last_batch > version:
+            yield "mixed", segment
+        else:
+            yield "forgetting" if forgets else "whole", segment

@@ -1,0 +1,129 @@
+"""SELECTs over state and warehouse tables as they were at a version: what the views of a query are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlstream.catalog import Column
+from sqlstream.duck import clock
+from sqlstream.duck.sql import filled, quote_name
+from sqlstream.duck.types import time_literal
+from sqlstream.state.segments import BATCH_COLUMN, Segment, check_segments, scan
+from sqlstream.state.snapshot import Snapshot, VisibleSegments, visible_segments
+from sqlstream.state.zsets import current, upserted, upserts, zset
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord
+from sqlstream.warehouse.paths import BucketedPaths, Warehouse
+
+# In the SQL of a view: the version's watermark in microseconds.
+WATERMARK = "{_watermark}"
+# Earlier than any event time.
+NEVER = -(2**62)
+# A query looks at the checksums of so much of a table, in a twentieth of a second; a job always does, and `sqlstream check`.
+CHECKED_BYTES = 64 << 20
+END_OF_TIME = 2**63 - 1
+
+
+def operator_view(
+    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, name: str | None = None
+) -> str:
+    """Return the SELECT of one of an operator's views, by default of its state, at a version; before the first it is empty."""
+    return state_sql(warehouse, job, operator, snapshot, operator.views[name or operator.name])
+
+
+def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:
+    """Return SQL with `{table}` in place of each of an operator's state tables as SQL over what a version sees of them."""
+    paths = warehouse.job(job).operator(operator.name)
+    if snapshot is not None and snapshot.watermark is not None:
+        snapshot = replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
+    visible: Mapping[str, VisibleSegments] = {}
+    if snapshot is not None:
+        named = snapshot.newest.state_manifests(operator.name)
+        visible = visible_segments(warehouse.fs, paths, named, snapshot)
+    watermark = snapshot.watermark if snapshot else None
+    values = {WATERMARK.strip("{}"): str(NEVER if watermark is None else min(watermark, -NEVER))}
+    for table in operator.tables:
+        values[table.name] = f"({_rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)})"
+    return filled(sql if snapshot is None else clock.fixed(sql, snapshot.time, watermark), values)
+
+
+def behind(watermark: int, delay: int) -> int:
+    """Return the watermark of an operator whose rows come late; at the end of the input none is to come."""
+    return watermark if watermark == END_OF_TIME else watermark - delay
+
+
+def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, Snapshot | None]]) -> str:
+    """Return the SELECT of what some jobs had written into a warehouse table, each at a version of its own."""
+    selects = []
+    for record, snapshot in versions:
+        paths = warehouse.table(table).job(record.job)
+        sink = record.sink(table)
+        assert sink is not None
+        columns = tuple(Column(name, type) for name, type in sink.columns)
+        declaration = zset(table, columns) if sink.changing else TableDeclaration(table, columns)
+        if sink.upserts:
+            declaration = upserts(table, columns, sink.key, _order(sink))
+        visible: Mapping[str, VisibleSegments] = {}
+        if snapshot is not None:
+            named = snapshot.newest.table_manifests(table)
+            visible = visible_segments(warehouse.fs, paths, named, snapshot)
+        parts: list[VisibleSegments | None] = [*visible.values()] or [None]
+        for part in parts:
+            rows = _rows(warehouse.fs, paths, declaration, part, snapshot)
+            selects.append(_current(columns, sink, rows) if sink.changing else rows)
+    return " UNION ALL BY NAME ".join(f"({select})" for select in selects)
+
+
+def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
+    """Return the SELECT of what changes add up to; of several rows of a key there is the greatest."""
+    if sink.upserts:
+        return upserted(columns, sink.key, f"({rows})", _order(sink))
+    found = current(columns, f"({rows})")
+    if not sink.key:
+        return found
+    by = ", ".join(map(quote_name, sink.key))
+    order = ", ".join(f"{quote_name(c.name)} DESC" for c in columns)
+    return f"SELECT * FROM ({found}) QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+
+
+def _order(sink: SinkRecord) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type in sink.order)
+
+
+def _rows(
+    fs: Filesystem,
+    paths: BucketedPaths,
+    table: TableDeclaration,
+    visible: VisibleSegments | None,
+    snapshot: Snapshot | None,
+) -> str:
+    """Return a SELECT of the rows of a table that a version sees, with the declared names and types."""
+    if not visible or snapshot is None:
+        return _no_rows(table.columns)
+    data = f"{paths.root}/data"
+    _check(fs, data, [*visible.whole, *visible.forgetting, *visible.mixed])
+    names = ", ".join(quote_name(c.name) for c in table.columns)
+    newer = ""
+    if table.time_column is not None and snapshot.watermark is not None:
+        newer = f"{quote_name(table.time_column)} > {time_literal(snapshot.watermark, table.time_type)}"
+    known = f"{BATCH_COLUMN} <= {snapshot.version}"
+    selects = []
+    if visible.whole:
+        selects.append(scan(fs, data, table.columns, visible.whole))
+    if visible.forgetting:
+        selects.append(f"FROM ({scan(fs, data, table.columns, visible.forgetting)}) WHERE {newer}")
+    if visible.mixed:
+        rows = scan(fs, data, table.columns, visible.mixed, batch=True)
+        selects.append(f"SELECT {names} FROM ({rows}) WHERE {' AND '.join(filter(None, [known, newer]))}")
+    return " UNION ALL ".join(selects)
+
+
+def _check(fs: Filesystem, directory: str, segments: Sequence[Segment]) -> None:
+    """Raise DamageError when a file has not its size, or its content: up to a limit, since no query should read all of much."""
+    check_segments(fs, directory, segments, content=sum(s.bytes for s in segments) <= CHECKED_BYTES)
+
+
+def _no_rows(columns: Sequence[Column]) -> str:
+    return f"SELECT {', '.join(f'NULL::{c.type} AS {quote_name(c.name)}' for c in columns)} WHERE false"

@@ -1,0 +1,83 @@
+"""Z-sets: rows with a weight, how often a row was added less how often it was taken away. They are what changes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.warehouse.declarations import TableDeclaration
+
+WEIGHT = "__sqlstream_weight"
+WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
+# The batch of a change.
+VERSION = "__sqlstream_version"
+VERSION_COLUMN = Column(VERSION, "BIGINT")
+
+
+def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:
+    """Return the declaration of a table that holds a Z-set of rows of some columns."""
+    return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, "{rows}"), replaces=True)
+
+
+def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Sequence[Column] = ()) -> TableDeclaration:
+    """Return the declaration of a table in which the last change of each key counts, whatever came before.
+
+    Without an `order` of its rows, a batch takes away at most one row of a key, and adds at most one.
+    """
+    stored = (*columns, *order, VERSION_COLUMN, WEIGHT_COLUMN)
+    return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, "{rows}", order), replaces=True)
+
+
+def names(columns: Iterable[Column]) -> str:
+    return ", ".join(quote_name(c.name) for c in columns)
+
+
+def summed(columns: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of each row once, with the sum of its weights; `rows` goes behind FROM."""
+    total = f"CAST(sum({WEIGHT}) AS BIGINT)"
+    return (
+        f"SELECT {names(columns)}, {total} AS {WEIGHT} FROM {rows} GROUP BY {names(columns)} HAVING sum({WEIGHT}) <> 0"
+    )
+
+
+def difference(columns: Sequence[Column], new: str, old: str) -> str:
+    """Return the SELECT of the changes that make one Z-set of another; both go behind FROM."""
+    listed = names(columns)
+    both = f"SELECT {listed}, {WEIGHT} FROM {new} UNION ALL SELECT {listed}, -{WEIGHT} FROM {old}"
+    return summed(columns, f"({both})")
+
+
+def repeated(columns: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of a Z-set's rows, each as often as its weight says; `rows`, whose weights are sums, goes behind FROM.
+
+    A row that was taken away more often than it was added is not there.
+    """
+    listed = names(columns)
+    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS __sqlstream_copy FROM {rows} WHERE {WEIGHT} > 1"
+    return f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})"
+
+
+def current(columns: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
+    return f"WITH __sqlstream_sum AS ({summed(columns, rows)}) {repeated(columns, '__sqlstream_sum')}"
+
+
+def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:
+    """Return the SELECT of the rows that the last changes of the keys have left; `rows` goes behind FROM."""
+    return f"SELECT {names(columns)} FROM ({_latest(columns, key, rows, order)}) WHERE {WEIGHT} > 0"
+
+
+def last_rows(key: Sequence[str], order: Sequence[Column], rows: str) -> str:
+    """Return the SELECT of the last row of each key of a batch; `rows` goes behind FROM."""
+    return f"SELECT * FROM {rows} QUALIFY {_last(key, [c.name for c in order])}"
+
+
+def _latest(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column]) -> str:
+    last = _last(key, [VERSION, *(c.name for c in order), WEIGHT])
+    return f"SELECT {names(columns)}, {VERSION}, {WEIGHT} FROM {rows} QUALIFY {last}"
+
+
+def _last(key: Sequence[str], order: Sequence[str]) -> str:
+    by = ", ".join(f"{name} DESC" for name in order)
+    return f"row_number() OVER (PARTITION BY {', '.join(map(quote_name, key))} ORDER BY {by}) = 1"

@@ -1,0 +1,56 @@
+"""Which versions of a job are committed."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import JobPaths
+from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage, digest
+
+# Of a commit; behind Spark's version there is no digest.
+_COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
+
+
+def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
+    """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
+    newest = max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)
+    if newest is not None and (fault := commit_fault(fs, f"{job.commits}/{newest}")):
+        raise damage(f"{job.commits}/{newest}", fault)
+    return newest
+
+
+def write_commit(fs: Filesystem, job: JobPaths, version: int, watermark: int = 0) -> None:
+    """Commit a version as Spark does: `watermark` is that of the next batch, in Spark's milliseconds."""
+    body = json.dumps({"nextBatchWatermarkMs": watermark})
+    fs.write_text_atomic(f"{job.commits}/{version}", f"v1 {digest(body)}\n{body}")
+
+
+def committed_watermark(fs: Filesystem, job: JobPaths, version: int) -> int:
+    """Return the watermark that a commit gives to the next batch, in Spark's milliseconds."""
+    return int(json.loads(fs.read_text(f"{job.commits}/{version}").splitlines()[1])["nextBatchWatermarkMs"])
+
+
+def commit_fault(fs: Filesystem, path: str) -> str | None:
+    """Return what is wrong with a commit as far as can be told from itself: Spark's is empty or cut off, ours has a digest."""
+    try:
+        return commit_text_fault(fs.read_text(path))
+    except FileNotFoundError:
+        return GONE
+    except UnicodeDecodeError:
+        return CHANGED
+
+
+def commit_text_fault(text: str) -> str | None:
+    """Return what is wrong with the text of a commit, or of another log of Spark's: a version, then lines of JSON."""
+    version, _, body = text.partition("\n")
+    try:
+        for line in body.splitlines():
+            if line != "-":
+                json.loads(line)
+    except ValueError:
+        return EMPTY if not text.strip("\0") else CUT
+    if not body or not (found := _COMMIT_VERSION.fullmatch(version)):
+        return EMPTY if not text.strip("\0") else CUT
+    return CHANGED if found[1] and found[1] != digest(body) else None

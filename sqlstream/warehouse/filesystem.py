@@ -1,0 +1,328 @@
+"""Where a warehouse keeps things, and the few file operations that storage needs, on local disks and elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs as arrow_fs
+
+from sqlstream.errors import JobError, SqlStreamError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file by its name, its size in bytes, and when it was last modified (milliseconds)."""
+
+    name: str
+    bytes: int
+    modified: int
+
+
+class Filesystem(ABC):
+    """What storage asks of a file system. Nothing is ever seen half written; missing files raise `FileNotFoundError`.
+
+    Names that start with a dot are files being written: `list` and `files` leave them out, `leftovers` shows them.
+    """
+
+    local: bool
+
+    @abstractmethod
+    @contextlib.contextmanager
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
+        """Open a binary file to write; it gets its name, replacing an older file, when the block ends well.
+
+        It survives the crash of any process; a `durable` one a power cut, too, which takes milliseconds.
+        """
+
+    @abstractmethod
+    def read_text(self, path: str) -> str: ...
+
+    @abstractmethod
+    def open_bytes(self, path: str) -> IO[bytes]:
+        """Open a file to read its bytes."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """Return the size of a file in bytes."""
+
+    @abstractmethod
+    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table: ...
+
+    @abstractmethod
+    def entries(self, directory: str) -> list[str]:
+        """Return all names in a directory, none when it is missing."""
+
+    @abstractmethod
+    def infos(self, directory: str) -> list[FileInfo]: ...
+
+    @abstractmethod
+    def exists(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+
+    @abstractmethod
+    def delete_tree(self, directory: str) -> None:
+        """Delete a directory and what is in it; a missing one is fine."""
+
+    @abstractmethod
+    def path_for_duckdb(self, path: str) -> str:
+        """Return the path as DuckDB's file functions take it, to be quoted as a string literal."""
+
+    def files(self, directory: str) -> list[FileInfo]:
+        """Return the files of a directory in the order of their names."""
+        return sorted((f for f in self.infos(directory) if not f.name.startswith(".")), key=lambda f: f.name)
+
+    def leftovers(self, directory: str) -> list[FileInfo]:
+        """Return the files that are being written, or were when their writer died."""
+        return [f for f in self.infos(directory) if f.name.startswith(_TEMPORARY)]
+
+    def write_text_atomic(self, path: str, text: str, *, durable: bool = False) -> None:
+        """Write a small file that readers see whole or not at all."""
+        with self.create(path, durable=durable) as file:
+            file.write(text.encode())
+
+    def list(self, directory: str) -> list[str]:
+        """Return the names of a directory in order, none when it is missing."""
+        return sorted(name for name in self.entries(directory) if not name.startswith("."))
+
+
+_TEMPORARY = ".tmp-"
+# Where a local warehouse has the locks of the processes that use it.
+SESSIONS = "sessions"
+
+
+def _temporary(path: str) -> str:
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/{_TEMPORARY}{uuid4().hex[:12]}-{name}"
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class LocalFilesystem(Filesystem):
+    """Plain files. Paths are absolute."""
+
+    local = True
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
+        temporary = _temporary(path)
+        with storage_errors(path):
+            try:
+                file = open(temporary, "wb")  # noqa: SIM115
+            except FileNotFoundError:
+                make_folder(os.path.dirname(path))
+                file = open(temporary, "wb")  # noqa: SIM115
+            try:
+                with file:
+                    yield file
+                    if durable:
+                        file.flush()
+                        os.fsync(file.fileno())
+                os.replace(temporary, path)
+                if durable:
+                    _sync(os.path.dirname(path))
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+
+    def read_text(self, path: str) -> str:
+        with storage_errors(path), open(path, "rb") as file:
+            return file.read().decode()
+
+    def open_bytes(self, path: str) -> IO[bytes]:
+        with storage_errors(path):
+            return open(path, "rb")
+
+    def size(self, path: str) -> int:
+        with storage_errors(path):
+            return os.stat(path).st_size
+
+    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
+        with storage_errors(path):
+            return pq.read_table(path, columns=columns)
+
+    def entries(self, directory: str) -> list[str]:
+        with storage_errors(directory):
+            try:
+                return os.listdir(directory)
+            except FileNotFoundError:
+                return []
+
+    def infos(self, directory: str) -> list[FileInfo]:
+        found = []
+        with storage_errors(directory):
+            try:
+                for entry in os.scandir(directory):
+                    # A file may vanish between the listing and the look at it.
+                    with contextlib.suppress(FileNotFoundError):
+                        if entry.is_file():
+                            stat = entry.stat()
+                            found.append(FileInfo(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
+            except FileNotFoundError:
+                return []
+        return found
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def delete(self, path: str) -> None:
+        with storage_errors(path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def delete_tree(self, directory: str) -> None:
+        with storage_errors(directory), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+
+    def path_for_duckdb(self, path: str) -> str:
+        # read_parquet globs; a class of one character stands for itself.
+        return re.sub(r"[*?\[]", r"[\g<0>]", path)
+
+
+class ArrowFilesystem(Filesystem):
+    """Any file system that pyarrow knows, addressed by URI.
+
+    Where there is no rename, as on S3, it is a copy: the new name is still absent or whole.
+    """
+
+    local = False
+
+    def __init__(self, filesystem: arrow_fs.FileSystem, prefix: str):
+        self._filesystem = filesystem
+        self._prefix = prefix
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
+        temporary = _temporary(path)
+        with storage_errors(path):
+            self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            try:
+                with self._filesystem.open_output_stream(temporary) as stream:
+                    yield stream
+                self._filesystem.move(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._filesystem.delete_file(temporary)
+                raise
+
+    def read_text(self, path: str) -> str:
+        with storage_errors(path), self._filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode()
+
+    def open_bytes(self, path: str) -> IO[bytes]:
+        with storage_errors(path):
+            stream: IO[bytes] = self._filesystem.open_input_stream(path)
+            return stream
+
+    def size(self, path: str) -> int:
+        with storage_errors(path):
+            info = self._filesystem.get_file_info(path)
+        if info.type == arrow_fs.FileType.NotFound:
+            raise FileNotFoundError(path)
+        return int(info.size)
+
+    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
+        with storage_errors(path):
+            return pq.read_table(path, columns=columns, filesystem=self._filesystem)
+
+    def _select(self, directory: str) -> list[arrow_fs.FileInfo]:
+        with storage_errors(directory):
+            selector = arrow_fs.FileSelector(directory, allow_not_found=True)
+            return list(self._filesystem.get_file_info(selector))
+
+    def entries(self, directory: str) -> list[str]:
+        return [info.base_name for info in self._select(directory)]
+
+    def infos(self, directory: str) -> list[FileInfo]:
+        return [
+            FileInfo(info.base_name, info.size, (info.mtime_ns or 0) // 1_000_000)
+            for info in self._select(directory)
+            if info.type == arrow_fs.FileType.File
+        ]
+
+    def exists(self, path: str) -> bool:
+        with storage_errors(path):
+            return bool(self._filesystem.get_file_info(path).type != arrow_fs.FileType.NotFound)
+
+    def delete(self, path: str) -> None:
+        with storage_errors(path), contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(path)
+
+    def delete_tree(self, directory: str) -> None:
+        with storage_errors(directory), contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_dir(directory)
+
+    def path_for_duckdb(self, path: str) -> str:
+        return self._prefix + path
+
+
+def open_filesystem(uri: str) -> tuple[Filesystem, str]:
+    """Return the file system of a path or URI, and the path of it there."""
+    if "://" not in uri:
+        return LocalFilesystem(), os.path.abspath(uri)
+    scheme = uri.split("://")[0]
+    try:
+        filesystem, path = arrow_fs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise UsageError(f'"{uri}" cannot be opened', detail=str(error)) from error
+    if scheme == "file":
+        return LocalFilesystem(), path.rstrip("/")
+    # hdfs://host:port/path has its host before the path; s3://bucket/path has the bucket in it.
+    prefix = uri[: uri.index(path)] if path and path in uri else f"{scheme}://"
+    return ArrowFilesystem(filesystem, prefix), path.rstrip("/")
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and those above it; raise UsageError where there can be none."""
+    with storage_errors(path):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileNotFoundError as error:
+            # Some file systems, such as /proc, have no new folders.
+            hint = "Choose another folder with --warehouse."
+            raise UsageError(f'the folder "{path}" cannot be made', detail=error.strerror, hint=hint) from error
+
+
+@contextlib.contextmanager
+def storage_errors(path: str) -> Iterator[None]:
+    """Turn a full disk and the like into errors for people that name the path; a missing file stays an exception."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise storage_error(path, error) from error
+
+
+def storage_error(path: str, error: OSError) -> SqlStreamError:
+    """Return the error for people that says what is wrong with the storage at a path."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return JobError(
+                f'no space is left to write "{path}"',
+                hint="Free some space and run the job again; it goes on from its last committed batch.",
+            )
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return UsageError(f'no permission to use "{path}"', hint="Choose another folder with --warehouse.")
+        case errno.ENOTDIR | errno.EEXIST:
+            return UsageError(f'"{path}" lies below a file, not a folder')
+    return JobError(f'"{path}" cannot be read or written', detail=error.strerror or str(error))

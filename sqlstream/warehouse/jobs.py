@@ -1,0 +1,187 @@
+"""What a warehouse knows about its jobs: their records, their status, and what they have committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import JobPaths
+from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
+
+FORMAT = 6
+
+
+Columns = tuple[tuple[str, str], ...]
+
+
+# The kind of sink that is a warehouse table.
+TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecord:
+    """A table that a job reads, with the watermark that it declares."""
+
+    name: str
+    table: str
+    time_column: str | None = None
+    watermark_expression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """A stateful operator: its state tables, and the view of them that people query.
+
+    `view_sql` is a SELECT with `{table}` in place of each state table; `view_columns` are the names and types that it
+    yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people query, by name. Its
+    watermark is `delay` (microseconds) behind the job's.
+    """
+
+    name: str
+    kind: str
+    key_columns: tuple[str, ...]
+    tables: tuple[TableDeclaration, ...]
+    view_sql: str
+    view_columns: Columns
+    bound: str
+    count_sql: str = ""
+    more_views: tuple[tuple[str, str], ...] = ()
+    delay: int = 0
+
+    @property
+    def views(self) -> Mapping[str, str]:
+        """The SELECTs that people query, by name."""
+        return {self.name: self.view_sql, **dict(self.more_views)}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """Where the results go: the kind of sink, the table's name, and the columns written.
+
+    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
+    a batch can have several, columns behind the others tell their `order`.
+    """
+
+    kind: str
+    table: str
+    columns: Columns
+    changing: bool = False
+    key: tuple[str, ...] = ()
+    upserts: bool = False
+    order: Columns = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with."""
+
+    job: str
+    sql: str
+    plan_fingerprint: str
+    plan_text: str
+    created_at: int
+    versions: Mapping[str, str]
+    bucket_labels: tuple[int, ...]
+    partitions: int
+    scans: tuple[ScanRecord, ...]
+    operators: tuple[OperatorRecord, ...]
+    sinks: tuple[SinkRecord, ...]
+
+    def sink(self, table: str) -> SinkRecord | None:
+        """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
+        return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **_plain(self)}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobRecord:
+        value = json.loads(text)
+        if value.pop("format") != FORMAT:
+            raise OtherVersionError(
+                f'job "{value["job"]}" was made by another version of sqlstream',
+                hint="Run it with that version, or start it anew with --fresh.",
+            )
+        value["bucket_labels"] = tuple(value["bucket_labels"])
+        value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
+        value["operators"] = tuple(_operator(operator) for operator in value["operators"])
+        value["sinks"] = tuple(
+            SinkRecord(
+                **{
+                    **sink,
+                    "columns": _columns(sink["columns"]),
+                    "key": tuple(sink["key"]),
+                    "order": _columns(sink.get("order", [])),
+                }
+            )
+            for sink in value["sinks"]
+        )
+        return cls(**value)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case TableDeclaration():
+            return value.to_dict()
+        case JobRecord() | ScanRecord() | OperatorRecord() | SinkRecord():
+            return {name: _plain(getattr(value, name)) for name in value.__slots__}
+        case tuple():
+            return [_plain(v) for v in value]
+        case Mapping():
+            return dict(value)
+    return value
+
+
+def _operator(value: dict[str, Any]) -> OperatorRecord:
+    return OperatorRecord(
+        **{
+            **value,
+            "key_columns": tuple(value["key_columns"]),
+            "tables": tuple(TableDeclaration.from_dict(table) for table in value["tables"]),
+            "view_columns": _columns(value["view_columns"]),
+            "more_views": _columns(value["more_views"]),
+        }
+    )
+
+
+def _columns(value: list[list[str]]) -> Columns:
+    return tuple((name, type) for name, type in value)
+
+
+def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
+    write_sealed(fs, job.record, record.to_json(), durable=True)
+
+
+def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
+    """Return the record of a job, None when there is none. Raises DamageError when it is not whole, and OtherVersionError."""
+    try:
+        text = read_sealed(fs, job.record)
+    except FileNotFoundError:
+        if last_committed(fs, job) is not None:
+            raise damage(job.record, GONE, hint=_LOST_RECORD) from None
+        return None
+    except DamageError as error:
+        # Earlier versions did not seal it.
+        older = _unsealed(fs, job.record)
+        if older is None:
+            raise damage(error.path, error.fault, hint=_LOST_RECORD) from error
+        text = older
+    return JobRecord.from_json(text)
+
+
+_LOST_RECORD = "Bring the file back from a copy, or start the job anew with --fresh."
+
+
+def _unsealed(fs: Filesystem, path: str) -> str | None:
+    """Return a record as earlier versions wrote it."""
+    try:
+        text = fs.read_text(path)
+        return text if json.loads(text)["format"] < FORMAT else None
+    except (ValueError, TypeError, KeyError):
+        return None

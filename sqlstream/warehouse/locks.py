@@ -1,0 +1,246 @@
+"""Who runs a job: one process at a time, known by a file lock that ends with that process and the JVM it started.
+
+A session (a process that runs jobs) holds an exclusive `flock` on a file of its own. A child that inherits the
+descriptor holds the same lock, so that a JVM which outlives its driver is seen. A job's lock file names the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from uuid import uuid4
+
+from sqlstream.errors import DamageError, UsageError
+from sqlstream.names import path_name
+from sqlstream.warehouse.filesystem import SESSIONS, Filesystem, make_folder, storage_errors
+from sqlstream.warehouse.paths import JobPaths, Warehouse
+from sqlstream.warehouse.records import CHANGED, damage, read_sealed, write_sealed
+
+# How long a JVM may take to notice that its driver is gone.
+ORPHAN_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that a job's lock names, and its session file."""
+
+    pid: int
+    host: str
+    session: str
+
+    @property
+    def is_here(self) -> bool:
+        return self.host == socket.gethostname()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the process, or a child of it that lives on, still holds its session."""
+        return _is_locked(self.session)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process itself still holds its session, as far as can be seen from this host."""
+        return self.holds and not (self.is_here and not process_is_alive(self.pid))
+
+
+class SessionLock:
+    """A file that this process keeps locked while it runs jobs; `descriptor` is for `pass_fds` when the JVM is started."""
+
+    def __init__(self, directory: str, path: str, descriptor: int):
+        self.directory = directory
+        self.path = path
+        self.descriptor = descriptor
+
+    @classmethod
+    def open(cls, warehouse: Warehouse) -> SessionLock:
+        """Return a new session, and delete the files of those that are gone."""
+        directory = _directory(warehouse.fs, warehouse.root)
+        with storage_errors(directory):
+            make_folder(directory)
+            _delete_stale(directory)
+            name = f"{uuid4().hex}.lock"
+            # Locked before it has its name, so that nobody takes it for a stale one.
+            descriptor = os.open(f"{directory}/.{name}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(f"{directory}/.{name}", f"{directory}/{name}")
+        return cls(directory, f"{directory}/{name}", descriptor)
+
+    def close(self) -> None:
+        """Give up the session. A child that holds it too keeps the jobs locked until it ends."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+            if not _is_locked(self.path):
+                Path(self.path).unlink(missing_ok=True)
+
+    def __enter__(self) -> SessionLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class JobLock:
+    """The right to run a job, held by a session of this process."""
+
+    def __init__(self, fs: Filesystem, job: JobPaths, session: SessionLock):
+        self._fs = fs
+        self._job = job
+        self._session = session
+
+    @classmethod
+    def acquire(
+        cls,
+        fs: Filesystem,
+        job: JobPaths,
+        session: SessionLock,
+        *,
+        patience: float = ORPHAN_SECONDS,
+        in_turn: bool = False,
+    ) -> JobLock:
+        """Take the lock of a job, from a session that is gone if need be.
+
+        When only the JVM of a dead process still has it, wait for up to `patience` seconds for that to end; `in_turn`, also for
+        a session that lives.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            with _guard(job, session):
+                holder = read_holder(fs, job)
+                if holder is None and fs.exists(job.lock) and _others(session):
+                    hint = "End the other processes that use the warehouse, then try again."
+                    raise damage(job.lock, CHANGED, hint=hint)
+                if holder is None or not (holder.holds or _is_elsewhere(fs, holder)):
+                    # By its name alone: in a copy of the warehouse the lock must not be that of the original's session.
+                    own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
+                    write_sealed(fs, job.lock, json.dumps(asdict(own)))
+                    return cls(fs, job, session)
+            if (holder.is_alive and not in_turn) or _is_elsewhere(fs, holder) or time.monotonic() > deadline:
+                raise _refusal(fs, job, holder)
+            time.sleep(0.05)
+
+    def release(self) -> None:
+        """Give the lock back, unless somebody else took it meanwhile. Of a job that was deleted the folder goes, too."""
+        with _guard(self._job, self._session):
+            holder = read_holder(self._fs, self._job)
+            if holder is not None and holder.session == self._session.path:
+                self._fs.delete(self._job.lock)
+                if not self._fs.entries(self._job.root):
+                    self._fs.delete_tree(self._job.root)
+
+
+def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
+    """Return who a job's lock names, who may be gone; nobody when it is damaged."""
+    try:
+        holder = Holder(**json.loads(read_sealed(fs, job.lock)))
+    except (FileNotFoundError, DamageError):
+        return None
+    return replace(holder, session=f"{_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
+
+
+def process_is_alive(pid: int) -> bool:
+    """Return whether a process of this host runs; one that ended and waits for its parent does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):
+        # The state follows the command's name, which is in parentheses and may contain any character.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def _others(session: SessionLock) -> bool:
+    """Tell whether another process runs jobs."""
+    paths = [f"{session.directory}/{name}" for name in os.listdir(session.directory) if name.endswith(".lock")]
+    return any(path != session.path and _is_locked(path) for path in paths)
+
+
+def _refusal(fs: Filesystem, job: JobPaths, holder: Holder) -> UsageError:
+    place = "" if holder.is_here else f" on {holder.host}"
+    if _is_elsewhere(fs, holder):
+        hint = f'When that process is gone, delete "{job.lock}".'
+        return UsageError(f'job "{job.name}" is locked by process {holder.pid}{place}', hint=hint)
+    if holder.is_alive:
+        return UsageError(f'job "{job.name}" is being run by process {holder.pid}{place}')
+    return UsageError(
+        f'job "{job.name}" is still being run by the Spark process that process {holder.pid} left behind',
+        hint="End that Java process, then run the job again.",
+    )
+
+
+def _is_elsewhere(fs: Filesystem, holder: Holder) -> bool:
+    # A local warehouse has the session files in it; those of an object store are on the host that runs the session.
+    return not fs.local and not holder.is_here
+
+
+def _directory(fs: Filesystem, warehouse: str) -> str:
+    if fs.local:
+        return f"{warehouse}/{SESSIONS}"
+    digest = hashlib.sha256(warehouse.encode()).hexdigest()[:16]
+    return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/{digest}"
+
+
+@contextlib.contextmanager
+def _guard(job: JobPaths, session: SessionLock) -> Iterator[None]:
+    """Let one process at a time look at a job's lock and change it.
+
+    The file goes when it is done. Who waited for it meanwhile has a file without a name then, and starts over.
+    """
+    path = f"{session.directory}/{path_name(job.name)}.guard"
+    with storage_errors(path):
+        while True:
+            with open(path, "a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is_named(file.fileno(), path):
+                    continue
+                try:
+                    yield
+                finally:
+                    Path(path).unlink(missing_ok=True)
+                return
+
+
+def _is_named(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _is_locked(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            # Shared, so that two who look at the same time do not see each other.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _delete_stale(directory: str) -> None:
+    for name in os.listdir(directory):
+        if name.endswith(".lock") and not name.startswith(".") and not _is_locked(f"{directory}/{name}"):
+            Path(f"{directory}/{name}").unlink(missing_ok=True)
+        elif name.endswith(".guard"):
+            # A process was killed while it held this one, or somebody holds it now.
+            with contextlib.suppress(FileNotFoundError, BlockingIOError), open(f"{directory}/{name}", "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_named(file.fileno(), f"{directory}/{name}"):
+                    Path(f"{directory}/{name}").unlink(missing_ok=True)

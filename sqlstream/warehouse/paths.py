@@ -1,0 +1,125 @@
+"""Where everything in a warehouse lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from sqlstream.names import path_name
+from sqlstream.warehouse.filesystem import SESSIONS, open_filesystem
+
+
+@dataclass(frozen=True, slots=True)
+class BucketedPaths:
+    """The directory of an operator's state, or of a job's rows in a table: per bucket, data files and manifests."""
+
+    root: str
+
+    def data(self, bucket: int) -> str:
+        return f"{self.root}/data/{bucket}"
+
+    def manifests(self, bucket: int) -> str:
+        return f"{self.root}/manifests/{bucket}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Where a job keeps its record, status, log, checkpoint and state."""
+
+    root: str
+
+    @property
+    def name(self) -> str:
+        """The job's name, in lower case."""
+        return unquote(self.root.rpartition("/")[2])
+
+    @property
+    def warehouse(self) -> str:
+        """The root of the job's warehouse."""
+        return self.root.rsplit("/", 2)[0]
+
+    @property
+    def record(self) -> str:
+        return f"{self.root}/job.json"
+
+    @property
+    def status(self) -> str:
+        return f"{self.root}/status.json"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.root}/lock"
+
+    @property
+    def stop(self) -> str:
+        return f"{self.root}/stop"
+
+    @property
+    def checkpoint(self) -> str:
+        return f"{self.root}/checkpoint"
+
+    @property
+    def commits(self) -> str:
+        return f"{self.root}/checkpoint/commits"
+
+    @property
+    def log(self) -> str:
+        return f"{self.root}/log"
+
+    @property
+    def state(self) -> str:
+        return f"{self.root}/state"
+
+    @property
+    def output(self) -> str:
+        """Where the job keeps what it knows of its sinks outside of the warehouse."""
+        return f"{self.root}/output"
+
+    def operator(self, name: str) -> BucketedPaths:
+        return BucketedPaths(f"{self.state}/{path_name(name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Where a warehouse table keeps its rows: one directory per job that writes into it."""
+
+    root: str
+
+    def job(self, name: str) -> BucketedPaths:
+        return BucketedPaths(f"{self.root}/{path_name(name.lower())}")
+
+
+class Warehouse:
+    """A directory, or a URI such as `s3://bucket/path`, with jobs and tables. Case does not matter in their names."""
+
+    def __init__(self, root: str):
+        self.fs, self.root = open_filesystem(root)
+
+    def jobs(self) -> list[str]:
+        """Return the names of the jobs, in lower case.
+
+        What a job without a name has left lies beside their folders; it is none of them.
+        """
+        folder = f"{self.root}/jobs"
+        names = self.fs.list(folder)
+        if "job.json" in names:
+            names = [name for name in names if self.fs.exists(f"{folder}/{name}/job.json")]
+        return [unquote(name) for name in names]
+
+    def job(self, name: str) -> JobPaths:
+        return JobPaths(f"{self.root}/jobs/{path_name(name.lower())}")
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables that jobs wrote into, in lower case."""
+        return [unquote(name) for name in self.fs.list(f"{self.root}/tables")]
+
+    def table(self, name: str) -> TablePaths:
+        return TablePaths(f"{self.root}/tables/{path_name(name.lower())}")
+
+    def writers(self, table: str) -> list[str]:
+        """Return the names of the jobs that wrote into a table, in lower case."""
+        return [unquote(name) for name in self.fs.list(self.table(table).root)]
+
+    @property
+    def sessions(self) -> str:
+        return f"{self.root}/{SESSIONS}"

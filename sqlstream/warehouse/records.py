@@ -1,0 +1,106 @@
+"""Small files that are believed only when they are whole: a body of text, and a last line with its digest.
+
+A power cut can leave a file that was written shortly before empty, cut off or full of zeros; a failing disk can change a bit
+of any. What every file of a warehouse is for is said here, too, for the errors that name one.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from urllib.parse import unquote
+
+from sqlstream.errors import DamageError
+from sqlstream.warehouse.filesystem import Filesystem
+
+_LAST_LINE = re.compile(r'\{"digest":"([0-9a-f]{16})"\}\n\Z')
+
+EMPTY, CUT, CHANGED, GONE = "is empty", "is cut off", "is not as it was written", "is missing"
+
+# The files of a warehouse by their paths, and what each says or holds.
+_KINDS = tuple(
+    (re.compile(f"/{pattern}$"), meaning)
+    for pattern, meaning in (
+        (r"jobs/(?P<job>[^/]+)/job\.json", "what the job is: its query, and the shape of its state"),
+        (r"jobs/(?P<job>[^/]+)/status\.json", "how the job is doing"),
+        (r"jobs/(?P<job>[^/]+)/lock", "which process runs the job"),
+        (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)\.json", "what batch {n} read and wrote"),
+        (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)-0*(?P<m>\d+)\.json", "what batches {n} to {m} read and wrote"),
+        (r"jobs/(?P<job>[^/]+)/checkpoint/offsets/(?P<n>\d+)", "what batch {n} reads"),
+        (r"jobs/(?P<job>[^/]+)/checkpoint/commits/(?P<n>\d+)", "that batch {n} is committed"),
+        (r"jobs/(?P<job>[^/]+)/checkpoint/state/.*", "to Spark which state is current"),
+        (r"jobs/(?P<job>[^/]+)/checkpoint/.*", "to Spark what the job is"),
+        (r"jobs/(?P<job>[^/]+)/splits/next/0*(?P<n>\d+)\.json", "what input a batch reads"),
+        (
+            r"jobs/(?P<job>[^/]+)/splits/seen-\d+\.json",
+            "which input the job read before its last batches, which no other file says",
+        ),
+        (r"jobs/(?P<job>[^/]+)/(splits|tables|sources)/.*", "how far the job has read its input"),
+        (r"jobs/(?P<job>[^/]+)/received/.*", "input that was received, and is nowhere else"),
+        (r"jobs/(?P<job>[^/]+)/output/.*\.json", "which files of results a batch has given their names"),
+        (r"jobs/(?P<job>[^/]+)/state/(?P<o>[^/]+)/manifests/.*", 'which files hold the state of operator "{o}"'),
+        (r"jobs/(?P<job>[^/]+)/state/(?P<o>[^/]+)/data/.*", 'rows of the state of operator "{o}"'),
+        (r"tables/(?P<t>[^/]+)/(?P<job>[^/]+)/manifests/.*", 'which files hold the rows that the job wrote into "{t}"'),
+        (r"tables/(?P<t>[^/]+)/(?P<job>[^/]+)/data/.*", 'rows of table "{t}"'),
+    )
+)
+
+
+def damage(path: str, fault: str, *, hint: str | None = None) -> DamageError:
+    """Return the error for people that names a file, and says what it is for and what to do about it."""
+    torn = fault != CHANGED
+    for pattern, meaning in _KINDS:
+        if found := pattern.search(path):
+            parts = {name: unquote(value) for name, value in found.groupdict().items()}
+            command = f"sqlstream check {_word(parts['job'])}"
+            hint = (
+                hint
+                or f"`{command}` lists what is damaged, `{command} --repair` goes back to the newest whole version."
+            )
+            verb = "holds" if meaning.startswith(("rows", "input")) else "says"
+            return DamageError(path, fault, torn=torn, detail=f"It {verb} {meaning.format(**parts)}.", hint=hint)
+    return DamageError(path, fault, torn=torn, hint=hint)
+
+
+def _word(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"'
+
+
+def sealed(body: str) -> str:
+    """Return a text with its digest in a line behind it.
+
+    >>> sealed("{}")
+    '{}\\n{"digest":"2fec7bffeff0b397"}\\n'
+    """
+    body = body if body.endswith("\n") else f"{body}\n"
+    return f'{body}{{"digest":"{digest(body)}"}}\n'
+
+
+def opened(path: str, text: str) -> str:
+    """Return the body of a sealed text that was read from a path. Raises DamageError when it is not as it was written."""
+    found = _LAST_LINE.search(text)
+    if found is None:
+        raise damage(path, EMPTY if not text.strip("\0") else CUT)
+    body = text[: found.start()]
+    if digest(body) != found[1]:
+        raise damage(path, CHANGED)
+    return body
+
+
+def digest(body: str) -> str:
+    """Return what tells a text from any other one."""
+    return blake2b(body.encode(), digest_size=8).hexdigest()
+
+
+def write_sealed(fs: Filesystem, path: str, body: str, *, durable: bool = False) -> None:
+    """Write a record so that readers see it whole or not at all; a `durable` one survives a power cut, too."""
+    fs.write_text_atomic(path, sealed(body), durable=durable)
+
+
+def read_sealed(fs: Filesystem, path: str) -> str:
+    """Return what was written with `write_sealed`. Raises FileNotFoundError, and DamageError when it is not whole."""
+    try:
+        text = fs.read_text(path)
+    except UnicodeDecodeError as error:
+        raise damage(path, CHANGED) from error
+    return opened(path, text)

@@ -1,0 +1,99 @@
+"""What a job is doing, as other processes see it, and what they ask of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlstream.errors import DamageError
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.locks import read_holder
+from sqlstream.warehouse.paths import JobPaths
+from sqlstream.warehouse.records import read_sealed, write_sealed
+
+RUNNING: Final = "RUNNING"
+
+
+FINISHED: Final = "FINISHED"
+
+
+STOPPED: Final = "STOPPED"
+
+
+# Its input was ended by hand: its windows are closed, so that it cannot go on.
+DRAINED: Final = "DRAINED"
+
+
+FAILED: Final = "FAILED"
+
+
+# Never written: a job that says RUNNING and whose process is gone.
+LOST: Final = "LOST"
+
+
+_DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why); times in milliseconds.
+
+    Of a job that has ended, `version` is the newest one that was committed.
+    """
+
+    state: str
+    pid: int
+    host: str
+    started_at: int
+    updated_at: int
+    error: str | None = None
+    version: int | None = None
+
+    def to_json(self) -> str:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Status:
+        return cls(**json.loads(text))
+
+
+def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
+    write_sealed(fs, job.status, status.to_json())
+
+
+def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
+    """Return what a job last said of itself; its process may be gone (`effective_status`).
+
+    None before it started, and when what it said is damaged: nothing but messages depends on it.
+    """
+    try:
+        return Status.from_json(read_sealed(fs, job.status))
+    except (FileNotFoundError, DamageError):
+        return None
+
+
+def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
+    """Return the status of a job, which is LOST when it says RUNNING and its process is gone."""
+    status = read_status(fs, job)
+    if status is None or status.state != RUNNING:
+        return status
+    holder = read_holder(fs, job)
+    if holder is not None and (holder.is_alive or not (fs.local or holder.is_here)):
+        return status
+    # It may have ended between the two looks.
+    status = read_status(fs, job)
+    return replace(status, state=LOST) if status is not None and status.state == RUNNING else status
+
+
+def request_stop(fs: Filesystem, job: JobPaths, *, drain: bool = False) -> None:
+    """Ask the process that runs a job to end it, with `drain` as at the end of its input."""
+    fs.write_text_atomic(job.stop, _DRAIN if drain else "")
+
+
+def requested_stop(fs: Filesystem, job: JobPaths) -> str | None:
+    """Return as what a job is to end, STOPPED or DRAINED; None when nobody has asked."""
+    try:
+        return DRAINED if fs.read_text(job.stop) == _DRAIN else STOPPED
+    except FileNotFoundError:
+        return None

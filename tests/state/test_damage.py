@@ -1,0 +1,331 @@
+"""Every kind of file of a job, damaged in every way: the right rows, or an error that names it; and the job goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from sqlstream.cli.check import checked
+from sqlstream.errors import DamageError, JobError, QueryError
+from sqlstream.local.runner import LocalRun
+from sqlstream.queries.query import open_query
+from sqlstream.runtime.worker import Job
+from sqlstream.session.session import Session
+from sqlstream.state.check import check_job, repair_job
+from sqlstream.state.recovery import Versions
+from sqlstream.state.segments import forget_known
+from sqlstream.testing import Stream
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import write_sealed
+from sqlstream.warehouse.status import STOPPED, Status, write_status
+
+SCRIPT = """
+CREATE TABLE t (k INT, x INT);
+CREATE TABLE totals (k INT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED);
+INSERT INTO totals SELECT k, COUNT(*) AS n, SUM(x) AS total FROM t GROUP BY k;
+"""
+NEWEST = 5
+ROWS = "SELECT * FROM totals ORDER BY k"
+STATE = "SELECT * FROM state.totals.aggregate_1 ORDER BY k"
+# The files of the newest version by what they are, and one that only an older version needs.
+KINDS = {
+    "record": "jobs/totals/job.json",
+    "status": "jobs/totals/status.json",
+    "log": f"jobs/totals/log/{NEWEST:010d}.json",
+    "older log": "jobs/totals/log/0000000002.json",
+    "commit": f"jobs/totals/checkpoint/commits/{NEWEST}",
+    "state manifest": f"jobs/totals/state/*/manifests/0/{NEWEST:010d}-*.json",
+    "state segment": f"jobs/totals/state/*/data/0/*-{NEWEST}-*.parquet",
+    "result manifest": f"tables/totals/totals/manifests/0/{NEWEST:010d}-*.json",
+    "result segment": f"tables/totals/totals/data/0/*-{NEWEST}-*.parquet",
+}
+WAYS = ("emptied", "cut", "zeros", "flipped", "missing")
+
+
+def rows_of(batch: int) -> list[tuple[int, int]]:
+    return [(k, batch * 10 + k) for k in range(8)]
+
+
+@dataclass
+class Made:
+    """A job that was stopped after version NEWEST, and the rows of its table at each version."""
+
+    stream: Stream
+    job: Job
+    rows: list[list[tuple[object, ...]]]
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Made]:
+    with Stream(SCRIPT) as stream:
+        rows = []
+        for batch in range(NEWEST + 1):
+            stream.batch("t", rows_of(batch))
+            rows.append(stream.query(ROWS))
+        job = stream.runs["totals"].job
+        warehouse = Warehouse(stream.warehouse)
+        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", 0, 0, None, NEWEST))
+        yield Made(stream, job, rows)
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> Warehouse:
+    shutil.copytree(made.stream.warehouse, tmp_path / "w")
+    forget_known()
+    return Warehouse(str(tmp_path / "w"))
+
+
+def the_file(warehouse: Warehouse, kind: str) -> Path:
+    return min(Path(warehouse.root).glob(KINDS[kind]))
+
+
+def hurt(path: Path, way: str) -> None:
+    data = bytearray(path.read_bytes())
+    match way:
+        case "emptied":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
+        case "zeros":
+            path.write_bytes(bytes(len(data)))
+        case "flipped":
+            # In the middle; of a file with checksums in one of these.
+            data[-1 if path.suffix == ".crc" else len(data) // 2] ^= 4
+            path.write_bytes(data)
+        case "missing":
+            path.unlink()
+
+
+def kill(warehouse: Warehouse) -> None:
+    """Make it look as if the process had been killed just before Spark committed the newest version."""
+    job = warehouse.job("totals")
+    os.unlink(f"{job.commits}/{NEWEST}")
+    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", 0, 0))
+
+
+def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
+    """Return the rows of a query, or the error."""
+    forget_known()
+    try:
+        return open_query(warehouse, sql).fetchall()
+    except (DamageError, QueryError) as error:
+        return error.render()
+
+
+def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
+    """Run the batches that the job has not committed, and return the rows of its table."""
+    forget_known()
+    run = LocalRun(replace(made.job, warehouse=warehouse.root))
+    while run.batch_number <= NEWEST:
+        split = made.stream._write("t", rows_of(run.batch_number))
+        run.batch({0: [split]}, {}, 0)
+    return ask(warehouse, ROWS)
+
+
+def harmless(kind: str, way: str) -> bool:
+    # What a job says of itself is for people; one that never did is none.
+    return kind == "status" and way == "missing"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_job(made: Made, copy: Warehouse, kind: str, way: str) -> None:
+    path = the_file(copy, kind)
+    hurt(path, way)
+    for sql, expected in ((ROWS, made.rows[NEWEST]), (STATE, None)):
+        answer = ask(copy, sql)
+        assert str(path) in answer if isinstance(answer, str) else expected is None or answer == expected
+    found = check_job(copy, "totals")
+    assert harmless(kind, way) or str(path) in [error.path for error in found.damaged]
+    if kind == "record":
+        assert str(path) in ask(copy, ROWS)
+        with pytest.raises(JobError, match=r"cannot be repaired: no version of it is whole\nfile .*job.json"):
+            repair_job(copy, "totals")
+        return
+    assert found.whole == (NEWEST if kind in ("status", "older log") else NEWEST - 1)
+    done = repair_job(copy, "totals")
+    assert bool(done) != harmless(kind, way)
+    assert check_job(copy, "totals").damaged == ()
+    assert goes_on(made, copy) == made.rows[NEWEST]
+    assert check_job(copy, "totals").damaged == ()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("record", "commit")])
+def test_a_killed_job(made: Made, copy: Warehouse, kind: str, way: str) -> None:
+    """What its last batch wrote does not count yet: it is written again."""
+    kill(copy)
+    path = the_file(copy, kind)
+    hurt(path, way)
+    assert ask(copy, ROWS) == made.rows[NEWEST - 1]
+    assert check_job(copy, "totals").whole == NEWEST - 1
+    assert Versions(copy, "totals").settle() == []
+    assert goes_on(made, copy) == made.rows[NEWEST]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "kind", ["log", "commit", "state manifest", "state segment", "result manifest", "result segment"]
+)
+def test_a_job_goes_on_by_itself_after_a_power_cut(made: Made, copy: Warehouse, kind: str, way: str) -> None:
+    """Only what a power cut does to files: a job that finds another kind of damage says so."""
+    path = the_file(copy, kind)
+    hurt(path, way)
+    if way == "flipped":
+        with pytest.raises(DamageError, match=path.name):
+            Versions(copy, "totals").settle()
+        return
+    faults = Versions(copy, "totals").settle()
+    assert [error.path for error in faults] == [str(path)]
+    assert goes_on(made, copy) == made.rows[NEWEST]
+
+
+def with_sparks_checkpoint(warehouse: Warehouse) -> Path:
+    """Add what a job on Spark has besides: descriptors, offsets, and Hadoop's checksums. One more batch has begun."""
+    job = warehouse.job("totals")
+    for n in range(NEWEST + 2):
+        write_sealed(
+            warehouse.fs,
+            f"{job.root}/splits/next/{n:010d}.json",
+            json.dumps({"slot": 0, "sequence": n, "path": "x" * 99}),
+        )
+        offset = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{{}}}}\n{n}'
+        warehouse.fs.write_text_atomic(f"{job.checkpoint}/offsets/{n}", offset)
+        for directory in ("offsets", "commits") if n <= NEWEST else ("offsets",):
+            path = Path(job.checkpoint, directory, str(n))
+            sums = zlib.crc32(path.read_bytes()).to_bytes(4, "big")
+            path.with_name(f".{n}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+    warehouse.fs.write_text_atomic(f"{job.checkpoint}/metadata", '{"id":"0"}')
+    return Path(job.root)
+
+
+def listed(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.iterdir() if path.name[0] != ".")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_descriptor_that_no_version_has_read(copy: Warehouse, way: str) -> None:
+    """Its batch has begun, and is begun anew: the input is found again."""
+    job = with_sparks_checkpoint(copy)
+    hurt(job / f"splits/next/{NEWEST + 1:010d}.json", way)
+    assert way == "missing" or len(check_job(copy, "totals").damaged) == 1
+    assert Versions(copy, "totals").settle() == []
+    assert listed(job / "splits/next") == listed(job / "checkpoint/offsets") == list(range(NEWEST + 1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_descriptor_that_the_newest_version_has_read(copy: Warehouse, way: str) -> None:
+    """Without it what was read would be read again: the job goes back to before, where it is sure."""
+    job = with_sparks_checkpoint(copy)
+    path = job / f"splits/next/{NEWEST:010d}.json"
+    hurt(path, way)
+    assert [error.path for error in check_job(copy, "totals").damaged] == [str(path)]
+    if way == "flipped":
+        with pytest.raises(DamageError, match=path.name):
+            Versions(copy, "totals").settle()
+        assert repair_job(copy, "totals")
+    else:
+        assert [error.path for error in Versions(copy, "totals").settle()] == [str(path)]
+    assert listed(job / "splits/next") == listed(job / "checkpoint/offsets") == list(range(NEWEST))
+    assert listed(job / "checkpoint/commits") == list(range(NEWEST))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_what_spark_logs_and_its_checksums(copy: Warehouse, log: str, hidden: bool, way: str) -> None:
+    job = with_sparks_checkpoint(copy)
+    path = job / "checkpoint" / log / (f".{NEWEST}.crc" if hidden else str(NEWEST))
+    hurt(path, way)
+    named = [error.path for error in check_job(copy, "totals").damaged]
+    if hidden and way == "missing":
+        # Nor does Spark look for them.
+        assert named == []
+        return
+    assert any(str(job / "checkpoint" / log) in name for name in named)
+    assert repair_job(copy, "totals")
+    assert check_job(copy, "totals").damaged == ()
+    assert listed(job / "checkpoint/commits") == list(range(NEWEST))
+    # The batch that is repeated reads what it read, if that is still known.
+    assert listed(job / "checkpoint/offsets") == list(range(NEWEST + (log == "commits")))
+
+
+def test_rows_that_stood_in_a_statement_are_not_given_up_unasked(tmp_path: Path) -> None:
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
+    log = tmp_path / "warehouse/jobs/t_values/log/0000000001.json"
+    hurt(log, "emptied")
+    with Session(str(tmp_path)) as session:
+        with pytest.raises(DamageError, match=r"0000000001.json\" is empty"):
+            session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (3)")
+        assert session.repair("t_values") == [
+            "It goes back to version 0: the rows of batch 1 are lost. Insert them again."
+        ]
+        session.sql("INSERT INTO t VALUES (2); INSERT INTO t VALUES (3)")
+        assert sorted(session.query("FROM t").fetchall()) == [(1,), (2,), (3,)]
+        assert [checkup.damaged for checkup in session.check()] == [()]
+
+
+def test_a_damaged_record_is_no_reason_to_keep_a_job(tmp_path: Path) -> None:
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    hurt(tmp_path / "warehouse/jobs/t_values/job.json", "flipped")
+    with Session(str(tmp_path)) as session:
+        with pytest.raises(DamageError, match=r"job.json\" is not as it was written"):
+            session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (2)")
+        session.drop("t_values")
+        session.sql("INSERT INTO t VALUES (2)")
+        assert session.query("FROM t").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("way", WAYS[:-1])
+def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> None:
+    """Many descriptors are folded into one file: without it, all input would be read again."""
+    for n in range(2):
+        Path(copy.job("totals").commits, str(n)).unlink()
+    path = Path(copy.job("totals").root, "splits", "seen-0000000127.json")
+    path.parent.mkdir(exist_ok=True)
+    write_sealed(copy.fs, str(path), '{"sequence": 127, "seen": []}')
+    hurt(path, way)
+    said: list[str] = []
+    with Session(warehouse=copy.root) as session:
+        assert not checked(session, "totals", repair=True, write=said.append)
+    text = "\n".join(said)
+    assert "It says which input the job read before its last batches, which no other file says." in text
+    assert (
+        "hint: Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again."
+        in text
+    )
+
+
+def test_what_check_prints(tmp_path: Path) -> None:
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
+        said: list[str] = []
+        assert checked(session, None, repair=False, write=said.append)
+        assert said == ['job "t_values" is whole']
+        hurt(tmp_path / "warehouse/jobs/t_values/checkpoint/commits/1", "missing")
+        said.clear()
+        assert not checked(session, "T_VALUES", repair=False, write=said.append)
+        assert said == [
+            'job "t_values" is damaged:',
+            "  jobs/t_values/checkpoint/commits/1 is missing. It says that batch 1 is committed.",
+            "  Version 0 is the newest that is whole; the job was at 1. --repair takes it back there.",
+        ]
+        assert checked(session, None, repair=True, write=said.append)
+        assert checked(session, None, repair=False, write=lambda line: None)
+
+
+def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:
+    path = the_file(copy, "state segment")
+    run = LocalRun(replace(made.job, warehouse=copy.root))
+    hurt(path, "flipped")
+    with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
+        run.batch({0: [made.stream._write("t", rows_of(0))]}, {}, 0)

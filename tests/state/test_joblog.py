@@ -1,0 +1,103 @@
+"""The job log: entries come back in order, few files hold them, and readers never miss one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlstream.state.joblog import CHUNK, JobLog, LogEntry
+from sqlstream.warehouse.filesystem import LocalFilesystem
+
+FS = LocalFilesystem()
+
+
+def entry(version: int, rows: int = 0) -> LogEntry:
+    return LogEntry(version, version * 1000, version - 5, rows, 0, {"s": {"rows": rows}}, {"o": {"late_rows": 1}})
+
+
+def filled(directory: Path, count: int) -> JobLog:
+    log = JobLog(FS, str(directory))
+    for version in range(count):
+        log.append(entry(version))
+    return log
+
+
+def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
+    log = filled(tmp_path, 5)
+    assert log.entries() == [entry(v) for v in range(5)]
+    assert log.entries(up_to=3, since=2) == [entry(2), entry(3)]
+    assert log.entry(4) == entry(4)
+    assert log.entry(5) is None
+    assert JobLog(FS, str(tmp_path / "none")).entries() == []
+
+
+def test_a_repeated_batch_replaces_its_entry(tmp_path: Path) -> None:
+    log = filled(tmp_path, 5)
+    log.append(entry(4, rows=7))
+    assert log.entry(4) == entry(4, rows=7)
+    assert len(log.entries()) == 5
+
+
+def test_a_thousand_versions_are_a_few_files(tmp_path: Path) -> None:
+    log = filled(tmp_path, 1000)
+    assert len(list(tmp_path.iterdir())) <= 1000 // CHUNK + CHUNK + 1
+    assert log.entries() == [entry(v) for v in range(1000)]
+    assert log.entry(500) == entry(500)
+
+
+def test_the_newest_entry_is_not_gathered(tmp_path: Path) -> None:
+    log = filled(tmp_path, CHUNK + 1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0000000000-0000000063.json", "0000000064.json"]
+    log.append(entry(CHUNK, rows=9))
+    assert log.entries()[-1] == entry(CHUNK, rows=9)
+
+
+def test_a_crash_between_gathering_and_deleting_does_no_harm(tmp_path: Path) -> None:
+    log = filled(tmp_path, CHUNK)
+    singles = {p: p.read_text() for p in tmp_path.iterdir()}
+    log.append(entry(CHUNK))
+    for path, text in singles.items():
+        path.write_text(text)
+    assert log.entries() == [entry(v) for v in range(CHUNK + 1)]
+    log.append(entry(CHUNK + 1))
+    assert len(list(tmp_path.iterdir())) <= 4
+    assert log.entries() == [entry(v) for v in range(CHUNK + 2)]
+
+
+def test_pruning_keeps_from_the_oldest_version_on(tmp_path: Path) -> None:
+    log = filled(tmp_path, 3 * CHUNK)
+    log.prune(100)
+    # Version 64 is in one file with version 100.
+    assert [e.version for e in log.entries()] == list(range(64, 3 * CHUNK))
+    log.prune(3 * CHUNK - 1)
+    assert [e.version for e in log.entries()] == [3 * CHUNK - 1]
+
+
+def test_the_oldest_version_is_kept_for_a_time_and_a_number_of_versions(tmp_path: Path) -> None:
+    log = filled(tmp_path, 150)
+    now = 149_000
+    assert log.oldest_retained(149, now, retention_ms=10_000, retention_batches=100) == 49
+    assert log.oldest_retained(149, now, retention_ms=120_000, retention_batches=100) == 29
+    assert log.oldest_retained(149, now, retention_ms=500_000, retention_batches=100) == 0
+    assert log.oldest_retained(149, now + 1_500, retention_ms=120_000, retention_batches=100) == 30
+    assert JobLog(FS, str(tmp_path / "none")).oldest_retained(0, 0, 0) == 0
+
+
+def test_a_single_entry_counts_before_a_gathered_one(tmp_path: Path) -> None:
+    log = filled(tmp_path, CHUNK + 1)
+    log.append(entry(3, rows=9))
+    assert log.entry(3) == entry(3, rows=9)
+
+
+def test_a_reader_sees_every_entry_while_they_are_gathered(tmp_path: Path) -> None:
+    log = filled(tmp_path, CHUNK)
+
+    class Slow(LocalFilesystem):
+        """Lets the writer gather the entries between a reader's listing and its reading."""
+
+        def list(self, directory: str) -> list[str]:
+            names = super().list(directory)
+            if log.entry(CHUNK) is None:
+                log.append(entry(CHUNK))
+            return names
+
+    assert JobLog(Slow(), str(tmp_path)).entries() == [entry(v) for v in range(CHUNK + 1)]

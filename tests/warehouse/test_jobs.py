@@ -1,0 +1,83 @@
+"""A job's record and status come back as written; the last commit is what Spark's checkpoint says."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sqlstream.catalog import Column
+from sqlstream.errors import UsageError
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import FAILED, FINISHED, LOST, RUNNING, Status, effective_status, read_status, write_status
+from sqlstream.warehouse.jobs import FORMAT, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record, write_record
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.declarations import TableDeclaration
+
+TABLE = TableDeclaration("partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM {rows}")
+RECORD = JobRecord(
+    job="Counts",
+    sql="INSERT INTO counts SELECT ..",
+    plan_fingerprint="0a1b",
+    plan_text="Sink\n  Aggregate",
+    created_at=1_700_000_000_000,
+    versions={"sqlstream": "0.1.0", "duckdb": "2.0.0"},
+    bucket_labels=(0, 3, 5),
+    partitions=3,
+    scans=(ScanRecord("bid", "bid", "ts", "ts - INTERVAL 4 SECOND"), ScanRecord("other", "t")),
+    operators=(
+        OperatorRecord("hot", "aggregate", ("k",), (TABLE,), "SELECT * FROM {partials}", (("k", "BIGINT"),), "windows"),
+    ),
+    sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
+)
+STATUS = Status(RUNNING, os.getpid(), socket.gethostname(), 1000, 2000)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(str(tmp_path))
+
+
+def test_a_record_comes_back_as_written(warehouse: Warehouse) -> None:
+    job = warehouse.job("counts")
+    assert read_record(warehouse.fs, job) is None
+    write_record(warehouse.fs, job, RECORD)
+    assert read_record(warehouse.fs, job) == RECORD
+
+
+def test_a_record_of_another_format_is_refused() -> None:
+    with pytest.raises(UsageError, match='job "Counts" was made by another version of sqlstream'):
+        JobRecord.from_json(RECORD.to_json().replace(f'"format": {FORMAT}', '"format": 99'))
+
+
+def test_a_status_comes_back_as_written(warehouse: Warehouse) -> None:
+    job = warehouse.job("counts")
+    assert read_status(warehouse.fs, job) is None
+    assert effective_status(warehouse.fs, job) is None
+    for status in (STATUS, replace(STATUS, state=FAILED, error="job failed: row 7")):
+        write_status(warehouse.fs, job, status)
+        assert read_status(warehouse.fs, job) == status
+
+
+def test_a_job_that_says_running_is_lost_without_its_process(warehouse: Warehouse) -> None:
+    job = warehouse.job("counts")
+    write_status(warehouse.fs, job, STATUS)
+    with SessionLock.open(warehouse) as session:
+        JobLock.acquire(warehouse.fs, job, session)
+        assert effective_status(warehouse.fs, job) == STATUS
+    assert effective_status(warehouse.fs, job) == replace(STATUS, state=LOST)
+    write_status(warehouse.fs, job, replace(STATUS, state=FINISHED))
+    assert effective_status(warehouse.fs, job) == replace(STATUS, state=FINISHED)
+
+
+def test_versions_are_the_numbers_in_the_checkpoint(warehouse: Warehouse) -> None:
+    job = warehouse.job("counts")
+    assert last_committed(warehouse.fs, job) is None
+    os.makedirs(job.commits)
+    for name in ("9", "10", ".11.crc", ".12.0123.tmp", "_metadata"):
+        Path(job.commits, name).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert last_committed(warehouse.fs, job) == 10
