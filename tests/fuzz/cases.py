@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import Source, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.testing import Stream
 from tests.fuzz.batch import batch_answer, counted
 from tests.fuzz.queries import Queries
@@ -78,7 +78,7 @@ class Text:
         try:
             for sql in self.before, self.text:
                 try:
-                    compiler.scripts([Source("fuzz", sql)])
+                    compiler.scripts([SourceText("fuzz", sql)])
                 except SqlStreamError as error:
                     error.render()
         finally:
