@@ -15,7 +15,18 @@ from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
 from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
 from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
-from sqlstream.logical.plan.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
+from sqlstream.logical.plan.nodes import (
+    Expand,
+    Filter,
+    Node,
+    Projection,
+    Scan,
+    SessionWindow,
+    Sink,
+    Stateful,
+    TimeWindows,
+    Union,
+)
 from sqlstream.logical.plan.properties import changes, schema
 from sqlstream.logical.plan.sharing import once
 from sqlstream.names import check_name
@@ -168,14 +179,14 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         return _branches(child, made_above, timed)
 
     match node:
-        case Windows() | Session() if node is made_above:
+        case TimeWindows() | SessionWindow() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
-        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
+        case Scan() | SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             return [Branch(node, "SELECT * FROM _input", weighted=False)]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
@@ -183,10 +194,10 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
-        case Project():
+        case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
-        case Windows():
+        case TimeWindows():
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
@@ -269,7 +280,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, Session))
+        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, SessionWindow))
         found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
     return found
 
@@ -418,7 +429,7 @@ def _shown(mark: Watermark, table: Table) -> str:
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
-        case Session() | nodes.RowWindows():
+        case SessionWindow() | nodes.CountWindows():
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import Source, UnsupportedError
+from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.operators.step import Port
 from sqlstream.physical.plan import PhysicalPlan
 
@@ -23,7 +23,7 @@ TEN = "TUMBLE(TABLE {0}, DESCRIPTOR({1}), INTERVAL '10' SECOND)"
 def plan(query: str) -> PhysicalPlan:
     compiler = Compiler()
     try:
-        return compiler.scripts([Source("test", TABLES + query)])[-1].physical
+        return compiler.scripts([SourceText("test", TABLES + query)])[-1].physical
     finally:
         compiler.close()
 
