@@ -15,7 +15,7 @@ from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Emit, Totals
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.retention import sweep_directory
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status
@@ -24,7 +24,7 @@ from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_
 KEPT_COMMITS = 100
 
 
-def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:
+def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
     """Return the splits of all scans of VALUES."""
     return {i: [SPLIT] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
 
@@ -32,7 +32,7 @@ def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:
 class ImmediateRun:
     """A job that is run by `start`; a further one of the same name adds a batch to it. Otherwise like a run on Spark."""
 
-    def __init__(self, job: Job, emit: Emit | None = None):
+    def __init__(self, job: JobSpec, emit: Emit | None = None):
         self.job = job
         self.state = RUNNING
         self.error: SqlStreamError | None = None

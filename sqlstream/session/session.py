@@ -28,7 +28,7 @@ from sqlstream.jobs.launch import check_only_writer, job_record, worker_job
 from sqlstream.local.values import ImmediateRun
 from sqlstream.options import Options
 from sqlstream.runtime.feed import check_input
-from sqlstream.runtime.worker import Job as WorkerJob
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.explaining import explained
 from sqlstream.session.output import Receiver, RowPrinter
@@ -293,7 +293,7 @@ class Session:
             run.is_satisfied = lambda: limited[0].is_full
         return run
 
-    def _receivers(self, job: WorkerJob, receiver: Receiver | None) -> dict[int, Receiver]:
+    def _receivers(self, job: JobSpec, receiver: Receiver | None) -> dict[int, Receiver]:
         """Return what takes the rows of sinks, by their place in the plan: prints them, unless a receiver is given."""
         if receiver is not None:
             return {0: receiver}

@@ -20,7 +20,7 @@ from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
@@ -54,7 +54,7 @@ class Settings:
 class JobRun(threading.Thread):
     """A running job. `state` is RUNNING, then FINISHED, DRAINED, STOPPED or FAILED with `error`."""
 
-    def __init__(self, spark: SparkSession, job: Job, settings: Settings, emit: Emit | None = None):
+    def __init__(self, spark: SparkSession, job: JobSpec, settings: Settings, emit: Emit | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.spark, self.job, self.settings = spark, job, settings
         self.started_at = _now()
