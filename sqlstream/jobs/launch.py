@@ -15,7 +15,7 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, ScanRecor
 from sqlstream.warehouse.paths import Warehouse
 
 
-def worker_job(
+def job_spec(
     planned: PlannedJob,
     warehouse: str,
     labels: Sequence[int],
