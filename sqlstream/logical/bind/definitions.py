@@ -15,7 +15,7 @@ from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
-from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.nodes import Node, Project, Sink
 from sqlstream.logical.plan.properties import schema
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
@@ -222,6 +222,10 @@ def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node
     items = []
     for column in writable:
         own = by_name.get(column.name)
-        sql, kind = (quote(own.name), own.type) if own else (f"CAST(NULL AS {column.type})", column.type)
-        items.append(Item(column.name, Expression(sql, kind)))
+        value = (
+            Expression.of_column(own.name, own.type)
+            if own is not None
+            else Expression.over((), f"CAST(NULL AS {column.type})", column.type)
+        )
+        items.append(Item(column.name, value))
     return Project(node, tuple(items))

@@ -37,9 +37,9 @@ def merge_filters(node: Node) -> Node:
     """Make one filter of two that follow each other."""
     match node:
         case Filter(input=Filter() as below):
-            both = f"({below.predicate.sql}) AND ({node.predicate.sql})"
-            volatile = node.predicate.volatile or below.predicate.volatile
-            return Filter(below.input, Expression(both, "BOOLEAN", node.predicate.span, volatile))
+            first, second = below.predicate, node.predicate
+            both = Expression.over((second, first), f"({first.sql}) AND ({second.sql})", "BOOLEAN")
+            return Filter(below.input, both)
         case _:
             return node
 
@@ -154,7 +154,7 @@ def _looked_at(node: Project | Aggregate | WindowAggregate) -> Iterator[Expressi
     yield from (e for a in node.aggregates for e in a.expressions)
     if isinstance(node, WindowAggregate):
         bounds = (node.window.start, node.window.end, node.window.time)
-        yield from (Expression(quote(b), "TIMESTAMP") for b in bounds if b is not None)
+        yield from (Expression.of_column(b, "TIMESTAMP") for b in bounds if b is not None)
 
 
 def _narrowed(node: Node, sqls: list[str]) -> Node:
@@ -182,7 +182,7 @@ def _only(node: Node, sqls: list[str]) -> Node:
     below = _narrowed(node, [quote(f.name) for f in kept])
     if len(kept) == len(fields):
         return below
-    items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
+    items = (Item(f.name, Expression.of_column(f.name, f.type)) for f in kept)
     # An item with UNNEST makes rows, also where nobody looks at them.
     if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
         return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
@@ -192,7 +192,7 @@ def _only(node: Node, sqls: list[str]) -> Node:
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:
     if a is None or b is None:
         return a or b
-    return Expression(f"{a.sql} AND {b.sql}", "BOOLEAN", a.span, a.volatile or b.volatile)
+    return Expression.over((a, b), f"{a.sql} AND {b.sql}", "BOOLEAN")
 
 
 # Projections go first: what they hid between two filters or two unions can then be merged.

@@ -67,8 +67,7 @@ def _keys(
         seen.add(name)
         kind = physical[name].type
         # What the column cannot hold is not there.
-        sql = wanted.sql if wanted.type == kind else f"TRY_CAST({wanted.sql} AS {kind})"
-        yield Expression(sql, kind, wanted.span, wanted.volatile), name
+        yield wanted.cast(kind, how="TRY_CAST"), name
 
 
 def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:

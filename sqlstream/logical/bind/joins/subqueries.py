@@ -17,7 +17,6 @@ from sqlstream.logical.plan.join_nodes import Kind
 from sqlstream.logical.plan.nodes import Filter, Node, Project, Scan
 from sqlstream.logical.plan.predicates import never_null
 from sqlstream.logical.plan.properties import schema
-from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 # Binds a query that names nothing of the block around it.
@@ -132,7 +131,7 @@ class Subqueries:
         both = Scope("", (*below.schema, *scope.schema), scope.source, "")
         span = span_of(matched.written, joins.source)
         joins.judge.type(both.schema, equal, joins.source)
-        return joins.conjunct(equal, Expression(to_duckdb(equal), "BOOLEAN", span))
+        return joins.conjunct(equal, Expression.of(equal, "BOOLEAN", span))
 
     def _is_certain(self, side: exp.Expr) -> bool:
         """Tell whether a value is known not to be NULL: a column that is declared so, or that a filter below keeps so."""

@@ -64,8 +64,8 @@ def _newest(node: Node, column: str) -> Versions | None:
             time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
-            own = (Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
-            first = Item(node.column, Expression("CAST(1 AS BIGINT)", "BIGINT"))
+            own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
+            first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
             return Versions(Project(node.input, (*own, first)), keys, time)
         case _:
             return None
