@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, worker_job
 from sqlstream.local.runner import LocalRun
 from sqlstream.options import Options
@@ -60,7 +60,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
 
 def main(project: str) -> None:
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
-    jobs = [batches(project, planned) for planned in compiler.scripts([Source("two_jobs", SCRIPT)])]
+    jobs = [batches(project, planned) for planned in compiler.scripts([SourceText("two_jobs", SCRIPT)])]
     running = [True]
     while any(running):
         running = [next(job) for job in jobs]

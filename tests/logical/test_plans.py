@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.nodes import Filter, Node, Sink, WindowColumns, walk
 from sqlstream.logical.plan.properties import on_time, schema, time_attribute, window_columns, window_size
@@ -23,7 +23,7 @@ WINDOWS = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND)"
 def planned(query: str) -> PlannedJob:
     compiler = Compiler()
     try:
-        return compiler.scripts([Source("test", TABLES + query)])[-1]
+        return compiler.scripts([SourceText("test", TABLES + query)])[-1]
     finally:
         compiler.close()
 

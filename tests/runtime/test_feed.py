@@ -10,7 +10,7 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.splits import Split
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
@@ -68,7 +68,7 @@ def scans(query: str) -> Sequence[ScanStage]:
     )
     compiler = Compiler()
     try:
-        return compiler.scripts([Source("test", tables + query)])[-1].physical.scans
+        return compiler.scripts([SourceText("test", tables + query)])[-1].physical.scans
     finally:
         compiler.close()
 

@@ -12,7 +12,7 @@ from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.reading import locate
-from sqlstream.errors import DamageError, Source
+from sqlstream.errors import DamageError, SourceText
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines
 from sqlstream.runtime.feed import Feed
@@ -39,7 +39,7 @@ def open_feed(project: Path, path: str) -> Feed:
     options = f"'connector' = 'filesystem', 'format' = 'json', 'path' = '{path}', 'source.monitor-interval' = '0 s'"
     script = f"CREATE TABLE t (k INT) WITH ({options}, 'source.max-files-per-batch' = '2'); SELECT k FROM t"
     try:
-        scans = compiler.scripts([Source("test", script)])[-1].physical.scans
+        scans = compiler.scripts([SourceText("test", script)])[-1].physical.scans
     finally:
         compiler.close()
     return Feed(LocalFilesystem(), str(project / ".state"), scans, (0, 1), project=str(project), finish=False)

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.statements import parse_expression, parse_script, to_duckdb
 
 QUERIES = [line.rstrip(";") for line in (Path(__file__).parent / "duckdb_queries.sql").read_text().splitlines()[1:]]
@@ -26,7 +26,7 @@ def result(connection, query):
 
 
 def written_again(query):
-    (select,) = parse_script(Source("q", query))
+    (select,) = parse_script(SourceText("q", query))
     return to_duckdb(select.query)
 
 
@@ -62,7 +62,7 @@ FLINK = [
 @pytest.mark.parametrize(("flink", "in_duckdb"), FLINK)
 def test_flink_spelling(connection, flink, in_duckdb):
     columns = """FROM (SELECT 'x' AS "a b", 'y' AS c)"""
-    written = to_duckdb(parse_expression(Source("e", flink)))
+    written = to_duckdb(parse_expression(SourceText("e", flink)))
     assert result(connection, f"SELECT {written} {columns}") == result(connection, f"SELECT {in_duckdb}")
     assert written_again(f"SELECT {flink} AS e {columns}".replace('"', "`")).startswith(f"SELECT {written} AS e")
 
@@ -74,7 +74,7 @@ def test_every_function_keeps_its_name(connection):
     names = [name for (name,) in rows if re.fullmatch(r"[a-z_]\w*", name)]
     assert len(names) > 500
     calls = [f"{name}(a, b)" for name in names if name not in SPECIAL]
-    selects = parse_script(Source("q", ";".join(f"SELECT {call}" for call in calls)))
+    selects = parse_script(SourceText("q", ";".join(f"SELECT {call}" for call in calls)))
     assert [to_duckdb(select.query).lower() for select in selects] == [f"select {call}".lower() for call in calls]
     assert all(isinstance(select.query.expressions[0], exp.Anonymous) for select in selects)
 
@@ -106,7 +106,7 @@ SPECIAL = {"trim", "position", "substring", "overlay", "show"}
     ],
 )
 def test_shapes_of_calls(text, shape):
-    node = parse_expression(Source("e", text))
+    node = parse_expression(SourceText("e", text))
     if isinstance(node, exp.Anonymous):
         assert f"{node.name} [{', '.join(type(a).__name__ for a in node.expressions)}]" == shape
     else:

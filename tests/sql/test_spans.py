@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.spans import name_span, span_of
 from sqlstream.sql.statements import parse_expression, parse_script
 
@@ -72,10 +72,10 @@ a AND (b OR NOT c)
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_an_expression_covers_its_words(text):
-    source = Source("q", f"SELECT 1,\n  {text} , 2")
+    source = SourceText("q", f"SELECT 1,\n  {text} , 2")
     (select,) = parse_script(source)
     assert span_of(select.query.expressions[1], source).text == text
-    alone = Source("e", f"  {text} ")
+    alone = SourceText("e", f"  {text} ")
     assert span_of(parse_expression(alone), alone).text == text
 
 
@@ -114,7 +114,7 @@ NODES = [
 
 @pytest.mark.parametrize(("kind", "words"), NODES, ids=lambda value: getattr(value, "__name__", ""))
 def test_parts_of_a_query(kind, words):
-    source = Source("q", QUERY)
+    source = SourceText("q", QUERY)
     (select,) = parse_script(source)
     found = [span_of(node, source) for node in select.query.find_all(kind)]
     assert [span.text for span in sorted(found, key=lambda span: span.start)] == words
@@ -122,14 +122,14 @@ def test_parts_of_a_query(kind, words):
 
 
 def test_every_node_has_a_place():
-    source = Source("q", QUERY)
+    source = SourceText("q", QUERY)
     (select,) = parse_script(source)
     unplaced = {type(node) for node in select.query.walk() if span_of(node, source).end == 0}
     assert unplaced <= {exp.Var}
 
 
 def test_places_survive_a_copy_and_made_up_nodes_have_the_default():
-    source = Source("q", "SELECT f(a)")
+    source = SourceText("q", "SELECT f(a)")
     (select,) = parse_script(source)
     call = select.query.copy().expressions[0]
     assert span_of(call, source).text == "f(a)"
@@ -138,7 +138,7 @@ def test_places_survive_a_copy_and_made_up_nodes_have_the_default():
 
 @pytest.mark.parametrize("text", ["foo(1)", '"foo"(1)', "foo ( DISTINCT a )", "foo(1) FILTER (WHERE x)"])
 def test_name_of_a_function(text):
-    source = Source("e", f"1 + {text}")
+    source = SourceText("e", f"1 + {text}")
     call = parse_expression(source).find(exp.Anonymous)
     assert name_span(call, source).text.strip('"') == "foo"
 
@@ -157,7 +157,7 @@ def test_statements_cover_their_words():
       DROP VIEW IF EXISTS v;
       CREATE VIEW v (m) AS SELECT 1
     """
-    create, insert, quoted, plain, drop, view = parse_script(Source("s", script))
+    create, insert, quoted, plain, drop, view = parse_script(SourceText("s", script))
     texts = [text.strip() for text in script.split(";")]
     assert [s.span.text for s in (create, insert, quoted, plain, drop, view)] == texts
     assert [c.span.text for c in create.columns] == [

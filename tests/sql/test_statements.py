@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.statements import (
     CreateFunction,
     CreateTable,
@@ -20,7 +20,7 @@ from sqlstream.sql.statements import (
 
 
 def parse(text):
-    (statement,) = parse_script(Source("test.sql", text))
+    (statement,) = parse_script(SourceText("test.sql", text))
     return statement
 
 
@@ -111,8 +111,8 @@ def test_types_in_both_spellings(written, duckdb):
     table = parse(f"CREATE TABLE t (c {written} NOT NULL, d INT)")
     column = table.columns[0]
     assert (column.type, column.not_null, column.type_span.text) == (duckdb, True, written)
-    assert to_duckdb(parse_expression(Source("e", f"CAST(x AS {written})"))) == f"CAST(x AS {duckdb})"
-    assert to_duckdb(parse_expression(Source("e", f"x::{written} + 1"))) == f"CAST(x AS {duckdb}) + 1"
+    assert to_duckdb(parse_expression(SourceText("e", f"CAST(x AS {written})"))) == f"CAST(x AS {duckdb})"
+    assert to_duckdb(parse_expression(SourceText("e", f"x::{written} + 1"))) == f"CAST(x AS {duckdb}) + 1"
 
 
 def test_views():
@@ -174,7 +174,7 @@ def test_script_of_many_statements():
         ;; SELECT ';' /* ; /* nested ; */ */ AS a ;
         WITH x AS (SELECT 1) SELECT * FROM x;
         FROM t; FROM t SELECT a; (SELECT 1); TABLE t; SELECT 1 -- no last semicolon"""
-    statements = parse_script(Source("s", script))
+    statements = parse_script(SourceText("s", script))
     assert all(isinstance(statement, Select) for statement in statements)
     assert [to_duckdb(s.query) for s in statements] == [
         "SELECT ';' AS a",
@@ -188,9 +188,9 @@ def test_script_of_many_statements():
 
 
 def test_byte_order_mark_and_line_ends():
-    source = Source("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
+    source = SourceText("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
     assert [s.span.text for s in parse_script(source)] == ["SELECT 1", "SELECT a\r\nFROM t"]
-    assert parse_script(Source("s", " -- nothing\n;")) == []
+    assert parse_script(SourceText("s", " -- nothing\n;")) == []
 
 
 def test_joins_of_a_query_that_begins_with_from():

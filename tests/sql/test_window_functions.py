@@ -3,13 +3,13 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import ParseError, Source, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, UnsupportedError
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.statements import parse_script, to_duckdb
 
 
 def window(text):
-    (select,) = parse_script(Source("q", f"SELECT * FROM {text}"))
+    (select,) = parse_script(SourceText("q", f"SELECT * FROM {text}"))
     return select.query.find(WindowTVF)
 
 
@@ -71,7 +71,7 @@ def test_subquery_as_data(data):
 def test_windows_in_joins_and_in_from_first_queries():
     tumble = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)"
     (statement,) = parse_script(
-        Source("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1")
+        SourceText("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1")
     )
     assert isinstance(statement.query.args["from_"].this, WindowTVF)
     assert [type(join.this) for join in statement.query.args["joins"]] == [WindowTVF, WindowTVF]

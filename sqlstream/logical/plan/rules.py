@@ -18,7 +18,7 @@ from sqlstream.logical.plan.nodes import (
     Lateral,
     Node,
     Over,
-    Project,
+    Projection,
     Rank,
     Union,
     WindowAggregate,
@@ -47,7 +47,7 @@ def merge_filters(node: Node) -> Node:
 def drop_identity_projections(node: Node) -> Node:
     """Leave out a projection that passes every column on under its own name, in the same order."""
     match node:
-        case Project(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
+        case Projection(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
             (f.name, quote(f.name)) for f in schema(below)
         ]:
             return below
@@ -102,7 +102,7 @@ def over_expressions(node: Over) -> tuple[Expression, ...]:
 def _limited(node: Node, column: str, limit: int) -> Node:
     """Return a plan in which the rank that a column of its result shows has a limit."""
     match node:
-        case Project():
+        case Projection():
             below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
             found = _limited(node.input, below, limit)
             return node if found is node.input else replace(node, input=found)
@@ -139,15 +139,15 @@ def merge_joins(node: Node) -> Node:
 def narrow_joins(node: Node) -> Node:
     """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
     match node:
-        case Project() | Aggregate() | WindowAggregate():
+        case Projection() | Aggregate() | WindowAggregate():
             below = _narrowed(node.input, [e.sql for e in _looked_at(node)])
             return node if below is node.input else replace(node, input=below)
         case _:
             return node
 
 
-def _looked_at(node: Project | Aggregate | WindowAggregate) -> Iterator[Expression]:
-    if isinstance(node, Project):
+def _looked_at(node: Projection | Aggregate | WindowAggregate) -> Iterator[Expression]:
+    if isinstance(node, Projection):
         yield from (i.expression for i in node.items)
         return
     yield from (k.expression for k in node.keys)
@@ -184,9 +184,9 @@ def _only(node: Node, sqls: list[str]) -> Node:
         return below
     items = (Item(f.name, Expression.of_column(f.name, f.type)) for f in kept)
     # An item with UNNEST makes rows, also where nobody looks at them.
-    if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
-        return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
-    return Project(below, tuple(items))
+    if isinstance(below, Projection) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
+        return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
+    return Projection(below, tuple(items))
 
 
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:

@@ -21,7 +21,7 @@ from sqlstream.logical.plan.nodes import (
     Filter,
     Node,
     Over,
-    Project,
+    Projection,
     Rank,
     WindowAggregate,
     WindowColumns,
@@ -90,7 +90,7 @@ class Aggregation:
         ranked = {f.name for f in ranks.fields}
         # The state has a row per group, however many rows UNNEST makes of one, and no ranks.
         shown = tuple(i for i in items if not i.expression.makes_rows and ranked.isdisjoint(i.expression.reads.columns))
-        return Project(_with_shown(plan, aggregate, shown), items)
+        return Projection(_with_shown(plan, aggregate, shown), items)
 
     def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
         """Return where the aggregate stands that errors about the block mean: its first call, else GROUP BY."""
@@ -99,7 +99,7 @@ class Aggregation:
 
     def _over(self, node: Node) -> ExpressionBinder:
         above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")
-        return ExpressionBinder(above, self.binder.catalog, self.binder.judge)
+        return ExpressionBinder(above, self.binder.catalog, self.binder.checker)
 
     def _condition(self, node: Node, name: str, clause: exp.Expr, bound: exp.Expr) -> Expression:
         predicate = self._over(node).typed(bound, clause.this)
@@ -114,11 +114,11 @@ class Aggregation:
 
         binder = self.binder
         return GroupedBinder(
-            binder.scope, binder.catalog, binder.judge, names, self._aggregate, self._grouping, rows, self.ranks
+            binder.scope, binder.catalog, binder.checker, names, self._aggregate, self._grouping, rows, self.ranks
         )
 
     def _items(self, result: ExpressionBinder, selected: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
-        types = result.judge.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
+        types = result.checker.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
         names = unique([name for name, _, _ in selected])
         return tuple(
             Item(name, Expression.of(b, type, result.span(node), result.is_volatile(b)))
@@ -312,7 +312,7 @@ class Aggregation:
             distinct=distinct,
             order_by=directed,
             filter=binder.bind(where) if where is not None else None,
-            type=binder.judge.type(binder.scope.schema, self._whole(node), binder.scope.source),
+            type=binder.checker.type(binder.scope.schema, self._whole(node), binder.scope.source),
             span=binder.span(node),
         )
 
@@ -320,7 +320,7 @@ class Aggregation:
         """Bind several expressions at once."""
         binder = self.binder
         bound = [binder.rewrite(node) for node in nodes]
-        types = binder.judge.types(binder.scope.schema, bound, binder.scope.source)
+        types = binder.checker.types(binder.scope.schema, bound, binder.scope.source)
         return tuple(
             Expression.of(b, t, binder.span(node), binder.is_volatile(b))
             for node, b, t in zip(nodes, bound, types, strict=True)
@@ -328,7 +328,7 @@ class Aggregation:
 
     def _whole(self, node: exp.Expr) -> exp.Expr:
         """Return the bound call itself, for its type."""
-        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.judge).rewrite(node)
+        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.checker).rewrite(node)
 
     def _free(self, name: str) -> str:
         candidate, number = name, 1
@@ -343,7 +343,7 @@ def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple
     """Give the aggregate below filters, ranks, and the times for these the select list that is above them."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
-    assert isinstance(node, Filter | Project | WindowRank | Rank | Over)
+    assert isinstance(node, Filter | Projection | WindowRank | Rank | Over)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 

@@ -9,9 +9,9 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Schema, quote
 from sqlstream.sql.dialect import to_duckdb
@@ -62,8 +62,8 @@ def is_made(item: exp.Expr) -> bool:
 class LateralBinder:
     """Binds items of FROM over a row; `scope` is what they can name, `taken` the names that its columns have."""
 
-    def __init__(self, catalog: Catalog, judge: Judge, source: Source, scope: Scope, taken: Sequence[str]):
-        self.catalog, self.judge, self.source, self.scope = catalog, judge, source, scope
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, scope: Scope, taken: Sequence[str]):
+        self.catalog, self.checker, self.source, self.scope = catalog, checker, source, scope
         self.taken = list(taken)
 
     def bind(self, item: exp.Expr) -> Made:
@@ -93,7 +93,7 @@ class LateralBinder:
         if len(item.expressions) != 1:
             raise self._unsupported("UNNEST of several lists", item, "Write UNNEST(list_zip(a, b)).")
         [written] = item.expressions
-        binder = ExpressionBinder(scope, self.catalog, self.judge)
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(written, "in FROM")
         values = binder.bind(written)
         elements = f"map_entries({values.sql})" if values.type.startswith("MAP(") else values.sql
@@ -102,7 +102,7 @@ class LateralBinder:
             message = f"UNNEST takes a list or a map, not {kind}"
             hint = "Name its fields: they are columns already." if values.type.startswith("STRUCT(") else None
             raise BindError(message, values.span, hint=hint)
-        parts = self.judge.parts(scope.rows, f"({elements})[1]")
+        parts = self.checker.parts(scope.rows, f"({elements})[1]")
         whole = alias.name if alias is not None and alias.this is not None else "unnest"
         names = [part.name or whole for part in parts]
         offset = item.args.get("offset")
@@ -138,7 +138,7 @@ class LateralBinder:
                 raise self._unsupported(what, at, None)
         lists = self._lists(select)
         inner = self._inside(lists)
-        binder = _RowBinder(inner, self.catalog, self.judge)
+        binder = _RowBinder(inner, self.catalog, self.checker)
         numbers = [quote(made.number) for made in lists if made.number is not None]
         items = [(_name(e, i), binder.item(e, numbers)) for i, e in enumerate(_expanded(select, inner))]
         names = [name for name, _ in items]
@@ -214,9 +214,9 @@ class LateralBinder:
 
     def _types(self, sql: str, select: exp.Select) -> list[str]:
         try:
-            return [column.type for column in self.judge.columns(self.scope.rows, sql)]
+            return [column.type for column in self.checker.columns(self.scope.rows, sql)]
         except duckdb.Error as error:
-            raise self.judge.translate(error, select, self.source) from error
+            raise self.checker.translate(error, select, self.source) from error
 
     # -- names
 
@@ -242,8 +242,8 @@ class _RowBinder(ExpressionBinder):
 
     aggregates = False
 
-    def __init__(self, scope: Scope, catalog: Catalog, judge: Judge):
-        super().__init__(scope, catalog, judge)
+    def __init__(self, scope: Scope, catalog: Catalog, checker: TypeChecker):
+        super().__init__(scope, catalog, checker)
         # All that was bound.
         self.bound: list[Expression] = []
 

@@ -9,7 +9,7 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.plan.expressions import Expression, Field, quote
 from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
-from sqlstream.logical.plan.nodes import Node, Normalize, Project, Scan
+from sqlstream.logical.plan.nodes import Node, Normalize, Projection, Scan
 from sqlstream.logical.plan.properties import changes, schema
 
 
@@ -77,7 +77,7 @@ def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
             return node.table, tuple((f.name, f) for f in schema(node))
         case Normalize():
             return _outside(node.input)
-        case Project():
+        case Projection():
             if (below := _outside(node.input)) is None:
                 return None
             names = {quote(f.name): name for name, f in below[1]}
