@@ -11,10 +11,6 @@ NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
 NOW = f"CAST(getvariable('{NOW_VARIABLE}') AS TIMESTAMP WITH TIME ZONE)"
 # The job's watermark before the batch, NULL while there is none; event times are on the scale of TIMESTAMP.
 WATERMARK = f"getvariable('{WATERMARK_VARIABLE}')"
-# PROCTIME() itself, as it is written once it is bound; an alias of the select list is put in with parentheses.
-_BATCH_TIME = re.compile(
-    r"\(*CAST\(getvariable\('_now'\) AS (TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ)\)\)*", re.IGNORECASE
-)
 _VARIABLE = re.compile(r"getvariable\('(_now|_watermark)'\)", re.IGNORECASE)
 # No time of a row; the watermark at the end of the input.
 _END = 2**63 - 1
@@ -55,25 +51,6 @@ def fixed(sql: str, time: int, watermark: int | None) -> str:
     """
     values = variables(time, watermark)
     return _VARIABLE.sub(lambda found: values[found[1].lower()], sql)
-
-
-def uses_clock(sql: str) -> bool:
-    """Tell whether SQL depends on the batch's time or watermark."""
-    return _VARIABLE.search(sql) is not None
-
-
-def is_batch_time(sql: str) -> bool:
-    """Tell whether SQL is the batch's time itself.
-
-    >>> is_batch_time(NOW), is_batch_time(f"({NOW})"), is_batch_time(CLOCKS["current_date"])
-    (True, True, False)
-    """
-    return _BATCH_TIME.fullmatch(sql) is not None
-
-
-def asks_watermark(sql: str) -> bool:
-    """Tell whether SQL depends on the watermark."""
-    return any(found.lower() == "_watermark" for found in _VARIABLE.findall(sql))
 
 
 def variables_in(bound: exp.Expr) -> set[str]:

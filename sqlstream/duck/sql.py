@@ -14,6 +14,25 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+# Texts, in which nothing is a name, and quoted names.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?P<name>(?:[^"]|"")*)\"""")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def unquoted(sql: str) -> str:
+    r"""Return SQL for people: without the quotes that its names need not have.
+
+    >>> print(unquoted('''"ts" - "My time" || '"a"''''))
+    ts - "My time" || '"a"'
+    """
+
+    def written(piece: re.Match[str]) -> str:
+        name = piece["name"]
+        return name if name is not None and _PLAIN.fullmatch(name) else piece[0]
+
+    return _QUOTED.sub(written, sql)
+
+
 # What SQL of ours holds: texts and quoted names, in which nothing is a placeholder, and placeholders.
 _PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
 

@@ -98,8 +98,7 @@ def _in_order(node: nodes.InOrder) -> Over:
     columns = _columns(node.input)
     if isinstance(node, nodes.Sort):
         return Over((), columns, time, order, by_clock=by_clock, sorts=True)
-    own = {quote(c.name): c.name for c in columns}
-    names = [own.get(k.sql, f"key_{i}") for i, k in enumerate(node.keys, 1)]
+    names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
     return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
@@ -200,9 +199,9 @@ def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tup
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, nodes.WindowAggregate | nodes.Aggregate):
         # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
-        group = {quote(f.name) for f in schema(replace(node, aggregates=()))}
+        group = {f.name for f in schema(replace(node, aggregates=()))}
         for item in node.shown:
-            if item.name.lower() not in names and item.expression.sql not in group:
+            if item.name.lower() not in names and item.expression.column not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
     if isinstance(operator, Changes | RowWindows):
         columns += [(c.name, c.type, c.name) for c in operator.times if c.name not in names]
