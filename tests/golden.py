@@ -33,7 +33,7 @@ from typing import Any, Protocol
 
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import Source, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
@@ -122,11 +122,11 @@ class InProcess:
         return self.stream.rows(job)
 
     def explain(self, sql: str, stage: str) -> str:
-        planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        planned = [self.stream.compile(statement) for statement in parse_script(SourceText("sql", sql))]
         return "\n".join(explained(job, stage) for job in planned if isinstance(job, PlannedJob))
 
     def answer(self, sql: str) -> list[Row]:
-        [asked] = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        [asked] = [self.stream.compile(statement) for statement in parse_script(SourceText("sql", sql))]
         assert isinstance(asked, Answer)
         return [asked.columns, *asked.rows]
 

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import JobError, Source
+from sqlstream.errors import JobError, SourceText
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
 from sqlstream.local.runner import FedTables
@@ -65,7 +65,7 @@ class OnSpark:
         return {"connector": "filesystem", "format": "parquet", "path": path, **interval}
 
     def statement(self, sql: str) -> None:
-        for statement in parse_script(Source("sql", sql)):
+        for statement in parse_script(SourceText("sql", sql)):
             planned = self.tables.compile(statement)
             if isinstance(planned, PlannedJob):
                 if planned.is_query:

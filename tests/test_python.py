@@ -16,7 +16,7 @@ import pytest
 
 import sqlstream
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import JobError, Source, SqlStreamError
+from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import progress_of
 from sqlstream.physical.plan import SinkPlan
@@ -30,7 +30,7 @@ TABLE = "CREATE TABLE t (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERV
 
 def sink_of(query: str) -> SinkPlan:
     compiler = Compiler()
-    [job] = compiler.jobs([Source("sql", f"{TABLE} WITH ('connector' = 'datagen'); {query}")])
+    [job] = compiler.jobs([SourceText("sql", f"{TABLE} WITH ('connector' = 'datagen'); {query}")])
     compiler.close()
     return job.physical.sinks[0]
 

@@ -11,7 +11,7 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.guarantees import matrix
-from sqlstream.errors import BindError, Source, SqlStreamError
+from sqlstream.errors import BindError, SourceText, SqlStreamError
 from sqlstream.functions import load, register_for_queries
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind
@@ -108,9 +108,9 @@ def test_the_sql_compiles() -> None:
 def test_the_error_is_the_one_that_is_shown() -> None:
     compiler = Compiler()
     script = "CREATE TABLE bid (auction BIGINT, price DOUBLE) WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'json');"
-    compiler.scripts([Source("bid.sql", script)])
+    compiler.scripts([SourceText("bid.sql", script)])
     with pytest.raises(SqlStreamError) as caught:
-        compiler.scripts([Source("hot_items.sql", "-- Which auctions are hot?\n\nSELECT auctoin, price\nFROM bid")])
+        compiler.scripts([SourceText("hot_items.sql", "-- Which auctions are hot?\n\nSELECT auctoin, price\nFROM bid")])
     assert isinstance(caught.value, BindError)
     assert caught.value.render() in README.read_text()
     compiler.close()

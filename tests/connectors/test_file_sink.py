@@ -16,7 +16,7 @@ import pytest
 from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.sink import FileSink, discard
-from sqlstream.errors import Source, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.session.state_queries import relation
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
@@ -213,7 +213,7 @@ def test_where_files_cannot_be_written(clause: str, message: str) -> None:
     script += f"CREATE TABLE f (k INT) WITH ('connector' = 'filesystem', {clause});"
     try:
         with pytest.raises(SqlStreamError) as e:
-            compiler.scripts([Source("test", f"{script} INSERT INTO f SELECT k FROM g")])
+            compiler.scripts([SourceText("test", f"{script} INSERT INTO f SELECT k FROM g")])
     finally:
         compiler.close()
     assert message in str(e.value)

@@ -13,7 +13,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.formats.faults import malformed_rows
 from sqlstream.connectors.reading import files_among, locate, read
 from sqlstream.connectors.splits import LinesFile
-from sqlstream.errors import Source, SqlStreamError, UsageError
+from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.kinds import last_job
@@ -141,7 +141,9 @@ def test_what_cannot_be_declared(columns: str, options: str, message: str) -> No
     compiler = Compiler()
     try:
         with pytest.raises(SqlStreamError) as e:
-            compiler.scripts([Source("test", f"CREATE TABLE s ({columns}) WITH ('connector' = 'socket', {options})")])
+            compiler.scripts(
+                [SourceText("test", f"CREATE TABLE s ({columns}) WITH ('connector' = 'socket', {options})")]
+            )
     finally:
         compiler.close()
     assert message in str(e.value)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, worker_job
 from sqlstream.local.runner import LocalRun
 from sqlstream.options import Options

@@ -9,7 +9,7 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.project import Project, load_project
-from sqlstream.errors import BindError, Source, SqlStreamError
+from sqlstream.errors import BindError, SourceText, SqlStreamError
 from sqlstream.session.state_queries import open_project_query
 from tests.kinds import jobs_of
 
@@ -62,7 +62,7 @@ def compiler(project: Path) -> Iterator[Compiler]:
 
 
 def create(compiler: Compiler, sql: str) -> None:
-    compiler.scripts([Source("s.sql", sql)])
+    compiler.scripts([SourceText("s.sql", sql)])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_where_functions_are_found(
 
 
 def test_an_installed_package(compiler: Compiler) -> None:
-    create(compiler, "CREATE FUNCTION made AS 'sqlstream.logical.plan.nodes.quote' LANGUAGE PYTHON")
+    create(compiler, "CREATE FUNCTION made AS 'sqlstream.logical.plan.expressions.quote' LANGUAGE PYTHON")
     assert compiler.catalog.functions["made"].returns == "VARCHAR"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlstream.errors import QueryError, Source
+from sqlstream.errors import QueryError, SourceText
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
 from tests.queries.small_job import SmallJob
@@ -215,7 +215,7 @@ def test_every_table_function_is_known_to_be_harmless_or_refused() -> None:
     allowed = set()
     for (name,) in names:
         try:
-            parse_statement(Source("query", f'FROM "{name}"()'), connection)
+            parse_statement(SourceText("query", f'FROM "{name}"()'), connection)
             allowed.add(name)
         except QueryError as error:
             assert "is not available in queries" in error.message  # noqa: PT017

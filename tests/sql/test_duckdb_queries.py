@@ -65,7 +65,7 @@ FLINK = [
 @pytest.mark.parametrize(("flink", "in_duckdb"), FLINK)
 def test_flink_spelling(connection: duckdb.DuckDBPyConnection, flink: str, in_duckdb: str) -> None:
     columns = """FROM (SELECT 'x' AS "a b", 'y' AS c)"""
-    written = to_duckdb(parse_expression(Source("e", flink)))
+    written = to_duckdb(parse_expression(SourceText("e", flink)))
     assert result(connection, f"SELECT {written} {columns}") == result(connection, f"SELECT {in_duckdb}")
     assert written_again(f"SELECT {flink} AS e {columns}".replace('"', "`")).startswith(f"SELECT {written} AS e")
 

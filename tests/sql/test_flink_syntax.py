@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlstream.errors import Source, UnsupportedError
+from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.sql.statements import parse_script
 
 # Statements with the words that the error points at.
@@ -142,11 +142,11 @@ hint: Times are kept in microseconds: write a precision of 6 or less.""",
 )
 def test_golden_unsupported_errors(text: str, rendered: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        parse_script(Source("q", text))
+        parse_script(SourceText("q", text))
     assert caught.value.render() == rendered
 
 
 def test_comments_that_look_like_hints() -> None:
     script = """/*++++ a decoration ++++*/ SELECT '/*+ no(hint) */' -- /*+ none(here) */
         , "/*+ nor(here) */" /* nor /*+ here() */ */ FROM t"""
-    assert len(parse_script(Source("q", script))) == 1
+    assert len(parse_script(SourceText("q", script))) == 1

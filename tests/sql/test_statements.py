@@ -5,7 +5,7 @@ from typing import TypeVar
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.statements import (
     CreateFunction,
     CreateTable,
@@ -121,8 +121,8 @@ def test_types_in_both_spellings(written: str, duckdb: str) -> None:
     column = table.columns[0]
     assert column.type_span
     assert (column.type, column.not_null, column.type_span.text) == (duckdb, True, written)
-    assert to_duckdb(parse_expression(Source("e", f"CAST(x AS {written})"))) == f"CAST(x AS {duckdb})"
-    assert to_duckdb(parse_expression(Source("e", f"x::{written} + 1"))) == f"CAST(x AS {duckdb}) + 1"
+    assert to_duckdb(parse_expression(SourceText("e", f"CAST(x AS {written})"))) == f"CAST(x AS {duckdb})"
+    assert to_duckdb(parse_expression(SourceText("e", f"x::{written} + 1"))) == f"CAST(x AS {duckdb}) + 1"
 
 
 def test_views() -> None:
@@ -198,7 +198,7 @@ def test_script_of_many_statements() -> None:
 def test_byte_order_mark_and_line_ends() -> None:
     source = Source("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
     assert [s.span.text for s in parse_script(source)] == ["SELECT 1", "SELECT a\r\nFROM t"]
-    assert parse_script(Source("s", " -- nothing\n;")) == []
+    assert parse_script(SourceText("s", " -- nothing\n;")) == []
 
 
 def test_joins_of_a_query_that_begins_with_from() -> None:

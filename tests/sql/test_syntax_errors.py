@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from sqlstream.errors import ParseError, Source, SqlStreamError, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, SqlStreamError, UnsupportedError
 from sqlstream.sql.statements import parse_expression, parse_script
 
 GOLDEN = """
@@ -327,14 +327,14 @@ syntax error: the name of an option has letters, digits, dots and dashes
 def test_golden_syntax_errors(case: str) -> None:
     text, expected = case.split("\n----\n")
     with pytest.raises(ParseError) as caught:
-        parse_script(Source("q.sql", text))
+        parse_script(SourceText("q.sql", text))
     assert caught.value.render() == expected
 
 
 def test_positions_count_from_the_start_of_the_file() -> None:
     script = "SELECT 1;\n\nSELECT 'é' FROM t;\n  SELECT 2 3"
     with pytest.raises(ParseError) as caught:
-        parse_script(Source("dir/q.sql", script))
+        parse_script(SourceText("dir/q.sql", script))
     assert caught.value.render() == textwrap.dedent("""\
         syntax error: unexpected "3"
           --> dir/q.sql:4:12
@@ -345,14 +345,14 @@ def test_positions_count_from_the_start_of_the_file() -> None:
 
 def test_expressions_alone() -> None:
     with pytest.raises(ParseError, match='unexpected "b"'):
-        parse_expression(Source("e", "a b"))
+        parse_expression(SourceText("e", "a b"))
     with pytest.raises(ParseError, match="expected an expression, found the end of the statement"):
-        parse_expression(Source("e", ""))
+        parse_expression(SourceText("e", ""))
 
 
 def test_deep_nesting_is_an_error_of_its_own() -> None:
     with pytest.raises(ParseError, match="nested too deeply"):
-        parse_script(Source("q", f"SELECT {'(' * 5000}1{')' * 5000}"))
+        parse_script(SourceText("q", f"SELECT {'(' * 5000}1{')' * 5000}"))
 
 
 SEEDS = [
@@ -375,7 +375,7 @@ def test_damaged_text_is_never_anything_but_our_error(seed: str) -> None:
 
 def error_of(text: str) -> SqlStreamError | None:
     try:
-        parse_script(Source("q", text))
+        parse_script(SourceText("q", text))
     except SqlStreamError as error:
         return error
     return None

@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import ParseError, Source, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, UnsupportedError
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.nodes import Select
 from sqlstream.sql.statements import parse_script, to_duckdb
