@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.jobs.job import Job
 
 T = TypeVar("T")
@@ -32,6 +32,6 @@ def last_job(script: str) -> PlannedJob:
     """Compile a script that ends with a job."""
     compiler = Compiler()
     try:
-        return of_type(PlannedJob, compiler.scripts([Source("test", script)])[-1])
+        return of_type(PlannedJob, compiler.scripts([SourceText("test", script)])[-1])
     finally:
         compiler.close()

@@ -33,7 +33,9 @@ def compiler() -> Iterator[Compiler]:
 
 
 def names(compiler: Compiler, *texts: str) -> list[str]:
-    return [job.name for job in jobs_of(compiler.scripts([Source(f"{i}.sql", text) for i, text in enumerate(texts)]))]
+    return [
+        job.name for job in jobs_of(compiler.scripts([SourceText(f"{i}.sql", text) for i, text in enumerate(texts)]))
+    ]
 
 
 def test_a_job_is_named_after_its_sink_and_numbered_within_a_run(compiler: Compiler) -> None:
@@ -78,7 +80,7 @@ def test_a_numbered_name_does_not_take_one_that_is_taken(compiler: Compiler) -> 
 
 def test_options_are_those_in_force_at_the_statement(compiler: Compiler) -> None:
     text = f"{INSERT}; SET 'parallelism.default' = '7'; {INSERT}"
-    assert [job.options.parallelism for job in jobs_of(compiler.scripts([Source("x", text)]))] == [2, 7]
+    assert [job.options.parallelism for job in jobs_of(compiler.scripts([SourceText("x", text)]))] == [2, 7]
 
 
 def test_nothing_is_bound_before_everything_is_parsed(compiler: Compiler) -> None:
@@ -122,14 +124,14 @@ def test_a_bounded_job_reads_only_bounded_tables(compiler: Compiler) -> None:
             " 'source.monitor-interval' = '1 s')",
         )
     )
-    jobs = jobs_of(compiler.scripts([Source("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")]))
+    jobs = jobs_of(compiler.scripts([SourceText("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")]))
     assert [job.bounded for job in jobs] == [True, False]
 
 
 def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compiler) -> None:
     text = """INSERT INTO out WITH hot AS (SELECT k, COUNT(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
     GROUP BY k, window_start, window_end) SELECT n FROM hot"""
-    [planned] = jobs_of(compiler.scripts([Source("x", text)]))
+    [planned] = jobs_of(compiler.scripts([SourceText("x", text)]))
     job = worker_job(planned, "/warehouse", [4, 1])
     record = job_record(planned, job, 2)
     assert JobRecord.from_json(record.to_json()) == record

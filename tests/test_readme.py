@@ -90,7 +90,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_sql_compiles() -> None:
     compiler = Compiler()
-    jobs = jobs_of(compiler.scripts([Source("README.md", block) for block in blocks("sql")]))
+    jobs = jobs_of(compiler.scripts([SourceText("README.md", block) for block in blocks("sql")]))
     assert [job.name for job in jobs] == [
         "departures",
         "totals",

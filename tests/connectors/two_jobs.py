@@ -61,7 +61,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
 
 def main(project: str) -> None:
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
-    jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([Source("two_jobs", SCRIPT)]))]
+    jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([SourceText("two_jobs", SCRIPT)]))]
     running = [True]
     while any(running):
         running = [next(job) for job in jobs]

@@ -138,7 +138,7 @@ def test_names(compiler: Compiler) -> None:
 def test_a_dropped_function_is_gone_and_jobs_keep_theirs(compiler: Compiler) -> None:
     table = "CREATE TABLE t (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'json');"
     script = f"{table} CREATE FUNCTION f AS 'geo.Shift' LANGUAGE PYTHON; SELECT f(x) FROM t; DROP FUNCTION f"
-    [job] = jobs_of(compiler.scripts([Source("s.sql", script)]))
+    [job] = jobs_of(compiler.scripts([SourceText("s.sql", script)]))
     assert [function.name for function in job.functions] == ["f"]
     with pytest.raises(BindError, match='function "f" does not exist'):
         create(compiler, "SELECT f(x) FROM t")

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.nodes import Select
 from sqlstream.sql.statements import parse_expression, parse_script, to_duckdb
 from tests.kinds import of_type
@@ -29,7 +29,7 @@ def result(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str]
 
 
 def written_again(query: str) -> str:
-    [statement] = parse_script(Source("q", query))
+    [statement] = parse_script(SourceText("q", query))
     return to_duckdb(of_type(Select, statement).query)
 
 
@@ -77,7 +77,7 @@ def test_every_function_keeps_its_name(connection: duckdb.DuckDBPyConnection) ->
     names = [name for (name,) in rows if re.fullmatch(r"[a-z_]\w*", name)]
     assert len(names) > 500
     calls = [f"{name}(a, b)" for name in names if name not in SPECIAL]
-    statements = parse_script(Source("q", ";".join(f"SELECT {call}" for call in calls)))
+    statements = parse_script(SourceText("q", ";".join(f"SELECT {call}" for call in calls)))
     queries = [of_type(Select, statement).query for statement in statements]
     assert [to_duckdb(query).lower() for query in queries] == [f"select {call}".lower() for call in calls]
     assert all(isinstance(query.expressions[0], exp.Anonymous) for query in queries)
@@ -110,7 +110,7 @@ SPECIAL = {"trim", "position", "substring", "overlay", "show"}
     ],
 )
 def test_shapes_of_calls(text: str, shape: str) -> None:
-    node = parse_expression(Source("e", text))
+    node = parse_expression(SourceText("e", text))
     if isinstance(node, exp.Anonymous):
         assert f"{node.name} [{', '.join(type(a).__name__ for a in node.expressions)}]" == shape
     else:

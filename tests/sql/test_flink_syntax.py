@@ -96,7 +96,7 @@ STATEMENTS = [
 
 @pytest.mark.parametrize(("text", "words"), STATEMENTS, ids=lambda value: value[:60])
 def test_unsupported_where_it_stands(text: str, words: str) -> None:
-    source = Source("q", f"SELECT 1;\n{text}; SELECT 2")
+    source = SourceText("q", f"SELECT 1;\n{text}; SELECT 2")
     with pytest.raises(UnsupportedError) as caught:
         parse_script(source)
     assert caught.value.span is not None

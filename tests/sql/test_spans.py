@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.nodes import CreateTable, CreateView, Drop, Insert, Select, SetOption
 from sqlstream.sql.spans import name_span, span_of
 from sqlstream.sql.statements import parse_expression, parse_script
@@ -72,16 +72,16 @@ a AND (b OR NOT c)
 """.strip().split("\n")
 
 
-def select(source: Source) -> exp.Query:
+def select(source: SourceText) -> exp.Query:
     [statement] = parse_script(source)
     return of_type(Select, statement).query
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_an_expression_covers_its_words(text: str) -> None:
-    source = Source("q", f"SELECT 1,\n  {text} , 2")
+    source = SourceText("q", f"SELECT 1,\n  {text} , 2")
     assert span_of(select(source).expressions[1], source).text == text
-    alone = Source("e", f"  {text} ")
+    alone = SourceText("e", f"  {text} ")
     assert span_of(parse_expression(alone), alone).text == text
 
 
@@ -120,7 +120,7 @@ NODES = [
 
 @pytest.mark.parametrize(("kind", "words"), NODES, ids=lambda value: getattr(value, "__name__", ""))
 def test_parts_of_a_query(kind: type[exp.Expression], words: list[str]) -> None:
-    source = Source("q", QUERY)
+    source = SourceText("q", QUERY)
     query = select(source)
     found = [span_of(node, source) for node in query.find_all(kind)]
     assert [span.text for span in sorted(found, key=lambda span: span.start)] == words
@@ -128,13 +128,13 @@ def test_parts_of_a_query(kind: type[exp.Expression], words: list[str]) -> None:
 
 
 def test_every_node_has_a_place() -> None:
-    source = Source("q", QUERY)
+    source = SourceText("q", QUERY)
     unplaced = {type(node) for node in select(source).walk() if span_of(node, source).end == 0}
     assert unplaced <= {exp.Var}
 
 
 def test_places_survive_a_copy_and_made_up_nodes_have_the_default() -> None:
-    source = Source("q", "SELECT f(a)")
+    source = SourceText("q", "SELECT f(a)")
     [statement] = parse_script(source)
     call = of_type(Select, statement).query.copy().expressions[0]
     assert span_of(call, source).text == "f(a)"
@@ -143,7 +143,7 @@ def test_places_survive_a_copy_and_made_up_nodes_have_the_default() -> None:
 
 @pytest.mark.parametrize("text", ["foo(1)", '"foo"(1)', "foo ( DISTINCT a )", "foo(1) FILTER (WHERE x)"])
 def test_name_of_a_function(text: str) -> None:
-    source = Source("e", f"1 + {text}")
+    source = SourceText("e", f"1 + {text}")
     call = of_type(exp.Anonymous, parse_expression(source).find(exp.Anonymous))
     assert name_span(call, source).text.strip('"') == "foo"
 
@@ -162,7 +162,7 @@ def test_statements_cover_their_words() -> None:
       DROP VIEW IF EXISTS v;
       CREATE VIEW v (m) AS SELECT 1
     """
-    statements = parse_script(Source("s", script))
+    statements = parse_script(SourceText("s", script))
     assert [s.span.text for s in statements] == [text.strip() for text in script.split(";")]
     create, insert = of_type(CreateTable, statements[0]), of_type(Insert, statements[1])
     quoted, plain = of_type(SetOption, statements[2]), of_type(SetOption, statements[3])

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def parse(kind: type[T], text: str) -> T:
-    [statement] = parse_script(Source("test.sql", text))
+    [statement] = parse_script(SourceText("test.sql", text))
     return of_type(kind, statement)
 
 
@@ -183,7 +183,7 @@ def test_script_of_many_statements() -> None:
         ;; SELECT ';' /* ; /* nested ; */ */ AS a ;
         WITH x AS (SELECT 1) SELECT * FROM x;
         FROM t; FROM t SELECT a; (SELECT 1); TABLE t; SELECT 1 -- no last semicolon"""
-    statements = parse_script(Source("s", script))
+    statements = parse_script(SourceText("s", script))
     assert [to_duckdb(of_type(Select, s).query) for s in statements] == [
         "SELECT ';' AS a",
         "WITH x AS (SELECT 1) SELECT * FROM x",
@@ -196,7 +196,7 @@ def test_script_of_many_statements() -> None:
 
 
 def test_byte_order_mark_and_line_ends() -> None:
-    source = Source("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
+    source = SourceText("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
     assert [s.span.text for s in parse_script(source)] == ["SELECT 1", "SELECT a\r\nFROM t"]
     assert parse_script(SourceText("s", " -- nothing\n;")) == []
 

@@ -26,7 +26,7 @@ ENVIRONMENT = {"DATA": "/data", "EMPTY": "", "QUOTED": 'it\'s "so"', "LONG": "a 
     ],
 )
 def test_replaced(text: str, expanded: str) -> None:
-    assert with_variables(Source("x", text), ENVIRONMENT).text == expanded
+    assert with_variables(SourceText("x", text), ENVIRONMENT).text == expanded
 
 
 def test_a_variable_that_is_not_set() -> None:

@@ -11,7 +11,7 @@ from tests.kinds import of_type
 
 
 def window(text: str) -> WindowTVF:
-    [statement] = parse_script(Source("q", f"SELECT * FROM {text}"))
+    [statement] = parse_script(SourceText("q", f"SELECT * FROM {text}"))
     return of_type(WindowTVF, of_type(Select, statement).query.find(WindowTVF))
 
 
@@ -72,7 +72,9 @@ def test_subquery_as_data(data: str) -> None:
 
 def test_windows_in_joins_and_in_from_first_queries() -> None:
     tumble = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)"
-    [statement] = parse_script(Source("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1"))
+    [statement] = parse_script(
+        SourceText("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1")
+    )
     query = of_type(Select, statement).query
     assert isinstance(query.args["from_"].this, WindowTVF)
     assert [type(join.this) for join in query.args["joins"]] == [WindowTVF, WindowTVF]
