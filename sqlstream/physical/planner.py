@@ -9,8 +9,8 @@ from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
-from sqlstream.duck.clock import NOW
-from sqlstream.duck.sql import unquoted
+from sqlstream.duck.clock import NOW, reached
+from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
@@ -375,7 +375,9 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
+            count_sql=operator.count(quote_name(PARTIALS), reached(properties.behind(node)))
+            if isinstance(operator, WindowOperator)
+            else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=None

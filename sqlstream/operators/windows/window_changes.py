@@ -65,10 +65,10 @@ class WindowChanges(WindowOperator):
         rows = repeated(self._placed, f"({summed(self._placed, relations[PARTIALS])})")
         return self.of_rows(f"({rows})")
 
-    def count(self, partials: str) -> str:
+    def count(self, partials: str, watermark: str) -> str:
         [table] = self.row_tables
         present = f"({summed(table.columns[:-1], partials)})"
-        return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)")
+        return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)", watermark)
 
 
 @dataclass(frozen=True)
