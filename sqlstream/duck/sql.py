@@ -43,21 +43,3 @@ def unquoted(sql: str) -> str:
         return name if name is not None and _PLAIN.fullmatch(name) else piece[0]
 
     return _QUOTED.sub(written, sql)
-
-
-# What SQL of ours holds: texts and quoted names, in which nothing is a placeholder, and placeholders.
-_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
-
-
-def filled(sql: str, values: Mapping[str, str]) -> str:
-    r"""Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
-
-    >>> print(filled("SELECT '{rows}' FROM {rows}", {"rows": "t"}))
-    SELECT '{rows}' FROM t
-    """
-
-    def value(piece: re.Match[str]) -> str:
-        name = piece["name"]
-        return values.get(name, piece[0]) if name is not None else piece[0]
-
-    return _PIECES.sub(value, sql)

@@ -31,7 +31,7 @@ from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, de
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # The stored time: the end of a row's window, and the lateness.
 KEPT = "_kept_until"
@@ -130,7 +130,7 @@ class FiringAggregate(WindowAggregate):
     def _weighted(self, name: str, columns: Sequence[Column]) -> TableDeclaration:
         """Return the declaration of a table of rows with weights; a session's are told apart by where it ended when."""
         stored = (*columns, Column(KEPT, "TIMESTAMP"))
-        merge = summed(stored, "{rows}") if self.windows.mergeable else None
+        merge = summed(stored, MERGED) if self.windows.mergeable else None
         return TableDeclaration(name, (*stored, WEIGHT_COLUMN), KEPT, merge)
 
     @cached_property
