@@ -37,7 +37,7 @@ def _fits(call: AggregateCall) -> bool:
 @pytest.mark.parametrize("function", sorted({*FUNCTIONS, *ALIASES, *PLACED, *EDGES, *RANKS}))
 def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) -> None:
     frame = OverFrame("range", None)
-    item = AggregateItem("r", function, (Expression("x", "BIGINT"),), distinct, (), None, "DOUBLE")
+    item = AggregateItem("r", function, (Expression.of_column("x", "BIGINT"),), distinct, (), None, "DOUBLE")
     operator_keeps = call(ALIASES.get(function, function), frame, distinct=distinct).rows_before is None
     assert keeps_rows(OverItem(item, frame)) == operator_keeps
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import SourceText, UnsupportedError
+from sqlstream.errors import UnsupportedError
 from sqlstream.operators.step import Port
 from sqlstream.physical.plan import PhysicalPlan
+from tests.kinds import last_job
 
 TABLES = """
 CREATE TABLE a (k BIGINT, s STRING, ts TIMESTAMP, u AS upper(s), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
@@ -21,11 +21,7 @@ TEN = "TUMBLE(TABLE {0}, DESCRIPTOR({1}), INTERVAL '10' SECOND)"
 
 
 def plan(query: str) -> PhysicalPlan:
-    compiler = Compiler()
-    try:
-        return compiler.scripts([SourceText("test", TABLES + query)])[-1].physical
-    finally:
-        compiler.close()
+    return last_job(TABLES + query).physical
 
 
 def test_a_stateless_query_is_one_fragment() -> None:
