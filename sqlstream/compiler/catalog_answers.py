@@ -10,7 +10,7 @@ from typing import TypeVar, assert_never
 from sqlstream.catalog import Catalog, Column, Table, View
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
-from sqlstream.logical.plan.nodes import quote
+from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.properties import schema, time_attribute
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-NOW = "CAST(getvariable('_now') AS TIMESTAMP WITH TIME ZONE)"
+NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
+NOW = f"CAST(getvariable('{NOW_VARIABLE}') AS TIMESTAMP WITH TIME ZONE)"
 # The job's watermark before the batch, NULL while there is none; event times are on the scale of TIMESTAMP.
-WATERMARK = "getvariable('_watermark')"
+WATERMARK = f"getvariable('{WATERMARK_VARIABLE}')"
 # PROCTIME() itself, as it is written once it is bound; an alias of the select list is put in with parentheses.
 _BATCH_TIME = re.compile(
     r"\(*CAST\(getvariable\('_now'\) AS (TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ)\)\)*", re.IGNORECASE
@@ -73,3 +74,16 @@ def is_batch_time(sql: str) -> bool:
 def asks_watermark(sql: str) -> bool:
     """Tell whether SQL depends on the watermark."""
     return any(found.lower() == "_watermark" for found in _VARIABLE.findall(sql))
+
+
+def variables_in(bound: exp.Expr) -> set[str]:
+    """Return the names of the clock's variables that a bound expression asks for: nobody else asks for a variable."""
+    calls = (call for call in bound.find_all(exp.Anonymous) if call.name.lower() == "getvariable")
+    return {call.expressions[0].name for call in calls}
+
+
+def is_now(bound: exp.Expr) -> bool:
+    """Tell whether a bound expression is the batch's time itself."""
+    # Everything that is made of it has this cast inside.
+    inner = bound.this if isinstance(bound, exp.Cast) else None
+    return isinstance(inner, exp.Anonymous) and variables_in(inner) == {NOW_VARIABLE}

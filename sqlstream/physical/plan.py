@@ -24,7 +24,7 @@ class Exchange:
     """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part."""
 
     stage: int
-    keys: tuple[str, ...]
+    keys: tuple[Column, ...]
     ports: tuple[tuple[str, int], ...]
 
 

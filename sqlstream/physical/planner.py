@@ -10,22 +10,22 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
 from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Expand,
     Filter,
     Node,
-    Project,
+    Projection,
     Scan,
-    Session,
+    SessionWindow,
     Sink,
     Stateful,
+    TimeWindows,
     Union,
-    Windows,
-    quote,
-    unquoted,
 )
 from sqlstream.logical.plan.properties import changes, schema
 from sqlstream.logical.plan.sharing import once
@@ -147,7 +147,7 @@ def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
 
 
-def assigned(field: nodes.Field, table: Table) -> str:
+def assigned(field: Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
     value = f"CAST({quote(field.name)} AS {field.type})"
     if not any(c.name == field.name and c.not_null for c in table.columns):
@@ -179,14 +179,14 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         return _branches(child, made_above, timed)
 
     match node:
-        case Windows() | Session() if node is made_above:
+        case TimeWindows() | SessionWindow() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
-        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
+        case Scan() | SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             return [Branch(node, "SELECT * FROM _input", weighted=False)]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
@@ -194,10 +194,10 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
-        case Project():
+        case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
-        case Windows():
+        case TimeWindows():
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
@@ -261,7 +261,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
 
 
-def _renamed(node: Node, target: nodes.Schema, timed: bool) -> list[Branch]:
+def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
     names = [(own.name, wanted.name) for own, wanted in zip(schema(node), target, strict=True)]
     items = ", ".join(f"{quote(own)} AS {quote(wanted)}" for own, wanted in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]
@@ -280,7 +280,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, Session))
+        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, SessionWindow))
         found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
     return found
 
@@ -349,7 +349,7 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, operator.hash_columns, numbers)
+            exchange = Exchange(place, _hashed(operator), numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -404,15 +404,19 @@ class _Planner:
         return candidate
 
 
+def _hashed(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns whose hash picks the bucket, with the types in which rows travel and are stored."""
+    types = {c.name: stored_type(c.type) for table in operator.tables for c in table.columns}
+    return tuple(Column(name, types[name]) for name in operator.hash_columns)
+
+
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     if not isinstance(operator, Changes):
         return ()
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
-        Fragment(
-            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
-        )
+        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
@@ -425,7 +429,7 @@ def _shown(mark: Watermark, table: Table) -> str:
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
-        case Session() | nodes.RowWindows():
+        case SessionWindow() | nodes.CountWindows():
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)

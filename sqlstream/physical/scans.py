@@ -10,7 +10,7 @@ from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.errors import BindError
-from sqlstream.logical.plan.nodes import quote
+from sqlstream.logical.plan.expressions import quote
 from sqlstream.physical.plan import ScanStage, SinkPlan
 from sqlstream.state.internal_columns import CHANGE, PLACE, ROW
 from sqlstream.state.zsets import WEIGHT

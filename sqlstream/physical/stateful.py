@@ -11,7 +11,8 @@ from sqlstream.logical.plan import join_nodes as joins
 from sqlstream.logical.plan import nodes
 from sqlstream.logical.plan.bounds import grows_by, growth, rows_kept
 from sqlstream.logical.plan.explain import duration
-from sqlstream.logical.plan.nodes import Node, quote
+from sqlstream.logical.plan.expressions import quote
+from sqlstream.logical.plan.nodes import Node
 from sqlstream.logical.plan.properties import changes, processing_times, schema, time_attribute
 from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
 from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear
@@ -43,13 +44,13 @@ Operator = WindowOperator | RowWindows | Changes | Over | IntervalJoin | Tempora
 def operator_of(node: nodes.Stateful) -> Operator:
     """Return the operator that computes a stateful node."""
     match node:
-        case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case nodes.SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_operator(node)
         case nodes.Normalize():
             types = {f.name: f.type for f in schema(node)}
             keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
             return Normalize(keys, _columns(node), time_attribute(node))
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             fields = {f.name: f for f in schema(node.input)}
             row_keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
             return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0)
@@ -110,11 +111,11 @@ def _columns(node: Node) -> tuple[Column, ...]:
 def state_bound(node: nodes.Stateful) -> str:
     """Return what bounds the state of a node, in words."""
     match node:
-        case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case nodes.SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
         case nodes.Normalize():
             return f'the number of keys of table "{node.input.table.name}"'
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             kept = f"{node.size} rows" + (" for every key" if node.keys else "")
             forgets = (
                 f", which is forgotten when no row has come for it for {duration(node.ttl * 1000)}" if node.ttl else ""

@@ -12,7 +12,7 @@ import duckdb
 
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, QueryError, Source, Span
+from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span
 from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
 from sqlstream.state.snapshot import JobHistory, Snapshot, VersionGone
@@ -206,7 +206,7 @@ class Relations:
     def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
         """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
         origin = travel.clause.source
-        value = Source(origin.name, travel.value)
+        value = SourceText(origin.name, travel.value)
         try:
             asked = parse_statement(value, connection)
             named = [(path, self.find(path)) for path in asked.relations]

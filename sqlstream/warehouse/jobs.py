@@ -14,7 +14,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
-FORMAT = 6
+FORMAT = 7
 
 
 Columns = tuple[tuple[str, str], ...]

@@ -17,7 +17,7 @@ What a block is stands in the words behind its fence; readers see only the block
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
 MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`. `<!-- run: printed -->` is what the last bare SELECT, or INSERT into
-a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->` runs the commands of a page with Spark.
+a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->` runs a page's commands with Spark.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sqlstream.cli.main import cli
 from sqlstream.cli.query import write_table
 from sqlstream.compiler.compiler import Explanation, PlannedJob
 from sqlstream.compiler.project import find_project
-from sqlstream.errors import Source, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.session.explaining import explained
 from sqlstream.session.state_queries import open_project_query
@@ -296,7 +296,7 @@ class _Run:
 
     def _explained(self, sql: str) -> str:
         assert self.stream is not None
-        compiled = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        compiled = [self.stream.compile(statement) for statement in parse_script(SourceText("sql", sql))]
         [answer] = [one for one in compiled if one is not None]
         if isinstance(answer, Explanation):
             return explained(answer.job, answer.stage)

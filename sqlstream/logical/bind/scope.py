@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, missing
-from sqlstream.logical.plan.nodes import Schema
+from sqlstream.errors import BindError, SourceText, missing
+from sqlstream.logical.plan.expressions import Schema
 from sqlstream.sql.spans import placed_at, span_of
 
 # Where a reference says itself which column of the schema it means.
@@ -38,7 +38,7 @@ class Scope:
 
     alias: str
     schema: Schema
-    source: Source
+    source: SourceText
     described: str
     select_aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
     joined: tuple[Visible, ...] = ()

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
 from sqlstream.logical.bind.over.over import keeps_rows
+from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.join_nodes import Join, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
     Changing,
+    CountWindows,
     Expand,
     Filter,
     InOrder,
@@ -18,16 +20,14 @@ from sqlstream.logical.plan.nodes import (
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
     Remembering,
-    RowWindows,
     Scan,
     SetOperation,
     Sort,
     Union,
     Windowed,
-    quote,
     walk,
 )
 from sqlstream.logical.plan.properties import called, changes, schema
@@ -55,7 +55,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
         if isinstance(node, Windowed) and node.late_rows is not None:
             message = "the state of LATE_ROWS grows without a bound: it keeps every row that comes too late"
             yield UnboundedState(message, node.span, hint=f"sqlstream.operators counts late rows without it. {_ALLOW}")
-        if isinstance(node, RowWindows) and not node.ttl and _has_many(node):
+        if isinstance(node, CountWindows) and not node.ttl and _has_many(node):
             message = (
                 f"the state of windows by rows grows without a bound: it keeps up to {node.size} rows for every key"
             )
@@ -68,7 +68,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} Or {_ttl(node)} {_ALLOW}")
 
 
-def _has_many(node: RowWindows) -> bool:
+def _has_many(node: CountWindows) -> bool:
     """Tell whether the keys of windows by rows may have many values."""
     return any(f.type not in _FEW for f in schema(node.input) if f.name in node.keys)
 
@@ -175,7 +175,7 @@ def _inputs(node: Node) -> Iterator[Node]:
         match node:
             case Union():
                 pending += reversed(node.inputs)
-            case Filter() | Project() | Expand() | Lateral() | LookupJoin():
+            case Filter() | Projection() | Expand() | Lateral() | LookupJoin():
                 pending.append(node.input)
             case _:
                 yield node

@@ -9,7 +9,8 @@ from sqlstream.errors import Span
 
 if TYPE_CHECKING:
     from sqlstream.catalog import Table
-    from sqlstream.logical.plan.nodes import Expression, Field, Node
+    from sqlstream.logical.plan.expressions import Expression, Field
+    from sqlstream.logical.plan.nodes import Node
 
 # Which rows there are beside the pairs that match, or instead of them.
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.statements import parse_expression
 
 
@@ -87,5 +87,5 @@ def never_null(condition: str) -> set[str]:
 @lru_cache(maxsize=1000)
 def _conjuncts(condition: str) -> tuple[exp.Expr, ...]:
     """Return the conditions that are all true where one is."""
-    whole = parse_expression(Source("condition", condition)).unnest()
+    whole = parse_expression(SourceText("condition", condition)).unnest()
     return tuple(part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole]))

@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from sqlstream.logical.plan.expressions import Expression, Item, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
-    Expression,
     Filter,
-    Item,
     Lateral,
     Node,
     Over,
-    Project,
+    Projection,
     Rank,
     Union,
     WindowAggregate,
     WindowRank,
-    quote,
     with_children,
 )
 from sqlstream.logical.plan.predicates import upper_bounds
@@ -39,9 +37,9 @@ def merge_filters(node: Node) -> Node:
     """Make one filter of two that follow each other."""
     match node:
         case Filter(input=Filter() as below):
-            both = f"({below.predicate.sql}) AND ({node.predicate.sql})"
-            volatile = node.predicate.volatile or below.predicate.volatile
-            return Filter(below.input, Expression(both, "BOOLEAN", node.predicate.span, volatile))
+            first, second = below.predicate, node.predicate
+            both = Expression.over((second, first), f"({first.sql}) AND ({second.sql})", "BOOLEAN")
+            return Filter(below.input, both)
         case _:
             return node
 
@@ -49,7 +47,7 @@ def merge_filters(node: Node) -> Node:
 def drop_identity_projections(node: Node) -> Node:
     """Leave out a projection that passes every column on under its own name, in the same order."""
     match node:
-        case Project(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
+        case Projection(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
             (f.name, quote(f.name)) for f in schema(below)
         ]:
             return below
@@ -104,7 +102,7 @@ def over_expressions(node: Over) -> tuple[Expression, ...]:
 def _limited(node: Node, column: str, limit: int) -> Node:
     """Return a plan in which the rank that a column of its result shows has a limit."""
     match node:
-        case Project():
+        case Projection():
             below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
             found = _limited(node.input, below, limit)
             return node if found is node.input else replace(node, input=found)
@@ -141,22 +139,22 @@ def merge_joins(node: Node) -> Node:
 def narrow_joins(node: Node) -> Node:
     """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
     match node:
-        case Project() | Aggregate() | WindowAggregate():
+        case Projection() | Aggregate() | WindowAggregate():
             below = _narrowed(node.input, [e.sql for e in _looked_at(node)])
             return node if below is node.input else replace(node, input=below)
         case _:
             return node
 
 
-def _looked_at(node: Project | Aggregate | WindowAggregate) -> Iterator[Expression]:
-    if isinstance(node, Project):
+def _looked_at(node: Projection | Aggregate | WindowAggregate) -> Iterator[Expression]:
+    if isinstance(node, Projection):
         yield from (i.expression for i in node.items)
         return
     yield from (k.expression for k in node.keys)
     yield from (e for a in node.aggregates for e in a.expressions)
     if isinstance(node, WindowAggregate):
         bounds = (node.window.start, node.window.end, node.window.time)
-        yield from (Expression(quote(b), "TIMESTAMP") for b in bounds if b is not None)
+        yield from (Expression.of_column(b, "TIMESTAMP") for b in bounds if b is not None)
 
 
 def _narrowed(node: Node, sqls: list[str]) -> Node:
@@ -184,17 +182,17 @@ def _only(node: Node, sqls: list[str]) -> Node:
     below = _narrowed(node, [quote(f.name) for f in kept])
     if len(kept) == len(fields):
         return below
-    items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
+    items = (Item(f.name, Expression.of_column(f.name, f.type)) for f in kept)
     # An item with UNNEST makes rows, also where nobody looks at them.
-    if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
-        return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
-    return Project(below, tuple(items))
+    if isinstance(below, Projection) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
+        return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
+    return Projection(below, tuple(items))
 
 
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:
     if a is None or b is None:
         return a or b
-    return Expression(f"{a.sql} AND {b.sql}", "BOOLEAN", a.span, a.volatile or b.volatile)
+    return Expression.over((a, b), f"{a.sql} AND {b.sql}", "BOOLEAN")
 
 
 # Projections go first: what they hid between two filters or two unions can then be merged.

@@ -7,31 +7,29 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.expressions import Expression, Item, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
+    CountWindows,
     Expand,
-    Expression,
     Filter,
-    Item,
     Joins,
     Lateral,
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
-    RowWindows,
     Scan,
-    Session,
+    SessionWindow,
     SetOperation,
     Sort,
     Stateful,
+    TimeWindows,
     Union,
     WindowAggregate,
     WindowRank,
-    Windows,
-    quote,
 )
 
 _PLAIN = re.compile(r'"([a-z_][a-z0-9_]*)"')
@@ -57,9 +55,9 @@ def title(node: Stateful) -> str:
     match node:
         case WindowAggregate():
             return f"aggregate {_windows_below(node.input)}"
-        case Session():
+        case SessionWindow():
             return f"collect {in_words(node)}"
-        case RowWindows():
+        case CountWindows():
             every = f" every {node.slide} rows" if node.slide != node.size else ""
             return f"collect windows of {node.size} rows{every}"
         case WindowRank():
@@ -91,29 +89,29 @@ def _ranked(node: WindowRank | Rank) -> str:
 def _windows_below(node: Node) -> str:
     """Return which windows the rows of an input are in."""
     match node:
-        case Windows() | Session() | RowWindows():
+        case TimeWindows() | SessionWindow() | CountWindows():
             return f"in {in_words(node)}"
-        case Project() | Filter() | Expand() | Lateral() | LookupJoin():
+        case Projection() | Filter() | Expand() | Lateral() | LookupJoin():
             return _windows_below(node.input)
         case _:
             return "in the windows of its input"
 
 
-def in_words(node: Windows | Session | RowWindows) -> str:
+def in_words(node: TimeWindows | SessionWindow | CountWindows) -> str:
     """Return windows in words."""
     match node:
-        case Windows(kind="TUMBLE"):
+        case TimeWindows(kind="TUMBLE"):
             return f"tumbling windows of {duration(node.size)} by {node.time_column}"
-        case Windows(kind="HOP"):
+        case TimeWindows(kind="HOP"):
             every = duration(node.slide)
             return f"hopping windows of {duration(node.size)} every {every} by {node.time_column}"
-        case Windows():
+        case TimeWindows():
             step = duration(node.slide)
             return f"cumulative windows of {duration(node.size)} in steps of {step} by {node.time_column}"
-        case Session():
+        case SessionWindow():
             gap = plain(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
             return f"sessions with a gap of {gap} by {node.time_column}"
-        case RowWindows():
+        case CountWindows():
             return f"windows of {node.size} rows by {node.time_column}"
 
 
@@ -142,7 +140,7 @@ def keys(node: Stateful) -> str:
     match node:
         case WindowAggregate() | Aggregate():
             return ", ".join(map(_named, node.keys))
-        case Session() | RowWindows() | Normalize():
+        case SessionWindow() | CountWindows() | Normalize():
             return ", ".join(node.keys)
         case WindowRank() | Rank() | Over():
             return _list(node.keys)
@@ -181,9 +179,9 @@ def emits(node: Stateful) -> str:
             return ", ".join(parts)
         case WindowAggregate():
             return f"a row per key and window, {_AT_END}"
-        case Session():
+        case SessionWindow():
             return "the rows of a session, when the watermark passes its end"
-        case RowWindows():
+        case CountWindows():
             return "the rows of a window, when the watermark has passed its last row"
         case WindowRank():
             return f"rows with their rank, {_AT_END}"

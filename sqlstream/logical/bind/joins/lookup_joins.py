@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
+from sqlstream.logical.plan.expressions import Expression, Field, quote
 from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
-from sqlstream.logical.plan.nodes import Expression, Field, Node, Normalize, Project, Scan, quote
+from sqlstream.logical.plan.nodes import Node, Normalize, Projection, Scan
 from sqlstream.logical.plan.properties import changes, schema
 
 
@@ -66,8 +67,7 @@ def _keys(
         seen.add(name)
         kind = physical[name].type
         # What the column cannot hold is not there.
-        sql = wanted.sql if wanted.type == kind else f"TRY_CAST({wanted.sql} AS {kind})"
-        yield Expression(sql, kind, wanted.span, wanted.volatile), name
+        yield wanted.cast(kind, how="TRY_CAST"), name
 
 
 def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
@@ -77,7 +77,7 @@ def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
             return node.table, tuple((f.name, f) for f in schema(node))
         case Normalize():
             return _outside(node.input)
-        case Project():
+        case Projection():
             if (below := _outside(node.input)) is None:
                 return None
             names = {quote(f.name): name for name, f in below[1]}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.plan.nodes import Expression, Filter, Item, Node, Normalize, Project, Rank, Scan, quote
+from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Projection, Rank, Scan
 from sqlstream.logical.plan.predicates import only_bound
 from sqlstream.logical.plan.properties import batch_times, changes, schema, time_attributes
 
@@ -42,7 +43,7 @@ def versions(node: Node) -> Versions | None:
             if not table.primary_key or table.watermark is None:
                 return None
             return Versions(node, table.primary_key, table.watermark.column)
-        case Project():
+        case Projection():
             return _projected(node, versions(node.input))
         case Filter() if (bound := only_bound(node.predicate.sql)) is not None and bound[1] == 1:
             return _newest(node.input, bound[0])
@@ -53,7 +54,7 @@ def versions(node: Node) -> Versions | None:
 def _newest(node: Node, column: str) -> Versions | None:
     """Return the versions of which a node has the newest, where a column (as SQL) is 1."""
     match node:
-        case Project():
+        case Projection():
             below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
             return _projected(node, _newest(node.input, below))
         case Rank(function="row_number") if quote(node.column) == column and not changes(node.input):
@@ -63,9 +64,9 @@ def _newest(node: Node, column: str) -> Versions | None:
             time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
-            own = (Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
-            first = Item(node.column, Expression("CAST(1 AS BIGINT)", "BIGINT"))
-            return Versions(Project(node.input, (*own, first)), keys, time)
+            own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
+            first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
+            return Versions(Projection(node.input, (*own, first)), keys, time)
         case _:
             return None
 
@@ -75,7 +76,7 @@ def _is_newest_first(node: Rank, time: str) -> bool:
     return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
 
 
-def _projected(node: Project, below: Versions | None) -> Versions | None:
+def _projected(node: Projection, below: Versions | None) -> Versions | None:
     """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
     if below is None:
         return None
