@@ -9,11 +9,12 @@ from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
-from sqlstream.duck.clock import NOW
+from sqlstream.duck.clock import NOW, reached
+from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
-from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
+from sqlstream.logical.plan.expressions import Field, Schema, quote
 from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Expand,
@@ -45,7 +46,7 @@ from sqlstream.physical.plan import (
     StatefulStage,
     StateView,
 )
-from sqlstream.physical.refusals import refuse
+from sqlstream.physical.refusals import expressions, refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
@@ -138,7 +139,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             )
     scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
-    return PhysicalPlan(scans, stages, tuple(found.values()))
+    return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
+
+
+def _asks_watermark(sink: Sink) -> bool:
+    """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
+    for node in nodes.walk(sink):
+        if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
+            return True
+        if isinstance(node, nodes.Windowed) and node.late_rows is not None:
+            return True
+        if any(e.reads.watermark for e in expressions(node)):
+            return True
+    return False
 
 
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -362,7 +375,9 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
+            count_sql=operator.count(quote_name(PARTIALS), reached(properties.behind(node)))
+            if isinstance(operator, WindowOperator)
+            else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=None
@@ -436,11 +451,11 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
         case nodes.Sort():
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
-            return tuple(unquoted(k.sql) for k in node.keys)
+            return tuple(k.column or unquoted(k.sql) for k in node.keys)
         case nodes.Normalize():
             return node.keys
         case Joining():
-            return tuple(unquoted(k.sql) for k in node.keys[0])
+            return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

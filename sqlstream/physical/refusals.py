@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from sqlstream.duck.clock import uses_clock
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import nodes, properties
 from sqlstream.logical.plan.explain import duration
@@ -130,7 +129,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
     for node in (n for sink in sinks for n in nodes.walk(sink)):
         if any(changes(n) for n in nodes.children(node)):
             for expression in expressions(node):
-                if uses_clock(expression.sql):
+                if expression.reads.clock:
                     raise UnsupportedError(
                         "the current time in a query over a result that changes",
                         expression.span,
@@ -141,9 +140,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
 def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
     """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if isinstance(node, nodes.InOrder) and (
-            found := next((e for e in expressions(node) if uses_clock(e.sql)), None)
-        ):
+        if isinstance(node, nodes.InOrder) and (found := next((e for e in expressions(node) if e.reads.clock), None)):
             raise UnsupportedError(
                 f"the current time in {properties.called(node)}",
                 found.span or node.span,
@@ -176,9 +173,7 @@ def refuse_unlike_rows(sinks: Sequence[Sink]) -> None:
         if not table.has_changes or table.primary_key:
             continue
         for column in table.columns:
-            what = (
-                "metadata" if column.metadata else "the current time" if uses_clock(column.expression or "") else None
-            )
+            what = "metadata" if column.metadata else "the current time" if column.reads_clock else None
             if what is not None:
                 raise UnsupportedError(
                     f'column "{column.name}", {what}, in table "{table.name}" of changes without a PRIMARY KEY',

@@ -86,7 +86,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return _above(node, node.input)
         case LookupJoin() if node.table.primary_key and set(node.table.primary_key) <= {c for _, c in node.keys}:
             return _above(node, node.input)
-        case Projection() if not any("unnest(" in i.expression.sql.lower() for i in node.items):
+        case Projection() if not any(i.expression.makes_rows for i in node.items):
             found = _with_order(node.input)
             if isinstance(found, Unordered):
                 return found

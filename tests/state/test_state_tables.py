@@ -30,7 +30,7 @@ COUNTS = TableDeclaration(
     "counts",
     (Column("k", "BIGINT"), Column("n", "HUGEINT"), Column("e", "TIMESTAMP")),
     time_column="e",
-    merge="SELECT k, sum(n) AS n, e FROM {rows} GROUP BY k, e",
+    merge="SELECT k, sum(n) AS n, e FROM merged_rows GROUP BY k, e",
 )
 PLAIN = TableDeclaration("plain", COUNTS.columns, time_column="e")
 EVENTS = TableDeclaration("events", COUNTS.columns)

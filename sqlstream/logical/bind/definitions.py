@@ -45,7 +45,16 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
         else:
             bound = _stable(ExpressionBinder(scope, catalog, checker), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
-            columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
+            columns.append(
+                Column(
+                    column.name.text,
+                    bound.type,
+                    bound.sql,
+                    processing_time=by_clock,
+                    reads_clock=bound.reads.clock,
+                    reads_watermark=bound.reads.watermark,
+                )
+            )
     shown = tuple(c for c in columns if c.name.lower() != operation)
     names = [c.name for c in shown]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)

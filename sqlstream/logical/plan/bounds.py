@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
 from sqlstream.logical.bind.over.over import keeps_rows
-from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.join_nodes import Join, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
@@ -122,8 +121,8 @@ def growth(node: Changing | InOrder) -> str | None:
         case Normalize():
             return None
         case Aggregate():
-            sets = {quote(n.column) for n in walk(node.input) if isinstance(n, Expand)}
-            keyed = any(k.expression.type not in _FEW and k.expression.sql not in sets for k in node.keys)
+            sets = {n.column for n in walk(node.input) if isinstance(n, Expand)}
+            keyed = any(k.expression.type not in _FEW and k.expression.column not in sets for k in node.keys)
             if changes(node.input):
                 return "it keeps every row of its input"
             if any(a.distinct or a.order_by for a in node.aggregates):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -14,7 +13,6 @@ from sqlstream.duck import clock
 from sqlstream.errors import Span
 from sqlstream.sql.dialect import to_duckdb
 
-_QUOTED = re.compile(r'''"((?:[^"]|"")*)"''')
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
@@ -169,12 +167,3 @@ def quote(name: str) -> str:
     "window start"
     """
     return '"' + name.replace('"', '""') + '"'
-
-
-def unquoted(sql: str) -> str:
-    """Return SQL with its quoted names as people write them.
-
-    >>> print(unquoted('"a""b" + c.d'))
-    a"b + c.d
-    """
-    return _QUOTED.sub(lambda found: found[1].replace('""', '"'), sql)

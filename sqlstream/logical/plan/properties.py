@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import TypeVar, assert_never
 
-from sqlstream.duck.clock import is_batch_time
-from sqlstream.logical.plan.expressions import Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Field, Item, Schema
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     BOUNDS,
@@ -114,9 +113,9 @@ def time_attributes(node: Node) -> tuple[str, ...]:
             waits = isinstance(node, Over) and node.waits
             return () if waits else tuple(t for t in time_attributes(node.input) if t == node.time)
         case Projection():
-            below = {quote(name) for name in time_attributes(node.input)}
+            below = time_attributes(node.input)
             own = processing_times(node) if _goes_by_clock(node) else ()
-            return tuple(i.name for i in node.items if i.expression.sql in below or i.name in own)
+            return tuple(i.name for i in node.items if i.expression.column in below or i.name in own)
         case TimeWindows() | SessionWindow() | CountWindows():
             return ("window_time",)
         case WindowAggregate():
@@ -183,8 +182,8 @@ def batch_times(node: Node) -> tuple[str, ...]:
             # Over processing time, and only there, a row leaves in the batch in which it comes.
             return batch_times(node.input) if _can_go_by_clock(node) else ()
         case Projection():
-            below = {quote(name) for name in batch_times(node.input)}
-            return tuple(i.name for i in node.items if i.expression.sql in below or is_batch_time(i.expression.sql))
+            below = batch_times(node.input)
+            return tuple(i.name for i in node.items if i.expression.column in below or i.expression.is_now)
         case Union():
             return _in_all_inputs(node, batch_times)
         case (
@@ -359,20 +358,20 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             own = frozenset(k.name for k in node.keys)
             return tuple(own | bounds for bounds in _telling_bounds(node))
         case Rank():
-            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            partition = frozenset(f.name for f in schema(node) if any(k.column == f.name for k in node.keys))
             if node.function != "row_number" or len(partition) < len(node.keys):
                 return ()
             return (partition,) if node.limit == 1 and partition else (partition | {node.column},)
         case SetOperation():
             return (frozenset(f.name for f in schema(node)),) if node.distinct else ()
         case Over():
-            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            partition = frozenset(f.name for f in schema(node) if any(k.column == f.name for k in node.keys))
             numbers = [c.call.name for c in node.calls if c.call.function == "row_number"]
             return tuple(partition | {n} for n in numbers) if len(partition) == len(node.keys) else ()
         case Filter():
             bounds, fixed = upper_bounds(node.predicate.sql), constants(node.predicate.sql)
             names = frozenset().union(*keys(node.input))
-            alike = {n for n in names if quote(n) in fixed or (bounds.get(quote(n)) == 1 and _is_number(node.input, n))}
+            alike = {n for n in names if n in fixed or (bounds.get(n) == 1 and _is_number(node.input, n))}
             return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
@@ -386,7 +385,7 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
         case Projection():
             # A column may have several names.
             below = [
-                [[i.name for i in node.items if i.expression.sql == quote(name)] for name in sorted(found)]
+                [[i.name for i in node.items if i.expression.column == name] for name in sorted(found)]
                 for found in keys(node.input)
             ]
             return tuple(islice((frozenset(names) for found in below for names in product(*found)), _MOST_KEYS))
@@ -406,8 +405,8 @@ def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
         return ()
     found = [frozenset[str]()]
     for place, (below, equal) in enumerate(zip(node.inputs, node.keys, strict=True)):
-        own = {k.sql for k in equal}
-        alone = any({quote(n) for n in names} <= own for names in keys(below))
+        own = {k.column for k in equal}
+        alone = any(names <= own for names in keys(below))
         # The rows that have no match on the other side are told apart by their own key.
         if alone and place and node.kind in ("inner", "left"):
             continue
@@ -471,7 +470,7 @@ def _renamed(items: tuple[Item, ...], column: str | None) -> str | None:
     """Return the name under which a projection passes a column on unchanged."""
     if column is None:
         return None
-    return next((i.name for i in items if i.expression.sql == quote(column)), None)
+    return next((i.name for i in items if i.expression.column == column), None)
 
 
 def _in_all_inputs(node: Union, prop: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
-from sqlstream.logical.plan.expressions import Expression, quote
+from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.join_nodes import Kind
 from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan
 from sqlstream.logical.plan.predicates import never_null
@@ -190,10 +190,9 @@ def _never_null(node: Node, column: str) -> bool:
         case Scan():
             return any(c.name == column and c.not_null for c in node.table.columns)
         case Filter():
-            return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
+            return column in never_null(node.predicate.sql) or _never_null(node.input, column)
         case Projection():
-            below = next((i.expression.sql for i in node.items if i.name == column), "")
-            own = next((f.name for f in schema(node.input) if quote(f.name) == below), None)
+            own = next((i.expression.column for i in node.items if i.name == column), None)
             return own is not None and _never_null(node.input, own)
         case _:
             return False

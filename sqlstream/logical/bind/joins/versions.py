@@ -51,16 +51,15 @@ def versions(node: Node) -> Versions | None:
             return None
 
 
-def _newest(node: Node, column: str) -> Versions | None:
-    """Return the versions of which a node has the newest, where a column (as SQL) is 1."""
+def _newest(node: Node, column: str | None) -> Versions | None:
+    """Return the versions of which a node has the newest, where a column is 1."""
     match node:
         case Projection():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             return _projected(node, _newest(node.input, below))
-        case Rank(function="row_number") if quote(node.column) == column and not changes(node.input):
+        case Rank(function="row_number") if node.column == column and not changes(node.input):
             fields = schema(node.input)
-            # An alias of the select list is put in with parentheses.
-            keys = tuple(f.name for k in node.keys for f in fields if k.sql in (quote(f.name), f"({quote(f.name)})"))
+            keys = tuple(f.name for k in node.keys for f in fields if k.column == f.name)
             time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
@@ -80,11 +79,11 @@ def _projected(node: Projection, below: Versions | None) -> Versions | None:
     """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
     if below is None:
         return None
-    names = {i.expression.sql: i.name for i in reversed(node.items)}
-    if any(quote(name) not in names for name in (*below.keys, below.time)):
+    names = {i.expression.column: i.name for i in reversed(node.items)}
+    if any(name not in names for name in (*below.keys, below.time)):
         return None
-    keys = tuple(names[quote(name)] for name in below.keys)
-    return Versions(replace(node, input=below.node), keys, names[quote(below.time)])
+    keys = tuple(names[name] for name in below.keys)
+    return Versions(replace(node, input=below.node), keys, names[below.time])
 
 
 def check_time(node: Node, as_of: AsOf) -> None:
