@@ -7,7 +7,7 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.logical.bind.over.over import EDGES, PLACED, RANKS, keeps_rows
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
-from sqlstream.logical.plan.nodes import OverFrame, OverItem
+from sqlstream.logical.plan.over import OverFrame, OverItem
 from sqlstream.operators.aggregates.calls import AggregateCall, strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall

@@ -7,27 +7,18 @@ Each is a function from a node to a node, and returns the same object when it do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item, quote
-from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, TemporalJoin
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    Filter,
-    Lateral,
-    Node,
-    Over,
-    Projection,
-    Rank,
-    Union,
-    WindowAggregate,
-    WindowRank,
-    with_children,
-)
+from sqlstream.logical.plan.graph import rebuilt
+from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.predicates import upper_bounds
-from sqlstream.logical.plan.properties import schema
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Filter, Lateral, Projection, Union
 
 Rule = Callable[[Node], Node]
 _MOST_INPUTS = 1000
@@ -48,7 +39,7 @@ def drop_identity_projections(node: Node) -> Node:
     """Leave out a projection that passes every column on under its own name, in the same order."""
     match node:
         case Projection(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
-            (f.name, quote(f.name)) for f in schema(below)
+            (f.name, quote(f.name)) for f in below.schema
         ]:
             return below
         case _:
@@ -58,10 +49,10 @@ def drop_identity_projections(node: Node) -> Node:
 def flatten_unions(node: Node) -> Node:
     """Make one union of a union of unions whose columns have the same names."""
     match node:
-        case Union() if any(isinstance(i, Union) and schema(i) == schema(node) for i in node.inputs):
+        case Union() if any(isinstance(i, Union) and i.schema == node.schema for i in node.inputs):
             inputs: list[Node] = []
             for child in node.inputs:
-                inputs += child.inputs if isinstance(child, Union) and schema(child) == schema(node) else (child,)
+                inputs += child.inputs if isinstance(child, Union) and child.schema == node.schema else (child,)
             # One that is read twice, by one that is read twice, and so on, would have no end of inputs.
             return Union(tuple(inputs)) if len(inputs) <= _MOST_INPUTS else node
         case _:
@@ -87,16 +78,11 @@ def merge_overs(node: Node) -> Node:
             # Calls that wait for later rows keep nothing but rows.
             and not node.waits
             and not below.waits
-            and not any(quote(c.call.name) in e.sql for c in below.calls for e in over_expressions(node))
+            and not any(quote(c.call.name) in e.sql for c in below.calls for e in node.expressions)
         ):
             return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))
         case _:
             return node
-
-
-def over_expressions(node: Over) -> tuple[Expression, ...]:
-    """Return all that is computed from the rows of a node's input."""
-    return (*node.keys, *node.order, *(e for c in node.calls for e in c.call.expressions))
 
 
 def _limited(node: Node, column: str, limit: int) -> Node:
@@ -140,21 +126,15 @@ def narrow_joins(node: Node) -> Node:
     """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
     match node:
         case Projection() | Aggregate() | WindowAggregate():
-            below = _narrowed(node.input, [e.sql for e in _looked_at(node)])
+            below = _narrowed(node.input, _looked_at(node))
             return node if below is node.input else replace(node, input=below)
         case _:
             return node
 
 
-def _looked_at(node: Projection | Aggregate | WindowAggregate) -> Iterator[Expression]:
-    if isinstance(node, Projection):
-        yield from (i.expression for i in node.items)
-        return
-    yield from (k.expression for k in node.keys)
-    yield from (e for a in node.aggregates for e in a.expressions)
-    if isinstance(node, WindowAggregate):
-        bounds = (node.window.start, node.window.end, node.window.time)
-        yield from (Expression(quote(b), "TIMESTAMP") for b in bounds if b is not None)
+def _looked_at(node: Projection | Aggregate | WindowAggregate) -> list[str]:
+    bounds = node.window.names if isinstance(node, WindowAggregate) else ()
+    return [*(e.sql for e in node.expressions), *map(quote, bounds)]
 
 
 def _narrowed(node: Node, sqls: list[str]) -> Node:
@@ -167,17 +147,16 @@ def _narrowed(node: Node, sqls: list[str]) -> Node:
             below = _narrowed(node.input, [*sqls, node.rows.sql])
             return node if below is node.input else replace(node, input=below)
         case Join() | IntervalJoin() | TemporalJoin():
-            used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
-            used += [node.condition.sql] if node.condition else []
+            used = [*sqls, *(e.sql for e in node.expressions)]
             used += [quote(t) for t in node.times] if not isinstance(node, Join) else []
-            return with_children(node, tuple(_only(below, used) for below in node.inputs))
+            return node.with_children(tuple(_only(below, used) for below in node.inputs))
         case _:
             return node
 
 
 def _only(node: Node, sqls: list[str]) -> Node:
     """Return a plan with the columns that some SQL names, and no others but one where there would be none."""
-    fields = schema(node)
+    fields = node.schema
     kept = tuple(f for f in fields if any(quote(f.name) in sql for sql in sqls)) or fields[:1]
     below = _narrowed(node, [quote(f.name) for f in kept])
     if len(kept) == len(fields):

@@ -13,10 +13,11 @@ from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
 from sqlstream.logical.plan.expressions import Expression, quote
-from sqlstream.logical.plan.join_nodes import Kind
-from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan
+from sqlstream.logical.plan.joins import Kind
+from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import never_null
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.relational import Filter, Projection
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -79,7 +80,7 @@ class Subqueries:
                 values = select.expressions
         else:
             node = self.query(select)
-            fields = schema(node)
+            fields = node.schema
             visible = (Visible("", "the subquery", {f.name: f.name for f in fields}),)
             if wanted:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]
@@ -194,7 +195,7 @@ def _never_null(node: Node, column: str) -> bool:
             return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
         case Projection():
             below = next((i.expression.sql for i in node.items if i.name == column), "")
-            own = next((f.name for f in schema(node.input) if quote(f.name) == below), None)
+            own = next((f.name for f in node.input.schema if quote(f.name) == below), None)
             return own is not None and _never_null(node.input, own)
         case _:
             return False
