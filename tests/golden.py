@@ -243,8 +243,8 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
         case "restart":
             runner.restart()
         case "query":
-            rows = list(map(written, runner.query(text or f"FROM {argument}")))
-            return rows if "ORDER BY" in text else sorted(rows)
+            rows = runner.query(text or f"FROM {argument}")
+            return list(map(written, rows)) if "ORDER BY" in text else sorted(map(written, rows))
         case "state":
             view = f"state.{argument if '.' in argument else f'{_job_of(argument, runner)}.{argument}'}"
             names = [name for row in runner.query(f"DESCRIBE FROM {view}") if (name := str(row[0])) not in CLOCKED]

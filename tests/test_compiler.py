@@ -11,9 +11,10 @@ from sqlstream.compiler.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, SourceText, SqlStreamError
 from sqlstream.functions.declare import declare
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import hash_probe, job_record, worker_job
+from sqlstream.jobs.launch import job_record, worker_job
 from sqlstream.options import Options
 from sqlstream.warehouse.jobs import JobRecord
+from tests.kinds import jobs_of
 
 TABLES = """
 CREATE TABLE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
@@ -32,7 +33,9 @@ def compiler() -> Iterator[Compiler]:
 
 
 def names(compiler: Compiler, *texts: str) -> list[str]:
-    return [job.name for job in compiler.scripts([SourceText(f"{i}.sql", text) for i, text in enumerate(texts)])]
+    return [
+        job.name for job in jobs_of(compiler.scripts([SourceText(f"{i}.sql", text) for i, text in enumerate(texts)]))
+    ]
 
 
 def test_a_job_is_named_after_its_sink_and_numbered_within_a_run(compiler: Compiler) -> None:
@@ -77,7 +80,7 @@ def test_a_numbered_name_does_not_take_one_that_is_taken(compiler: Compiler) -> 
 
 def test_options_are_those_in_force_at_the_statement(compiler: Compiler) -> None:
     text = f"{INSERT}; SET 'parallelism.default' = '7'; {INSERT}"
-    assert [job.options.parallelism for job in compiler.scripts([SourceText("x", text)])] == [2, 7]
+    assert [job.options.parallelism for job in jobs_of(compiler.scripts([SourceText("x", text)]))] == [2, 7]
 
 
 def test_nothing_is_bound_before_everything_is_parsed(compiler: Compiler) -> None:
@@ -121,19 +124,18 @@ def test_a_bounded_job_reads_only_bounded_tables(compiler: Compiler) -> None:
             " 'source.monitor-interval' = '1 s')",
         )
     )
-    jobs = compiler.scripts([SourceText("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")])
+    jobs = jobs_of(compiler.scripts([SourceText("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")]))
     assert [job.bounded for job in jobs] == [True, False]
 
 
 def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compiler) -> None:
     text = """INSERT INTO out WITH hot AS (SELECT k, COUNT(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
     GROUP BY k, window_start, window_end) SELECT n FROM hot"""
-    [planned] = compiler.scripts([SourceText("x", text)])
+    [planned] = jobs_of(compiler.scripts([SourceText("x", text)]))
     job = worker_job(planned, "/warehouse", [4, 1])
     record = job_record(planned, job, 2)
     assert JobRecord.from_json(record.to_json()) == record
     assert (record.job, record.sql, record.bucket_labels, record.partitions) == ("out", text, (4, 1), 2)
-    assert record.versions["hash"] == hash_probe()
     [operator] = record.operators
     assert (operator.name, operator.kind, operator.key_columns) == ("hot", "window_aggregate", ("k",))
     assert [name for name, _ in operator.view_columns] == ["k", "window_start", "window_end", "window_time", "n"]
@@ -187,7 +189,7 @@ def test_show_functions_lists_those_of_the_project() -> None:
 FILES = "CREATE TABLE f (a INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json'{})"
 
 
-def plan_of(query: str, more: str = "", **given: dict[str, str]) -> PlannedJob:
+def plan_of(query: str, more: str = "", /, **given: dict[str, str]) -> PlannedJob:
     compiler = Compiler(Options(), table_options=given)
     compiler.definitions(SourceText("f.sql", FILES.format(more)))
     [job] = compiler.jobs([SourceText("q.sql", query)])
@@ -231,7 +233,7 @@ def test_each_use_of_a_table_has_its_own_options() -> None:
 )
 def test_options_from_outside_are_checked(given: dict[str, dict[str, str]], message: str) -> None:
     with pytest.raises(SqlStreamError) as error:
-        plan_of("SELECT a FROM f", **given)
+        plan_of("SELECT a FROM f", "", **given)
     assert error.value.message.startswith(message)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import duckdb
@@ -17,6 +17,7 @@ from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEA
 from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
 from sqlstream.testing import Stream
+from tests.kinds import jobs_of
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -72,7 +73,7 @@ def flink_functions() -> str:
     ("name", "made"),
     [("aggregates", aggregates), ("flink functions", flink_functions), ("options", options), ("guarantees", matrix)],
 )
-def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
+def test_lists_are_those_of_the_code(name: str, made: Callable[[], str], request: pytest.FixtureRequest) -> None:
     text = README.read_text()
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->\n", text, re.DOTALL)
     assert found is not None
@@ -89,7 +90,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_sql_compiles() -> None:
     compiler = Compiler()
-    jobs = compiler.scripts([SourceText("README.md", block) for block in blocks("sql")])
+    jobs = jobs_of(compiler.scripts([SourceText("README.md", block) for block in blocks("sql")]))
     assert [job.name for job in jobs] == [
         "departures",
         "totals",

@@ -9,11 +9,13 @@ from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
-from sqlstream.duck.clock import NOW
+from sqlstream.duck.clock import NOW, reached
+from sqlstream.duck.sql import quote_name, unquoted
+from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
-from sqlstream.logical.plan.graph import once
+from sqlstream.logical.plan.expressions import Field, Schema, quote
+from sqlstream.logical.plan.graph import once, walk
 from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
@@ -131,7 +133,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             )
     scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
-    return PhysicalPlan(scans, stages, tuple(found.values()))
+    return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
+
+
+def _asks_watermark(sink: Sink) -> bool:
+    """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
+    for node in walk(sink):
+        if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
+            return True
+        if isinstance(node, Windowed) and node.late_rows is not None:
+            return True
+        if any(e.reads.watermark for e in node.expressions):
+            return True
+    return False
 
 
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -336,7 +350,7 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, operator.hash_columns, numbers)
+            exchange = Exchange(place, _hashed(operator), numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -349,7 +363,9 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
+            count_sql=operator.count(quote_name(PARTIALS), reached(node.delay_below))
+            if isinstance(operator, WindowOperator)
+            else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=None if node.changelog_origin is node and isinstance(node, Windowed) else node.time_attribute,
@@ -389,15 +405,19 @@ class _Planner:
         return candidate
 
 
+def _hashed(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns whose hash picks the bucket, with the types in which rows travel and are stored."""
+    types = {c.name: stored_type(c.type) for table in operator.tables for c in table.columns}
+    return tuple(Column(name, types[name]) for name in operator.hash_columns)
+
+
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     if not isinstance(operator, Changes):
         return ()
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
-        Fragment(
-            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
-        )
+        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
@@ -417,11 +437,11 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
         case Sort():
             return ()
         case WindowRank() | Rank() | Over():
-            return tuple(unquoted(k.sql) for k in node.keys)
+            return tuple(k.column or unquoted(k.sql) for k in node.keys)
         case Normalize():
             return node.keys
         case Joining():
-            return tuple(unquoted(k.sql) for k in node.keys[0])
+            return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
         case SetOperation():
             return tuple(f.name for f in node.schema)
         case _:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlstream.duck.clock import uses_clock
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -117,7 +116,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
     for node in (n for sink in sinks for n in walk(sink)):
         if any(n.is_changelog for n in node.children):
             for expression in node.expressions:
-                if uses_clock(expression.sql):
+                if expression.reads.clock:
                     raise UnsupportedError(
                         "the current time in a query over a result that changes",
                         expression.span,
@@ -128,7 +127,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
 def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
     """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
     for node in (n for sink in sinks for n in walk(sink)):
-        if isinstance(node, InOrder) and (found := next((e for e in node.expressions if uses_clock(e.sql)), None)):
+        if isinstance(node, InOrder) and (found := next((e for e in node.expressions if e.reads.clock), None)):
             raise UnsupportedError(
                 f"the current time in {node.label}",
                 found.span or node.span,
@@ -161,9 +160,7 @@ def refuse_unlike_rows(sinks: Sequence[Sink]) -> None:
         if not table.has_changes or table.primary_key:
             continue
         for column in table.columns:
-            what = (
-                "metadata" if column.metadata else "the current time" if uses_clock(column.expression or "") else None
-            )
+            what = "metadata" if column.metadata else "the current time" if column.reads_clock else None
             if what is not None:
                 raise UnsupportedError(
                     f'column "{column.name}", {what}, in table "{table.name}" of changes without a PRIMARY KEY',

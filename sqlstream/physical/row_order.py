@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlstream.catalog import VALUES, Column
 from sqlstream.logical.plan.aggregates import WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.joins import LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
@@ -90,11 +90,11 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return _above(node, node.input)
         case LookupJoin() if node.table.primary_key and set(node.table.primary_key) <= {c for _, c in node.keys}:
             return _above(node, node.input)
-        case Projection() if not any("unnest(" in i.expression.sql.lower() for i in node.items):
+        case Projection() if not any(i.expression.makes_rows for i in node.items):
             found = _with_order(node.input)
             if isinstance(found, Unordered):
                 return found
-            passed = (Item(c.name, Expression(quote(c.name), c.type)) for c in found.columns)
+            passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
         case WindowAggregate() if not node.corrects:
             window = node.window
@@ -122,6 +122,6 @@ def _by_time(node: Stateful, time: str | None) -> Ordered | Unordered:
     if time is None or time not in own:
         return Unordered(f"rows leave {node.label} in no order")
     # It goes first: a key that has the time is known by it further up.
-    items = [Item(_AT, Expression(quote(time), own[time]))]
-    items += [Item(name, Expression(quote(name), type)) for name, type in own.items()]
+    items = [Item(_AT, Expression.of_column(time, own[time]))]
+    items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]
     return Ordered(Projection(node, tuple(items)), (Column(_AT, own[time]),))

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import reached
+from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import quote
@@ -98,8 +100,7 @@ def _in_order(node: InOrder) -> Over:
     columns = _columns(node.input)
     if isinstance(node, Sort):
         return Over((), columns, time, order, by_clock=by_clock, sorts=True)
-    own = {quote(c.name): c.name for c in columns}
-    names = [own.get(k.sql, f"key_{i}") for i, k in enumerate(node.keys, 1)]
+    names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
     return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
@@ -126,10 +127,10 @@ def _keeps_rows(node: Aggregate) -> bool:
 def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, tuple[str, tuple[tuple[str, str], ...]]]]:
     """Yield names for the inputs of a join, and the view of what is kept of each: its SELECT, and its columns."""
     assert isinstance(operator, IntervalJoin | TemporalJoin | Join)
-    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    relations, watermark = {t.name: quote_name(t.name) for t in operator.tables}, reached(node.delay_below)
     for place, alias in enumerate(node.aliases):
         columns = tuple((c.name, c.type) for c in operator.view_columns(place))
-        yield alias or ("left", "right")[place], (operator.view(place, relations), columns)
+        yield alias or ("left", "right")[place], (operator.view(place, relations, watermark), columns)
 
 
 def state_view(node: Stateful, operator: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -137,18 +138,18 @@ def state_view(node: Stateful, operator: Operator) -> tuple[str, tuple[tuple[str
 
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.
     """
-    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    relations, watermark = {t.name: quote_name(t.name) for t in operator.tables}, reached(node.delay_below)
     if isinstance(operator, Over | IntervalJoin | TemporalJoin | Join):
-        return operator.current(relations), tuple((c.name, c.type) for c in operator.viewed)
+        return operator.current(relations, watermark), tuple((c.name, c.type) for c in operator.viewed)
     columns = [(f.name, f.type, quote(f.name)) for f in node.schema]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, WindowAggregate | Aggregate):
         # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
-        group = {quote(f.name) for f in replace(node, aggregates=()).schema}
+        group = {f.name for f in replace(node, aggregates=()).schema}
         for item in node.shown:
-            if item.name.lower() not in names and item.expression.sql not in group:
+            if item.name.lower() not in names and item.expression.column not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
     if isinstance(operator, Changes | RowWindows):
         columns += [(c.name, c.type, c.name) for c in operator.times if c.name not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
-    return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)
+    return f"SELECT {items} FROM ({operator.current(relations, watermark)})", tuple((n, t) for n, t, _ in columns)

@@ -106,8 +106,8 @@ def made_above(node: Node) -> TimeWindows | SessionWindow | None:
         return None
     bounds = _bounds_on_the_way(node.input, found)
     # On the way a bound may get another name; what is computed of it needs its value.
-    used = [e.sql for e in _computed(node)] + [e.sql for e in _passed(node, found) if e.sql not in bounds]
-    if any(name in sql for sql in used for name in bounds):
+    used = [*_computed(node), *(e for e in _passed(node, found) if e.column not in bounds)]
+    if not all(bounds.isdisjoint(e.reads.columns) for e in used):
         return None
     if isinstance(found, SessionWindow) and not _is_by_the_keys_of(node, found):
         return None
@@ -139,15 +139,15 @@ def _path(node: Node, to: Node) -> Iterator[Node]:
 
 
 def _bounds_on_the_way(node: Node, to: Node) -> set[str]:
-    """Return all names, quoted, that the window's bounds have between two nodes."""
-    names = {quote(b) for b in BOUNDS}
+    """Return all names that the window's bounds have between two nodes."""
+    names = set(BOUNDS)
     for step in reversed(list(_path(node, to))):
         if isinstance(step, Projection):
-            names |= {quote(i.name) for i in step.items if i.expression.sql in names}
+            names |= {i.name for i in step.items if i.expression.column in names}
     return names
 
 
-def _computed(node: aggregates.WindowAggregate) -> Iterator[Expression]:
+def _computed(node: Aggregate | aggregates.WindowAggregate) -> Iterator[Expression]:
     yield from (k.expression for k in node.keys)
     yield from (e for a in node.aggregates for e in a.expressions)
 
@@ -162,13 +162,13 @@ def _passed(node: aggregates.WindowAggregate, to: Node) -> Iterator[Expression]:
 
 def _is_by_the_keys_of(node: aggregates.WindowAggregate, session: SessionWindow) -> bool:
     """Tell whether an aggregate's keys are the keys of the sessions: then each session is one group."""
-    names = {quote(f.name): f.name for f in session.schema}
+    names: dict[str | None, str] = {f.name: f.name for f in session.schema}
     for step in reversed(list(_path(node.input, session))):
         if isinstance(step, Expand):
             return False
         if isinstance(step, Projection):
-            names = {quote(i.name): names[i.expression.sql] for i in step.items if i.expression.sql in names}
-    found = {names.get(k.expression.sql) for k in node.keys}
+            names = {i.name: names[i.expression.column] for i in step.items if i.expression.column in names}
+    found = {names.get(k.expression.column) for k in node.keys}
     return found == set(session.keys)
 
 
@@ -310,9 +310,9 @@ def _windowing(node: aggregates.WindowAggregate | WindowRank) -> Windowing:
 
 def used_columns(node: Aggregate | aggregates.WindowAggregate) -> tuple[Column, ...]:
     """Return the columns of the input that an aggregate's keys and calls name, at least one."""
-    expressions = [k.expression.sql for k in node.keys] + [e.sql for a in node.aggregates for e in a.expressions]
+    read = frozenset[str]().union(*(e.reads.columns for e in _computed(node)))
     columns = tuple(Column(f.name, f.type) for f in node.input.schema)
-    return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
+    return tuple(c for c in columns if c.name in read) or columns[:1]
 
 
 def calls_of(items: tuple[AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:

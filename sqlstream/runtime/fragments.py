@@ -14,6 +14,7 @@ from sqlstream.connectors.filesystem.splits import Split as FileSplit
 from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.connectors.splits import Split
+from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.sql import quote_name
@@ -168,8 +169,7 @@ def part_batches(
         body = query
         if fragment.exchange is not None:
             # Without a key all rows meet in one bucket.
-            keys = ", ".join(map(quote_name, fragment.exchange.keys)) or "0"
-            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({query})"
+            body = f"SELECT *, {key_hash.bucket(fragment.exchange.keys, buckets)} AS {BUCKET} FROM ({query})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 

@@ -12,6 +12,7 @@ import duckdb
 
 from sqlstream.catalog import Function
 from sqlstream.connectors.filesystem.sink import FileSink
+from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan
@@ -146,4 +147,5 @@ def _open(job: Job, register: Register) -> tuple[duckdb.DuckDBPyConnection, Regi
             "preserve_insertion_order": False,
         }
     )
+    key_hash.register(con)
     return con, register(con, job.functions)

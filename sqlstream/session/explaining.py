@@ -8,11 +8,12 @@ from typing import assert_never
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.connectors.guarantees import guarantee
+from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
-from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, plain, title
+from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, title
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import StatementSet
@@ -84,7 +85,9 @@ def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
     elif scan.watermark is not None:
         timeout = table.options.get(IDLE_TIMEOUT)
-        time = f"{scan.time_column}, watermark {plain(scan.watermark)}" + (f", idle after {timeout}" if timeout else "")
+        time = f"{scan.time_column}, watermark {unquoted(scan.watermark)}" + (
+            f", idle after {timeout}" if timeout else ""
+        )
     kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
     facts = [("columns", _columns(table.columns)), ("time", time), ("emits", kind)]
     return f"read {table.name} ({table.connector or 'warehouse table'})", facts

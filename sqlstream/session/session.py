@@ -24,7 +24,7 @@ from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, hash_probe, job_record, worker_job
+from sqlstream.jobs.launch import check_only_writer, job_record, worker_job
 from sqlstream.local.values import ImmediateRun
 from sqlstream.options import Options
 from sqlstream.runtime.feed import check_input
@@ -238,11 +238,6 @@ class Session:
                 head(planned.statement),
                 detail=difference(record.plan_text, planned.plan_text),
                 hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
-            )
-        if record.versions.get("hash") != hash_probe():
-            raise UsageError(
-                f'job "{planned.name}" was made with DuckDB {record.versions.get("duckdb")}, whose state cannot be continued',
-                hint="Run it with that version, or start it anew with --fresh.",
             )
         status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
         if status is None or status.state not in (FINISHED, DRAINED):

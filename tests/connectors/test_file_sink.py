@@ -79,7 +79,7 @@ def test_folders_are_named_as_hive_names_them(tmp_path: Path) -> None:
     }
     [file] = (tmp_path / "files" / "day=2026-01-01" / "name=a%2Cb").iterdir()
     assert file.suffix == ".json"
-    assert "name" not in duckdb.sql(f"FROM read_json('{file}', hive_partitioning = false)").columns
+    assert "name" not in duckdb.read_json(str(file), hive_partitioning=False).columns
 
 
 # -- publishing
@@ -98,7 +98,7 @@ def staged(sink: FileSink, batch: int, *keys: int) -> list[str]:
 def published(folder: Path) -> list[int]:
     files = sorted(f for f in (folder / "files").iterdir() if f.is_file())
     assert all(f.name.endswith(".json") for f in files)
-    return sorted(k for f in files for (k,) in duckdb.sql(f"SELECT k FROM read_json('{f}')").fetchall())
+    return sorted(k for f in files for (k,) in duckdb.execute(f"SELECT k FROM read_json('{f}')").fetchall())
 
 
 def test_a_batch_that_is_repeated_is_published_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sqlstream.connectors.splits import LinesFile
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from tests.kinds import last_job
 
 
 class Sender:
@@ -44,11 +45,9 @@ def sender() -> Iterator[Sender]:
 
 
 def open_feed(folder: Path, sender: Sender, columns: str = "line STRING", more: str = "") -> Feed:
-    compiler = Compiler()
     options = f"'connector' = 'socket', 'hostname' = '127.0.0.1', 'port' = '{sender.port}'{more}"
     script = f"CREATE TABLE s ({columns}) WITH ({options}); SELECT * FROM s"
-    scans = compiler.scripts([SourceText("test", script)])[0].physical.scans
-    compiler.close()
+    scans = last_job(script).physical.scans
     feed = Feed(LocalFilesystem(), str(folder / "feed"), scans, (0,), project=str(folder), finish=True)
     sender.accept()
     # What a poll sees is up to the network: look until there is something.

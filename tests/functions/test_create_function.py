@@ -11,6 +11,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.project import Project, load_project
 from sqlstream.errors import BindError, SourceText, SqlStreamError
 from sqlstream.session.state_queries import open_project_query
+from tests.kinds import jobs_of
 
 FILES = {
     "geo.py": """
@@ -137,7 +138,7 @@ def test_names(compiler: Compiler) -> None:
 def test_a_dropped_function_is_gone_and_jobs_keep_theirs(compiler: Compiler) -> None:
     table = "CREATE TABLE t (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'json');"
     script = f"{table} CREATE FUNCTION f AS 'geo.Shift' LANGUAGE PYTHON; SELECT f(x) FROM t; DROP FUNCTION f"
-    [job] = compiler.scripts([SourceText("s.sql", script)])
+    [job] = jobs_of(compiler.scripts([SourceText("s.sql", script)]))
     assert [function.name for function in job.functions] == ["f"]
     with pytest.raises(BindError, match='function "f" does not exist'):
         create(compiler, "SELECT f(x) FROM t")

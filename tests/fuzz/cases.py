@@ -96,7 +96,7 @@ class Answer:
     sql: str
     fed: Fed
     cuts: int
-    seconds = 60
+    seconds = 120
 
     def fails(self) -> Failure | None:
         try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import SourceText
+from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.relational import Filter
 from sqlstream.logical.plan.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
 from sqlstream.logical.plan.tables import Sink
+from tests.kinds import last_job
 
 TABLES = """
 CREATE TABLE a (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
@@ -23,11 +23,7 @@ WINDOWS = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND)"
 
 
 def planned(query: str) -> PlannedJob:
-    compiler = Compiler()
-    try:
-        return compiler.scripts([SourceText("test", TABLES + query)])[-1]
-    finally:
-        compiler.close()
+    return last_job(TABLES + query)
 
 
 def plan(query: str) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -30,7 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, sql: str) -> list[tuple]:
+def run(root: Path, sql: str) -> list[tuple[Any, ...]]:
     """Run a query; `~` is the folder around the warehouse, `@segment` a file of state."""
     from sqlstream.warehouse.paths import Warehouse
 
@@ -188,7 +189,7 @@ def test_nothing_outside_is_read(root: Path, sql: str) -> None:
         ("FROM counts POSITIONAL JOIN read_parquet('@segment') AS s", [("a", 1, "a", 1)]),
     ],
 )
-def test_queries_run(root: Path, sql: str, expected: list[tuple]) -> None:
+def test_queries_run(root: Path, sql: str, expected: list[tuple[Any, ...]]) -> None:
     assert run(root, sql) == expected
 
 

@@ -25,11 +25,11 @@ ENVIRONMENT = {"DATA": "/data", "EMPTY": "", "QUOTED": 'it\'s "so"', "LONG": "a 
         ("a$b '$5'", "a$b '$5'"),
     ],
 )
-def test_replaced(text, expanded):
+def test_replaced(text: str, expanded: str) -> None:
     assert with_variables(SourceText("x", text), ENVIRONMENT).text == expanded
 
 
-def test_a_variable_that_is_not_set():
+def test_a_variable_that_is_not_set() -> None:
     with pytest.raises(BindError) as caught:
         with_variables(SourceText("x", "SELECT 1;\nSELECT '${UNSET_ONE}'"), ENVIRONMENT)
     assert caught.value.render() == (
@@ -44,7 +44,7 @@ def test_a_variable_that_is_not_set():
         with_variables(SourceText("x", "${QUOTEDD}"), ENVIRONMENT)
 
 
-def test_what_is_no_variable():
+def test_what_is_no_variable() -> None:
     with pytest.raises(ParseError, match="not a variable"):
         with_variables(SourceText("x", "SELECT '${a-b}'"), ENVIRONMENT)
 
@@ -59,7 +59,7 @@ def test_what_is_no_variable():
         ("SET a.b ${LONG}", [" --> x:1:5", "^^^^^^^^^^^"]),
     ],
 )
-def test_errors_point_at_the_text_as_written(monkeypatch, text, lines):
+def test_errors_point_at_the_text_as_written(monkeypatch: pytest.MonkeyPatch, text: str, lines: list[str]) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SqlStreamError) as caught:
@@ -68,7 +68,7 @@ def test_errors_point_at_the_text_as_written(monkeypatch, text, lines):
         assert line in caught.value.render()
 
 
-def test_in_statements(monkeypatch):
+def test_in_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA", "/data")
     text = "CREATE TABLE t (a INT) WITH ('path' = '${DATA}/x'); SET 'k' = '${DATA}'; SELECT a FROM ${T:-t}"
     table, option, query = parse_script(SourceText("x", text))
@@ -81,7 +81,7 @@ def test_in_statements(monkeypatch):
     assert str(query.span) == "x:1:74"
 
 
-def test_a_caret_under_a_whole_variable(monkeypatch):
+def test_a_caret_under_a_whole_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "no such key")
     text = "SET '${KEY}' = '1'"
     with pytest.raises(ParseError) as caught:

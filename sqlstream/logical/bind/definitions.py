@@ -15,7 +15,7 @@ from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
-from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import Sink
@@ -46,7 +46,16 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
         else:
             bound = _stable(ExpressionBinder(scope, catalog, checker), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
-            columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
+            columns.append(
+                Column(
+                    column.name.text,
+                    bound.type,
+                    bound.sql,
+                    processing_time=by_clock,
+                    reads_clock=bound.reads.clock,
+                    reads_watermark=bound.reads.watermark,
+                )
+            )
     shown = tuple(c for c in columns if c.name.lower() != operation)
     names = [c.name for c in shown]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
@@ -225,6 +234,10 @@ def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node
     items = []
     for column in writable:
         own = by_name.get(column.name)
-        sql, kind = (quote(own.name), own.type) if own else (f"CAST(NULL AS {column.type})", column.type)
-        items.append(Item(column.name, Expression(sql, kind)))
+        value = (
+            Expression.of_column(own.name, own.type)
+            if own is not None
+            else Expression.over((), f"CAST(NULL AS {column.type})", column.type)
+        )
+        items.append(Item(column.name, value))
     return Projection(node, tuple(items))

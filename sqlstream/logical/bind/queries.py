@@ -30,7 +30,7 @@ from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_grou
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joins import Joining
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
@@ -39,7 +39,7 @@ from sqlstream.logical.plan.relational import Filter, Lateral, Projection, SetOp
 from sqlstream.logical.plan.tables import Normalize, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.names import check_name
-from sqlstream.sql.dialect import WindowTVF, to_duckdb
+from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -239,7 +239,7 @@ class Binder:
         types = self.checker.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
         names = unique([name for name, _, _ in bound])
         return tuple(
-            Item(name, Expression(to_duckdb(b), type, binder.span(node), binder.is_volatile(b)))
+            Item(name, Expression.of(b, type, binder.span(node), binder.is_volatile(b)))
             for name, (_, node, b), type in zip(names, bound, types, strict=True)
         )
 
@@ -370,7 +370,7 @@ class Binder:
         return Projection(
             node,
             tuple(
-                Item(name, Expression(quote(f.name), f.type, span))
+                Item(name, Expression.of_column(f.name, f.type, span))
                 for name, f in zip(unique(names), fields, strict=True)
             ),
         )
@@ -403,8 +403,10 @@ class Binder:
                 raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
             function = "rank"
         ranked = Rank(node, "", number, function, (), order, last, span=span)
-        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
-        first = Projection(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        place = Expression.of_column(number, "BIGINT", span)
+        among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+        kept = Filter(ranked, among)
+        first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
         return self._remembering(query, first, node, env)
 
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
@@ -422,7 +424,7 @@ class Binder:
         ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
         if fields == node.schema:
             return ordered
-        return Projection(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        return Projection(ordered, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
 
     def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: SourceText) -> tuple[Expression, ...]:
         binder = ExpressionBinder(Scope("", node.schema, source, "the result"), self.catalog, self.checker)

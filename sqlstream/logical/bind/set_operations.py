@@ -12,7 +12,7 @@ from sqlstream.errors import BindError, Span
 from sqlstream.logical.bind.assignment import assignable
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.plan.aggregates import Aggregate
-from sqlstream.logical.plan.expressions import Expression, Field, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 
@@ -20,7 +20,7 @@ from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, 
 def distinct_rows(node: Node, span: Span) -> Aggregate:
     """Return every row of a plan once."""
     return Aggregate(
-        node, "", tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in node.schema), (), span=span
+        node, "", tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema), (), span=span
     )
 
 
@@ -32,8 +32,10 @@ def of_both_sides(
     side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
     marked = []
     for number, node in enumerate(sides):
-        items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, node.schema, strict=True)]
-        marked.append(Projection(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
+        items = [Item(f.name, Expression.of_column(o.name, f.type)) for f, o in zip(fields, node.schema, strict=True)]
+        marked.append(
+            Projection(node, (*items, Item(side, Expression.over((), f"CAST({number} AS INTEGER)", "INTEGER"))))
+        )
     return SetOperation(Union(tuple(marked)), "", function, side, distinct, span=span)
 
 
@@ -93,6 +95,5 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
         return node
     items = []
     for f, w in zip(own, wanted, strict=True):
-        sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
-        items.append(Item(f.name, Expression(sql, w.type)))
+        items.append(Item(f.name, Expression.of_column(f.name, f.type).cast(w.type)))
     return Projection(node, tuple(items))

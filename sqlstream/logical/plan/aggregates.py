@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Updating, WindowColumns, bound_of_keys
 from sqlstream.logical.plan.relational import Expand
@@ -170,8 +170,8 @@ class Aggregate(SingleInput, Updating):
             return "it keeps every row of its input"
         if any(a.distinct or a.order_by for a in self.aggregates):
             return "it keeps every value that it has seen"
-        sets = {quote(n.column) for n in walk(self.input) if isinstance(n, Expand)}
-        keyed = any(k.expression.type not in FEW_VALUES and k.expression.sql not in sets for k in self.keys)
+        sets = {n.column for n in walk(self.input) if isinstance(n, Expand)}
+        keyed = any(k.expression.type not in FEW_VALUES and k.expression.column not in sets for k in self.keys)
         return "it keeps a row for every key" if keyed else None
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Field, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Keys, Node, PassThrough, WindowColumns
 from sqlstream.logical.plan.windows import WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
@@ -96,8 +96,8 @@ class Joining(Node):
             return ()
         made: Keys = (frozenset(),)
         for place, (below, equal) in enumerate(zip(self.inputs, self.keys, strict=True)):
-            own = {k.sql for k in equal}
-            alone = any({quote(n) for n in names} <= own for names in below.unique_keys)
+            own = {k.column for k in equal}
+            alone = any(names <= own for names in below.unique_keys)
             # The rows that have no match on the other side are told apart by their own key.
             if alone and place and self.kind in ("inner", "left"):
                 continue

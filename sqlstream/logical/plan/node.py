@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.units import duration
 
 # Sets of columns whose values no two rows of a result share at a time.
@@ -319,10 +319,10 @@ def passed_on(items: Iterable[Item], column: str | None) -> str | None:
     """Return the name under which a projection passes a column on unchanged."""
     if column is None:
         return None
-    return next((i.name for i in items if i.expression.sql == quote(column)), None)
+    return next((i.name for i in items if i.expression.column == column), None)
 
 
 def named_columns(node: Node, expressions: Iterable[Expression]) -> frozenset[str]:
     """Return the columns of a node that some expressions are, without more."""
-    sqls = {e.sql for e in expressions}
-    return frozenset(f.name for f in node.schema if quote(f.name) in sqls)
+    names = {e.column for e in expressions}
+    return frozenset(f.name for f in node.schema if f.name in names)

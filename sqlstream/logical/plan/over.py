@@ -23,7 +23,7 @@ RANKS = ("row_number", "rank", "dense_rank")
 # Functions that are no aggregates, and look at rows by their place.
 PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
 # Of a partition from its first row on, these need one row: the first or the last one that counts.
-_EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
+EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
 # Aggregates that need all rows of such a partition: no partial result goes on from one row to the next.
 _KEEPING = frozenset(
     {
@@ -68,7 +68,7 @@ class OverItem:
             return False
         if frame.following or call.distinct or call.order_by or call.function in _KEEPING:
             return True
-        return call.function in PLACED and call.function not in _EDGES
+        return call.function in PLACED and call.function not in EDGES
 
     def __str__(self) -> str:
         return f"{self.call}{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"

@@ -8,9 +8,8 @@ from functools import cached_property
 from itertools import islice, product
 from typing import Literal
 
-from sqlstream.duck.clock import is_batch_time
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -48,8 +47,8 @@ class Filter(PassThrough):
         """Those of its input, without columns that have one value in all rows that are left."""
         bounds, fixed = upper_bounds(self.predicate.sql), constants(self.predicate.sql)
         names = frozenset().union(*self.input.unique_keys)
-        first = {n for n in names & self.row_numbers if bounds.get(quote(n)) == 1}
-        alike = first | {n for n in names if quote(n) in fixed}
+        first = {n for n in names & self.row_numbers if bounds.get(n) == 1}
+        alike = first | {n for n in names if n in fixed}
         return tuple(key - alike for key in self.input.unique_keys if key - alike)
 
     @property
@@ -77,14 +76,14 @@ class Projection(PassThrough):
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
-        below = {quote(name) for name in self.input.time_attributes}
+        below = self.input.time_attributes
         own = self.processing_times if self.reads_by_clock else ()
-        return tuple(i.name for i in self.items if i.expression.sql in below or i.name in own)
+        return tuple(i.name for i in self.items if i.expression.column in below or i.name in own)
 
     @cached_property
     def batch_times(self) -> tuple[str, ...]:
-        below = {quote(name) for name in self.input.batch_times}
-        return tuple(i.name for i in self.items if i.expression.sql in below or is_batch_time(i.expression.sql))
+        below = self.input.batch_times
+        return tuple(i.name for i in self.items if i.expression.column in below or i.expression.is_now)
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
@@ -98,15 +97,15 @@ class Projection(PassThrough):
     def unique_keys(self) -> Keys:
         """Those of its input under the names of this node: a column may have several."""
         below = [
-            [[i.name for i in self.items if i.expression.sql == quote(name)] for name in sorted(key)]
+            [[i.name for i in self.items if i.expression.column == name] for name in sorted(key)]
             for key in self.input.unique_keys
         ]
         return tuple(islice((frozenset(names) for key in below for names in product(*key)), _MOST_KEYS))
 
     @cached_property
     def row_numbers(self) -> frozenset[str]:
-        below = {quote(name) for name in self.input.row_numbers}
-        return frozenset(i.name for i in self.items if i.expression.sql in below)
+        below = self.input.row_numbers
+        return frozenset(i.name for i in self.items if i.expression.column in below)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ Each is a function from a node to a node, and returns the same object when it do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
@@ -28,9 +28,9 @@ def merge_filters(node: Node) -> Node:
     """Make one filter of two that follow each other."""
     match node:
         case Filter(input=Filter() as below):
-            both = f"({below.predicate.sql}) AND ({node.predicate.sql})"
-            volatile = node.predicate.volatile or below.predicate.volatile
-            return Filter(below.input, Expression(both, "BOOLEAN", node.predicate.span, volatile))
+            first, second = below.predicate, node.predicate
+            both = Expression.over((second, first), f"({first.sql}) AND ({second.sql})", "BOOLEAN")
+            return Filter(below.input, both)
         case _:
             return node
 
@@ -38,8 +38,8 @@ def merge_filters(node: Node) -> Node:
 def drop_identity_projections(node: Node) -> Node:
     """Leave out a projection that passes every column on under its own name, in the same order."""
     match node:
-        case Projection(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
-            (f.name, quote(f.name)) for f in below.schema
+        case Projection(input=below) if [(i.name, i.expression.column) for i in node.items] == [
+            (f.name, f.name) for f in below.schema
         ]:
             return below
         case _:
@@ -78,24 +78,24 @@ def merge_overs(node: Node) -> Node:
             # Calls that wait for later rows keep nothing but rows.
             and not node.waits
             and not below.waits
-            and not any(quote(c.call.name) in e.sql for c in below.calls for e in node.expressions)
+            and not any(c.call.name in e.reads.columns for c in below.calls for e in node.expressions)
         ):
             return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))
         case _:
             return node
 
 
-def _limited(node: Node, column: str, limit: int) -> Node:
+def _limited(node: Node, column: str | None, limit: int) -> Node:
     """Return a plan in which the rank that a column of its result shows has a limit."""
     match node:
         case Projection():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             found = _limited(node.input, below, limit)
             return node if found is node.input else replace(node, input=found)
         case Filter():
             found = _limited(node.input, column, limit)
             return node if found is node.input else replace(node, input=found)
-        case WindowRank() | Rank() if quote(node.column) == column and (node.limit is None or node.limit > limit):
+        case WindowRank() | Rank() if node.column == column and (node.limit is None or node.limit > limit):
             return replace(node, limit=limit)
         case _:
             return node
@@ -132,46 +132,51 @@ def narrow_joins(node: Node) -> Node:
             return node
 
 
-def _looked_at(node: Projection | Aggregate | WindowAggregate) -> list[str]:
+def _looked_at(node: Projection | Aggregate | WindowAggregate) -> frozenset[str]:
+    """Return the columns of its input that a node needs."""
     bounds = node.window.names if isinstance(node, WindowAggregate) else ()
-    return [*(e.sql for e in node.expressions), *map(quote, bounds)]
+    return _read_by(node.expressions).union(bounds)
 
 
-def _narrowed(node: Node, sqls: list[str]) -> Node:
-    """Return a plan that has at least the columns that some SQL names; joins in it get no others than they need."""
+def _read_by(expressions: Iterable[Expression]) -> frozenset[str]:
+    return frozenset[str]().union(*(e.reads.columns for e in expressions))
+
+
+def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
+    """Return a plan that has at least the columns that are wanted; joins in it get no others than they need."""
     match node:
         case Filter():
-            below = _narrowed(node.input, [*sqls, node.predicate.sql])
+            below = _narrowed(node.input, wanted | node.predicate.reads.columns)
             return node if below is node.input else replace(node, input=below)
         case Lateral():
-            below = _narrowed(node.input, [*sqls, node.rows.sql])
+            below = _narrowed(node.input, wanted | node.rows.reads.columns)
             return node if below is node.input else replace(node, input=below)
         case Join() | IntervalJoin() | TemporalJoin():
-            used = [*sqls, *(e.sql for e in node.expressions)]
-            used += [quote(t) for t in node.times] if not isinstance(node, Join) else []
+            used = wanted | _read_by(k for keys in node.keys for k in keys)
+            used |= node.condition.reads.columns if node.condition else frozenset()
+            used |= frozenset(node.times) if not isinstance(node, Join) else frozenset()
             return node.with_children(tuple(_only(below, used) for below in node.inputs))
         case _:
             return node
 
 
-def _only(node: Node, sqls: list[str]) -> Node:
-    """Return a plan with the columns that some SQL names, and no others but one where there would be none."""
+def _only(node: Node, wanted: frozenset[str]) -> Node:
+    """Return a plan with the columns that are wanted, and no others but one where there would be none."""
     fields = node.schema
-    kept = tuple(f for f in fields if any(quote(f.name) in sql for sql in sqls)) or fields[:1]
-    below = _narrowed(node, [quote(f.name) for f in kept])
+    kept = tuple(f for f in fields if f.name in wanted) or fields[:1]
+    below = _narrowed(node, frozenset(f.name for f in kept))
     if len(kept) == len(fields):
         return below
-    items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
     # An item with UNNEST makes rows, also where nobody looks at them.
-    if isinstance(below, Projection) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
+    if isinstance(below, Projection) and not any(i.expression.makes_rows for i in below.items):
         return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
-    return Projection(below, tuple(items))
+    return Projection(below, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in kept))
 
 
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:
     if a is None or b is None:
         return a or b
-    return Expression(f"{a.sql} AND {b.sql}", "BOOLEAN", a.span, a.volatile or b.volatile)
+    return Expression.over((a, b), f"{a.sql} AND {b.sql}", "BOOLEAN")
 
 
 # Projections go first: what they hid between two filters or two unions can then be merged.

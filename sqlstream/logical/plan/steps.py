@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
@@ -18,7 +18,6 @@ from sqlstream.logical.plan.tables import Normalize, Scan, Sink
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.units import duration
 
-_PLAIN = re.compile(r'"([a-z_][a-z0-9_]*)"')
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
 # From which leaf rows come, and what is done to them on the way.
@@ -26,15 +25,6 @@ Path = tuple[int, tuple[str, ...]]
 _AT_END = "when the watermark passes the window's end"
 _ON_CHANGE = "again whenever a row changes it"
 _OF_INPUT = "in the windows of its input"
-
-
-def plain(sql: str) -> str:
-    """Return SQL without the quotes that names need not have.
-
-    >>> plain('"ts" - "My time"')
-    'ts - "My time"'
-    """
-    return _PLAIN.sub(r"\1", sql)
 
 
 def title(node: Stateful) -> str:
@@ -101,7 +91,7 @@ def in_words(node: TimeWindows | SessionWindow | CountWindows) -> str:
             step = duration(node.slide)
             return f"cumulative windows of {duration(node.size)} in steps of {step} by {node.time_column}"
         case SessionWindow():
-            gap = plain(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
+            gap = unquoted(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
             return f"sessions with a gap of {gap} by {node.time_column}"
         case CountWindows():
             return f"windows of {node.size} rows by {node.time_column}"
@@ -141,8 +131,8 @@ def keys(node: Stateful) -> str:
         case Sort():
             return ""
         case Joining():
-            pairs = [" = ".join(plain(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
-            where = [plain(node.condition.sql)] if node.condition else []
+            pairs = [" = ".join(unquoted(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
+            where = [unquoted(node.condition.sql)] if node.condition else []
             return " and ".join([*pairs, *where])
         case _:
             assert_never(node)
@@ -243,12 +233,12 @@ def _done(node: Node) -> tuple[str, ...]:
         return ()
     match node:
         case Filter():
-            return (f"where {plain(node.predicate.sql)}",)
+            return (f"where {unquoted(node.predicate.sql)}",)
         case LookupJoin():
-            by = ", ".join(f"{column} = {plain(key.sql)}" for key, column in node.keys)
+            by = ", ".join(f"{column} = {unquoted(key.sql)}" for key, column in node.keys)
             return (f"{node.kind} join with what table {node.table.name} has at the moment, by {by}",)
         case Lateral():
-            return (f"rows made of each: {plain(node.rows.sql)}",)
+            return (f"rows made of each: {unquoted(node.rows.sql)}",)
         case Scan() | Projection() | TimeWindows() | Expand() | Union() | Sink():
             return ()
         case _:
@@ -257,13 +247,13 @@ def _done(node: Node) -> tuple[str, ...]:
 
 def _called(text: str, name: str) -> str:
     """Return a call with its name, if that says more."""
-    text = plain(text)
+    text = unquoted(text)
     return name + text.removeprefix(f"{name} AS {name}") if text.startswith(f"{name} AS {name}") else text
 
 
 def _list(parts: tuple[Expression, ...]) -> str:
-    return ", ".join(plain(p.sql) for p in parts)
+    return ", ".join(unquoted(p.sql) for p in parts)
 
 
 def _named(item: Item) -> str:
-    return item.name if item.expression.sql == quote(item.name) else f"{plain(item.expression.sql)} AS {item.name}"
+    return item.name if item.expression.column == item.name else f"{unquoted(item.expression.sql)} AS {item.name}"

@@ -9,7 +9,7 @@ from sqlglot import exp, parse_one
 
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
-from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder, makes_rows
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
@@ -79,13 +79,9 @@ class Aggregation:
         items = self._items(self._over(plan), selected)
         if qualify is not None:
             plan = filtered(Filter(plan, self._condition(plan, "QUALIFY", *qualify)))
-        ranked = {quote(f.name) for f in ranks.fields}
+        ranked = {f.name for f in ranks.fields}
         # The state has a row per group, however many rows UNNEST makes of one, and no ranks.
-        shown = tuple(
-            item
-            for item, (_, _, bound) in zip(items, selected, strict=True)
-            if not makes_rows(bound) and not any(name in item.expression.sql for name in ranked)
-        )
+        shown = tuple(i for i in items if not i.expression.makes_rows and ranked.isdisjoint(i.expression.reads.columns))
         return Projection(_with_shown(plan, aggregate, shown), items)
 
     def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
@@ -117,7 +113,7 @@ class Aggregation:
         types = result.checker.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
         names = unique([name for name, _, _ in selected])
         return tuple(
-            Item(name, Expression(to_duckdb(b), type, result.span(node), result.is_volatile(b)))
+            Item(name, Expression.of(b, type, result.span(node), result.is_volatile(b)))
             for name, (_, node, b), type in zip(names, selected, types, strict=True)
         )
 
@@ -145,9 +141,7 @@ class Aggregation:
             # A window's bounds keep their names: they say which window a row of the state is of.
             name = names[bound.sql] = bounds.get(bound.sql) or self._key_name(node)
             # A key of no type, NULL, could not be stored.
-            typed = (
-                bound if bound.type != NULL_TYPE else Expression(f"CAST({bound.sql} AS INTEGER)", "INTEGER", bound.span)
-            )
+            typed = bound if bound.type != NULL_TYPE else bound.cast("INTEGER")
             keys.append(Item(name, typed))
 
     def _keys_of_sets(
@@ -170,7 +164,7 @@ class Aggregation:
         column = self._free(SET)
         self.node = Expand(self.node, column, tuple(range(len(sets))))
         members = [{sqls[id(node)] for node in s} for s in sets]
-        found = []
+        found, number_of_set = [], Expression.of_column(column, "INTEGER")
         for key, sql in zip(keys, names, strict=True):
             inside = [str(number) for number, member in enumerate(members) if sql in member]
             self.sets[sql] = f"{quote(column)} IN ({', '.join(inside)})"
@@ -181,9 +175,9 @@ class Aggregation:
                     )
                     raise self.binder.unsupported(f"a grouping set without {key.name}", group, hint)
                 sql = f"CASE WHEN {self.sets[sql]} THEN {key.expression.sql} END"
-                key = Item(key.name, replace(key.expression, sql=sql))
+                key = Item(key.name, Expression.over((key.expression, number_of_set), sql, key.expression.type))
             found.append(key)
-        return [*found, Item(column, Expression(quote(column), "INTEGER"))], names
+        return [*found, Item(column, number_of_set)], names
 
     def _grouping(self, node: exp.Anonymous) -> exp.Expr:
         """Return GROUPING(a, b, ..) as a number with a bit for each key that the row's grouping set leaves out."""
@@ -320,7 +314,7 @@ class Aggregation:
         bound = [binder.rewrite(node) for node in nodes]
         types = binder.checker.types(binder.scope.schema, bound, binder.scope.source)
         return tuple(
-            Expression(to_duckdb(b), t, binder.span(node), binder.is_volatile(b))
+            Expression.of(b, t, binder.span(node), binder.is_volatile(b))
             for node, b, t in zip(nodes, bound, types, strict=True)
         )
 

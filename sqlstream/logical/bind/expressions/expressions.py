@@ -17,14 +17,13 @@ from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTE
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.over.ranking import Ranks
 from sqlstream.logical.bind.scope import Scope, column_reference
-from sqlstream.logical.plan.expressions import Expression, Schema
+from sqlstream.logical.plan.expressions import UNNESTS, Expression, Schema, makes_rows
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression
 
 # What stands for an argument in a form.
 _PLACE = re.compile(r"_\d+")
-UNNESTS = ("unnest", "unlist")
 _UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
 _RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
 # They ask about a connection, or change it: a worker's connection is nobody's business.
@@ -62,7 +61,7 @@ class ExpressionBinder:
 
     def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
         kind = self.checker.type(self.scope.rows, bound, self.scope.source)
-        return Expression(to_duckdb(bound), kind, self.span(node), self.is_volatile(bound))
+        return Expression.of(bound, kind, self.span(node), self.is_volatile(bound))
 
     def is_volatile(self, bound: exp.Expr) -> bool:
         """Tell whether an expression may give another result when its batch is repeated."""
@@ -319,11 +318,6 @@ def name_of(node: exp.Expr) -> str:
             return node.name or to_duckdb(node)
         case _:
             return to_duckdb(node).lower()
-
-
-def makes_rows(node: exp.Expr) -> bool:
-    """Tell whether an expression makes several rows of one."""
-    return any(call.name.lower() in UNNESTS for call in node.find_all(exp.Anonymous))
 
 
 def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:

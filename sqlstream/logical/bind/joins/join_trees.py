@@ -178,9 +178,7 @@ class JoinTree:
         self._comparable(condition, pair)
         fields = tuple(f for fields in self.fields for f in fields)
         types, given = self.checker.types(fields, list(pair), self.source), condition.expression
-        left, right = (
-            Expression(to_duckdb(s), t, given.span, given.volatile) for s, t in zip(pair, types, strict=True)
-        )
+        left, right = (Expression.of(s, t, given.span, given.volatile) for s, t in zip(pair, types, strict=True))
         return left, right
 
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
@@ -189,8 +187,8 @@ class JoinTree:
         types = self.checker.types(fields, list(pair), self.source)
         volatile = condition.expression.volatile
         if types[0] == types[1]:
-            sqls = [to_duckdb(side) for side in pair]
-            return Expression(sqls[0], types[0], span, volatile), Expression(sqls[1], types[1], span, volatile)
+            left, right = (Expression.of(side, types[0], span, volatile) for side in pair)
+            return left, right
         if "VARCHAR" in types:
             hint = "Convert one of them with CAST."
             raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint)
@@ -200,8 +198,8 @@ class JoinTree:
         except BindError:
             hint = "Convert one of them with CAST."
             raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint) from None
-        found = [Expression(f"CAST({to_duckdb(side)} AS {kind})", kind, span, volatile) for side in pair]
-        return found[0], found[1]
+        left, right = (Expression.of(s, t, span, volatile).cast(kind) for s, t in zip(pair, types, strict=True))
+        return left, right
 
     def _windows(
         self, left: Node, right: Node, pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]], step: Step
@@ -306,15 +304,14 @@ def _all(conditions: Sequence[Conjunct]) -> Expression | None:
     if not conditions:
         return None
     sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)
-    volatile = any(c.expression.volatile for c in conditions)
-    return Expression(sql, "BOOLEAN", conditions[0].expression.span, volatile)
+    return Expression.over((c.expression for c in conditions), sql, "BOOLEAN")
 
 
 def _with(node: Node, items: Sequence[Item]) -> Node:
     """Return a plan with further columns."""
     if not items:
         return node
-    own = (Item(f.name, Expression(quote(f.name), f.type)) for f in node.schema)
+    own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema)
     return Projection(node, (*own, *items))
 
 

@@ -16,11 +16,10 @@ from sqlstream.logical.bind.joins.join_trees import Conjunct, JoinTree, Step, na
 from sqlstream.logical.bind.joins.lateral import LateralBinder
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
-from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.joins import Joining, Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
-from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import head_span, span_of
 
 
@@ -182,14 +181,14 @@ class JoinBinder:
         elif kind not in ("semi", "anti"):
             self.merged[name.lower()] = right if kind == "right" else left
         bound = exp.EQ(this=column_reference(left), expression=column_reference(right))
-        return self.conjunct(bound, Expression(to_duckdb(bound), "BOOLEAN", span))
+        return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span))
 
     def _coalesced(self, name: str, left: str, right: str, place: int, span: Span) -> str:
         """Add the column that has the value of either side, and return its name."""
         bound = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
         kind = self.checker.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
         own = unique([*self.places, name])[-1]
-        self.coalesced.setdefault(place, []).append(Item(own, Expression(to_duckdb(bound), kind, span)))
+        self.coalesced.setdefault(place, []).append(Item(own, Expression.of(bound, kind, span)))
         self.fields[place] = (*self.fields[place], Field(own, kind))
         self.places[own] = place
         return own
@@ -259,5 +258,5 @@ def _renamed(node: Node, fields: Schema, names: Sequence[str]) -> Node:
     """Return a plan with other names for its columns."""
     if [f.name for f in fields] == list(names):
         return node
-    items = (Item(n, Expression(quote(f.name), f.type)) for f, n in zip(fields, names, strict=True))
+    items = (Item(n, Expression.of_column(f.name, f.type)) for f, n in zip(fields, names, strict=True))
     return Projection(node, tuple(items))

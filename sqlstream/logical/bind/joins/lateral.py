@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, SourceText, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
@@ -51,7 +51,7 @@ class _List:
     fields: Schema
     visible: Visible
     number: str | None
-    volatile: bool
+    values: Expression
 
 
 def is_made(item: exp.Expr) -> bool:
@@ -75,7 +75,7 @@ class LateralBinder:
         match inner:
             case exp.Unnest():
                 found = self._unnest(inner, alias or inner.args.get("alias"), self.scope, numbered=False)
-                rows = Expression(found.sql, "", span_of(item, self.source), found.volatile)
+                rows = _rows([found.values], found.sql, span_of(item, self.source))
                 return Made(rows, found.fields, found.visible, frozenset({found.number}) if found.number else None)
             case exp.Select():
                 return self._select(inner, alias)
@@ -124,7 +124,7 @@ class LateralBinder:
             tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
             Visible(called, f'"{called}"' if called else "UNNEST", dict(zip(shown, own, strict=False))),
             own[-1] if numbered else None,
-            values.volatile,
+            values,
         )
 
     # -- LATERAL (SELECT ..)
@@ -154,8 +154,7 @@ class LateralBinder:
         fields = tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True))
         called = alias.name if alias is not None else ""
         described = f'subquery "{called}"' if called else "the subquery"
-        volatile = binder.volatile or any(made.volatile for made in lists)
-        rows = Expression(sql, "", span_of(select, self.source), volatile)
+        rows = _rows([*binder.bound, *(made.values for made in lists)], sql, span_of(select, self.source))
         one = not lists or (binder.aggregates and select.args.get("group") is None)
         return Made(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
 
@@ -242,7 +241,11 @@ class _RowBinder(ExpressionBinder):
     """Binds what stands in LATERAL, where aggregates are over the elements of lists."""
 
     aggregates = False
-    volatile = False
+
+    def __init__(self, scope: Scope, catalog: Catalog, checker: TypeChecker):
+        super().__init__(scope, catalog, checker)
+        # All that was bound.
+        self.bound: list[Expression] = []
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         """Let aggregates be: DuckDB computes them."""
@@ -257,14 +260,14 @@ class _RowBinder(ExpressionBinder):
 
     def bind(self, node: exp.Expr) -> Expression:
         found = super().bind(node)
-        self.volatile = self.volatile or found.volatile
+        self.bound.append(found)
         return found
 
     def item(self, node: exp.Expr, numbers: Sequence[str]) -> str:
         """Return the SQL of an expression that may have aggregates, whose values come in the order of the lists."""
         inner = node.this if isinstance(node, exp.Alias) else node
         bound = self.rewrite(inner)
-        self.volatile = self.volatile or self.is_volatile(bound)
+        self.bound.append(Expression.of(bound, "", volatile=self.is_volatile(bound)))
         if not any(self.is_aggregate(n) for n in bound.walk()):
             return self.typed(bound, inner).sql
         for call in bound.find_all(exp.Anonymous):
@@ -301,6 +304,11 @@ def _expanded(select: exp.Select, scope: Scope) -> list[exp.Expr]:
 
 def _name(item: exp.Expr, place: int) -> str:
     return item.alias_or_name or f"column{place}"
+
+
+def _rows(parts: Sequence[Expression], sql: str, span: Span) -> Expression:
+    """Return the SELECT that is made of some expressions over a row."""
+    return replace(Expression.over(parts, sql, ""), span=span)
 
 
 def _one(is_one: bool) -> frozenset[str] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
-from sqlstream.logical.plan.expressions import Expression, Field, quote
+from sqlstream.logical.plan.expressions import Expression, Field
 from sqlstream.logical.plan.joins import Kind, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
@@ -58,18 +58,17 @@ def lookup_join(
 def _keys(
     table: Table, columns: tuple[tuple[str, Field], ...], pairs: Sequence[tuple[Expression, Expression]]
 ) -> Iterator[tuple[Expression, str]]:
-    own = {quote(f.name): name for name, f in columns}
+    own = {f.name: name for name, f in columns}
     physical = {c.name: c for c in table.physical}
     seen = set[str]()
     for wanted, side in pairs:
-        name = own.get(side.sql)
+        name = own.get(side.column or "")
         if name is None or name not in physical or name in seen:
             continue
         seen.add(name)
         kind = physical[name].type
         # What the column cannot hold is not there.
-        sql = wanted.sql if wanted.type == kind else f"TRY_CAST({wanted.sql} AS {kind})"
-        yield Expression(sql, kind, wanted.span, wanted.volatile), name
+        yield wanted.cast(kind, how="TRY_CAST"), name
 
 
 def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
@@ -82,9 +81,10 @@ def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
         case Projection():
             if (below := _outside(node.input)) is None:
                 return None
-            names = {quote(f.name): name for name, f in below[1]}
-            if any(i.expression.sql not in names for i in node.items):
+            names = {f.name: name for name, f in below[1]}
+            if any(i.expression.column not in names for i in node.items):
                 return None
-            return below[0], tuple((names[i.expression.sql], Field(i.name, i.expression.type)) for i in node.items)
+            passed = ((names[i.expression.column or ""], i) for i in node.items)
+            return below[0], tuple((name, Field(i.name, i.expression.type)) for name, i in passed)
         case _:
             return None

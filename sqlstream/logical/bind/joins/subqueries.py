@@ -12,13 +12,12 @@ from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
-from sqlstream.logical.plan.expressions import Expression, quote
+from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.joins import Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import never_null
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 # Binds a query that names nothing of the block around it.
@@ -133,7 +132,7 @@ class Subqueries:
         both = Scope("", (*below.schema, *scope.schema), scope.source, "")
         span = span_of(matched.written, joins.source)
         joins.checker.type(both.schema, equal, joins.source)
-        return joins.conjunct(equal, Expression(to_duckdb(equal), "BOOLEAN", span))
+        return joins.conjunct(equal, Expression.of(equal, "BOOLEAN", span))
 
     def _is_certain(self, side: exp.Expr) -> bool:
         """Tell whether a value is known not to be NULL: a column that is declared so, or that a filter below keeps so."""
@@ -192,10 +191,9 @@ def _never_null(node: Node, column: str) -> bool:
         case Scan():
             return any(c.name == column and c.not_null for c in node.table.columns)
         case Filter():
-            return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
+            return column in never_null(node.predicate.sql) or _never_null(node.input, column)
         case Projection():
-            below = next((i.expression.sql for i in node.items if i.name == column), "")
-            own = next((f.name for f in node.input.schema if quote(f.name) == below), None)
+            own = next((i.expression.column for i in node.items if i.name == column), None)
             return own is not None and _never_null(node.input, own)
         case _:
             return False

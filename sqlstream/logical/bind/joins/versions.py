@@ -53,21 +53,20 @@ def versions(node: Node) -> Versions | None:
             return None
 
 
-def _newest(node: Node, column: str) -> Versions | None:
-    """Return the versions of which a node has the newest, where a column (as SQL) is 1."""
+def _newest(node: Node, column: str | None) -> Versions | None:
+    """Return the versions of which a node has the newest, where a column is 1."""
     match node:
         case Projection():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             return _projected(node, _newest(node.input, below))
-        case Rank(function="row_number") if quote(node.column) == column and not node.input.is_changelog:
+        case Rank(function="row_number") if node.column == column and not node.input.is_changelog:
             fields = node.input.schema
-            # An alias of the select list is put in with parentheses.
-            keys = tuple(f.name for k in node.keys for f in fields if k.sql in (quote(f.name), f"({quote(f.name)})"))
+            keys = tuple(f.name for k in node.keys for f in fields if k.column == f.name)
             time = next((t for t in node.input.time_attributes if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
-            own = (Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
-            first = Item(node.column, Expression("CAST(1 AS BIGINT)", "BIGINT"))
+            own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
+            first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
             return Versions(Projection(node.input, (*own, first)), keys, time)
         case _:
             return None
@@ -82,11 +81,11 @@ def _projected(node: Projection, below: Versions | None) -> Versions | None:
     """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
     if below is None:
         return None
-    names = {i.expression.sql: i.name for i in reversed(node.items)}
-    if any(quote(name) not in names for name in (*below.keys, below.time)):
+    names = {i.expression.column: i.name for i in reversed(node.items)}
+    if any(name not in names for name in (*below.keys, below.time)):
         return None
-    keys = tuple(names[quote(name)] for name in below.keys)
-    return Versions(replace(node, input=below.node), keys, names[quote(below.time)])
+    keys = tuple(names[name] for name in below.keys)
+    return Versions(replace(node, input=below.node), keys, names[below.time])
 
 
 def check_time(node: Node, as_of: AsOf) -> None:

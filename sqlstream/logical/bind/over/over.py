@@ -155,9 +155,7 @@ def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: 
 def _expressions(nodes: Sequence[exp.Expr], block: Block) -> tuple[Expression, ...]:
     values = [n.this if isinstance(n, exp.Ordered) else n for n in nodes]
     types = block.checker.types(block.rows, values, block.scope.source)
-    return tuple(
-        Expression(to_duckdb(n), t, block.span(n), block.is_volatile(n)) for n, t in zip(nodes, types, strict=True)
-    )
+    return tuple(Expression.of(n, t, block.span(n), block.is_volatile(n)) for n, t in zip(nodes, types, strict=True))
 
 
 # -- frames
@@ -262,8 +260,7 @@ def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | 
     source = block.scope.source
     types = block.checker.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
     return tuple(
-        Expression(to_duckdb(p), t, span_of(p, source, span), block.is_volatile(p))
-        for p, t in zip(parts, types, strict=True)
+        Expression.of(p, t, span_of(p, source, span), block.is_volatile(p)) for p, t in zip(parts, types, strict=True)
     )
 
 

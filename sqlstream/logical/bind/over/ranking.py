@@ -168,15 +168,15 @@ def filtered(node: Filter) -> Filter:
     return node if below is node.input else replace(node, input=below)
 
 
-def _as_ranks(node: Node, column: str) -> Node:
+def _as_ranks(node: Node, column: str | None) -> Node:
     match node:
         case Projection():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             found = _as_ranks(node.input, below)
         case Filter():
             found = _as_ranks(node.input, column)
         case Over(calls=(OverItem(call=call),)) if call.function in RANKS:
-            own = quote(call.name) == column
+            own = call.name == column
             found = node.input if own else _as_ranks(node.input, column)
             if own or found is not node.input:
                 return Rank(found, node.name, call.name, call.function, node.keys, node.order, span=call.span)

@@ -62,13 +62,13 @@ def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node,
             names[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in taken)
     kept = _kept(f for f in fields if f.name.lower() not in added)
     renamed = [
-        Item(names[f.name], Expression(quote(f.name), f.type)) for f in fields if names.get(f.name, f.name) != f.name
+        Item(names[f.name], Expression.of_column(f.name, f.type)) for f in fields if names.get(f.name, f.name) != f.name
     ]
     return Projection(node, (*kept, *renamed)), names
 
 
 def _kept(fields: Iterable[Field]) -> tuple[Item, ...]:
-    return tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
+    return tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
 
 
 class WindowBinder:
