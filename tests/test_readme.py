@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.connectors.guarantees import matrix
+from sqlstream.connectors.manual import guarantees
 from sqlstream.errors import BindError, Source, SqlStreamError
 from sqlstream.functions import load, register_for_queries
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
@@ -70,7 +70,12 @@ def flink_functions() -> str:
 
 @pytest.mark.parametrize(
     ("name", "made"),
-    [("aggregates", aggregates), ("flink functions", flink_functions), ("options", options), ("guarantees", matrix)],
+    [
+        ("aggregates", aggregates),
+        ("flink functions", flink_functions),
+        ("options", options),
+        ("guarantees", guarantees),
+    ],
 )
 def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
     text = README.read_text()

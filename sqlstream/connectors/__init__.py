@@ -1,5 +1,5 @@
-"""Sources and sinks: what tables with a `connector` read and write."""
+"""Sources, sinks and lookups: what tables with a `connector` read and write."""
 
-from sqlstream.connectors.interface import Sink, Source
+from sqlstream.connectors.python.classes import Sink, Source
 
 __all__ = ["Sink", "Source"]
