@@ -26,7 +26,8 @@ class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
     `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
-    `metadata` is what a source tells about a row, by its key; such a column is not written.
+    `metadata` is what a source tells about a row, by its key; such a column is not written. `reads_clock` and `reads_watermark`
+    say whether the expression depends on the batch's time or the watermark, and on the watermark.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Column:
     not_null: bool = False
     processing_time: bool = False
     metadata: str | None = None
+    reads_clock: bool = False
+    reads_watermark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Replacement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A named text: a file, or SQL given on the command line or from Python.
 
     Where variables were replaced, `written` is the text before that: people see places in that one.
@@ -67,10 +67,10 @@ class Source:
         """Where secrets stand in the text, as written."""
         return places(self._shown)
 
-    def without_secrets(self) -> Source:
+    def without_secrets(self) -> SourceText:
         """Return the source with stars in the place of secrets; places in it stay the same."""
         written = None if self.written is None else hidden(self.written)
-        return Source(self.name, hidden(self.text), written, self.replacements)
+        return SourceText(self.name, hidden(self.text), written, self.replacements)
 
     @property
     def _shown(self) -> str:
@@ -86,7 +86,7 @@ class Source:
 class Span:
     """Characters start..end (end exclusive) of a source."""
 
-    source: Source
+    source: SourceText
     start: int
     end: int
 

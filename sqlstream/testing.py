@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.splits import Split as FileSplit
-from sqlstream.errors import BindError, Source, UsageError, missing
+from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.registration import recover, register_for_queries
 from sqlstream.jobs.launch import check_only_writer, job_record, worker_job
@@ -77,7 +77,7 @@ class Stream:
 
     def script(self, text: str, name: str = "test") -> None:
         """Run further statements."""
-        for statement in parse_script(Source(name, text)):
+        for statement in parse_script(SourceText(name, text)):
             planned = self.compile(statement)
             if isinstance(planned, PlannedJob):
                 self._start(planned)

@@ -33,7 +33,7 @@ from typing import Any, Protocol
 
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import Source, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
@@ -122,11 +122,11 @@ class InProcess:
         return self.stream.rows(job)
 
     def explain(self, sql: str, stage: str) -> str:
-        planned = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        planned = [self.stream.compile(statement) for statement in parse_script(SourceText("sql", sql))]
         return "\n".join(explained(job, stage) for job in planned if isinstance(job, PlannedJob))
 
     def answer(self, sql: str) -> list[Row]:
-        [asked] = [self.stream.compile(statement) for statement in parse_script(Source("sql", sql))]
+        [asked] = [self.stream.compile(statement) for statement in parse_script(SourceText("sql", sql))]
         assert isinstance(asked, Answer)
         return [asked.columns, *asked.rows]
 
@@ -243,8 +243,8 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
         case "restart":
             runner.restart()
         case "query":
-            rows = list(map(written, runner.query(text or f"FROM {argument}")))
-            return rows if "ORDER BY" in text else sorted(rows)
+            rows = runner.query(text or f"FROM {argument}")
+            return list(map(written, rows)) if "ORDER BY" in text else sorted(map(written, rows))
         case "state":
             view = f"state.{argument if '.' in argument else f'{_job_of(argument, runner)}.{argument}'}"
             names = [name for row in runner.query(f"DESCRIBE FROM {view}") if (name := str(row[0])) not in CLOCKED]

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -16,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import JobError, Source
+from sqlstream.errors import JobError, SourceText
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
 from sqlstream.local.runner import FedTables
@@ -26,6 +27,18 @@ from sqlstream.testing import write_rows
 from tests.golden import Row
 
 SECONDS = 60.0
+
+
+def has_started(job: Job) -> bool:
+    return job._run._query is not None
+
+
+def has_read(job: Job, rows: int) -> bool:
+    return job.progress.rows_in >= rows
+
+
+def has_finished(job: Job) -> bool:
+    return job.status == "FINISHED"
 
 
 class OnSpark:
@@ -52,7 +65,7 @@ class OnSpark:
         return {"connector": "filesystem", "format": "parquet", "path": path, **interval}
 
     def statement(self, sql: str) -> None:
-        for statement in parse_script(Source("sql", sql)):
+        for statement in parse_script(SourceText("sql", sql)):
             planned = self.tables.compile(statement)
             if isinstance(planned, PlannedJob):
                 if planned.is_query:
@@ -67,7 +80,7 @@ class OnSpark:
                 self.jobs.append(job)
                 if any(s.table.connector == VALUES for s in planned.physical.scans):
                     # The first batch is what stands in the query.
-                    self._wait(job, lambda job=job: job.progress.rows_in > 0)
+                    self._wait(job, partial(has_read, job, 1))
                     job._run._query.processAllAvailable()
 
     def _start(self, planned: PlannedJob) -> Job:
@@ -91,7 +104,7 @@ class OnSpark:
         os.makedirs(folder, exist_ok=True)
         os.replace(written, os.path.join(folder, os.path.basename(written)))
         for job, count in zip(self.jobs, expected, strict=True):
-            self._wait(job, lambda job=job, count=count: job.progress.rows_in >= count)
+            self._wait(job, partial(has_read, job, count))
             self._settle(job)
 
     def _settle(self, job: Job) -> None:
@@ -126,12 +139,12 @@ class OnSpark:
 
     def finish(self) -> None:
         for job in self.jobs:
-            self._wait(job, lambda job=job: job._run._query is not None)
+            self._wait(job, partial(has_started, job))
             for scan in job._run.feed.scans:
                 if not scan.bounded:
                     scan.interval = None
         for job in self.jobs:
-            self._wait(job, lambda job=job: job.status == "FINISHED")
+            self._wait(job, partial(has_finished, job))
 
     def restart(self) -> None:
         for job in self.jobs:
@@ -139,7 +152,7 @@ class OnSpark:
             job.wait(SECONDS)
         self.jobs = [self._start(planned) for planned in self.planned]
         for job in self.jobs:
-            self._wait(job, lambda job=job: job._run._query is not None)
+            self._wait(job, partial(has_started, job))
             self._settle(job)
 
     def query(self, sql: str) -> list[Row]:

@@ -11,12 +11,14 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import sqlstream
 from sqlstream.testing import Stream
+from tests.kinds import job_of, of_type
 
 TABLE = """
 CREATE TABLE events (k INT, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
@@ -181,21 +183,25 @@ def test_insert_values_into_a_table_that_has_other_columns_now(project: Path) ->
     assert 'hint: Delete it and the rows that it wrote: sqlstream drop "t_values".' in changed.stderr
 
 
+def answer(session: sqlstream.Session, sql: str) -> duckdb.DuckDBPyRelation:
+    return of_type(duckdb.DuckDBPyRelation, session.sql(sql))
+
+
 def test_answers_as_relations(project: Path) -> None:
     with sqlstream.Session(str(project), notice=lambda text: None) as session:
-        relation = session.sql("SHOW COLUMNS FROM events LIKE 'ts'")
+        relation = answer(session, "SHOW COLUMNS FROM events LIKE 'ts'")
         assert relation.columns[:2] == ["name", "type"]
         assert [row[:2] for row in relation.fetchall()] == [("ts", "TIMESTAMP")]
-        assert session.sql("SHOW VIEWS").fetchall() == []
-        assert session.sql("EXPLAIN SELECT k FROM events").fetchall()[0] == ("-- job result (bounded)",)
-        job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
+        assert answer(session, "SHOW VIEWS").fetchall() == []
+        assert answer(session, "EXPLAIN SELECT k FROM events").fetchall()[0] == ("-- job result (bounded)",)
+        job = job_of(session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)"))
         assert (job.status, job.progress.rows_out) == ("FINISHED", 2)
-        assert session.sql("INSERT INTO t VALUES (3)").progress.rows_out == 3
+        assert job_of(session.sql("INSERT INTO t VALUES (3)")).progress.rows_out == 3
         with pytest.raises(sqlstream.SqlStreamError, match="cannot hold 99999999999"):
             session.sql("INSERT INTO t VALUES (99999999999)")
         session.sql("INSERT INTO t VALUES (4)")
         assert sorted(session.query("FROM t").fetchall()) == [(1,), (2,), (3,), (4,)]
-        assert session.sql("SHOW JOBS").fetchall()[0][:2] == ("t_values", "FINISHED")
+        assert answer(session, "SHOW JOBS").fetchall()[0][:2] == ("t_values", "FINISHED")
 
 
 def test_null_and_an_empty_text_differ_in_csv(project: Path) -> None:

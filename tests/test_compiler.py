@@ -8,12 +8,13 @@ import pytest
 
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import Compiler, Explanation, PlannedJob
-from sqlstream.errors import BindError, ParseError, Source, SqlStreamError
+from sqlstream.errors import BindError, ParseError, SourceText, SqlStreamError
 from sqlstream.functions.declare import declare
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import hash_probe, job_record, worker_job
+from sqlstream.jobs.launch import job_record, worker_job
 from sqlstream.options import Options
 from sqlstream.warehouse.jobs import JobRecord
+from tests.kinds import jobs_of
 
 TABLES = """
 CREATE TABLE t (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
@@ -26,13 +27,15 @@ INSERT = "INSERT INTO out SELECT k FROM t"
 @pytest.fixture
 def compiler() -> Iterator[Compiler]:
     compiler = Compiler(Options({"parallelism.default": "2"}))
-    compiler.definitions(Source("tables.sql", TABLES))
+    compiler.definitions(SourceText("tables.sql", TABLES))
     yield compiler
     compiler.close()
 
 
 def names(compiler: Compiler, *texts: str) -> list[str]:
-    return [job.name for job in compiler.scripts([Source(f"{i}.sql", text) for i, text in enumerate(texts)])]
+    return [
+        job.name for job in jobs_of(compiler.scripts([SourceText(f"{i}.sql", text) for i, text in enumerate(texts)]))
+    ]
 
 
 def test_a_job_is_named_after_its_sink_and_numbered_within_a_run(compiler: Compiler) -> None:
@@ -61,7 +64,7 @@ def test_an_explicit_name_is_for_one_insert(compiler: Compiler) -> None:
 
 @pytest.mark.parametrize("before", [f"SET 'pipeline.name' = 'Mine'; {INSERT}", "INSERT INTO mine SELECT k FROM t"])
 def test_an_explicit_name_is_not_given_twice(compiler: Compiler, before: str) -> None:
-    compiler.definitions(Source("more.sql", "CREATE TABLE mine (k BIGINT)"))
+    compiler.definitions(SourceText("more.sql", "CREATE TABLE mine (k BIGINT)"))
     with pytest.raises(BindError) as error:
         names(compiler, f"{before}; SET 'pipeline.name' = 'Mine';\n{INSERT}")
     assert error.value.message == 'a second INSERT runs under the name "Mine"'
@@ -71,18 +74,18 @@ def test_an_explicit_name_is_not_given_twice(compiler: Compiler, before: str) ->
 
 
 def test_a_numbered_name_does_not_take_one_that_is_taken(compiler: Compiler) -> None:
-    compiler.definitions(Source("more.sql", "CREATE TABLE out_2 (k BIGINT)"))
+    compiler.definitions(SourceText("more.sql", "CREATE TABLE out_2 (k BIGINT)"))
     assert names(compiler, f"INSERT INTO out_2 SELECT k FROM t; {INSERT}; {INSERT}") == ["out_2", "out", "out_3"]
 
 
 def test_options_are_those_in_force_at_the_statement(compiler: Compiler) -> None:
     text = f"{INSERT}; SET 'parallelism.default' = '7'; {INSERT}"
-    assert [job.options.parallelism for job in compiler.scripts([Source("x", text)])] == [2, 7]
+    assert [job.options.parallelism for job in jobs_of(compiler.scripts([SourceText("x", text)]))] == [2, 7]
 
 
 def test_nothing_is_bound_before_everything_is_parsed(compiler: Compiler) -> None:
     with pytest.raises(ParseError):
-        compiler.scripts([Source("a", "CREATE TABLE new (k INT)"), Source("b", "SELECT FROM WHERE")])
+        compiler.scripts([SourceText("a", "CREATE TABLE new (k INT)"), SourceText("b", "SELECT FROM WHERE")])
     assert compiler.catalog.relation("new") is None
 
 
@@ -94,9 +97,9 @@ def test_the_same_definition_twice_is_one_another_is_refused(compiler: Compiler)
 
 def test_a_catalog_file_declares_each_name_once_and_holds_only_declarations(compiler: Compiler) -> None:
     with pytest.raises(BindError, match=r'"out" is declared twice, first in tables\.sql'):
-        compiler.definitions(Source("other.sql", "CREATE TABLE out (k BIGINT)"))
+        compiler.definitions(SourceText("other.sql", "CREATE TABLE out (k BIGINT)"))
     with pytest.raises(BindError, match="a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only"):
-        compiler.definitions(Source("other.sql", "SET 'pipeline.name' = 'x'"))
+        compiler.definitions(SourceText("other.sql", "SET 'pipeline.name' = 'x'"))
 
 
 def test_a_function_is_known_to_what_is_compiled_after_it(compiler: Compiler) -> None:
@@ -115,25 +118,24 @@ def test_a_function_is_known_to_what_is_compiled_after_it(compiler: Compiler) ->
 
 def test_a_bounded_job_reads_only_bounded_tables(compiler: Compiler) -> None:
     compiler.definitions(
-        Source(
+        SourceText(
             "more.sql",
             "CREATE TABLE m (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'm', 'format' = 'json',"
             " 'source.monitor-interval' = '1 s')",
         )
     )
-    jobs = compiler.scripts([Source("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")])
+    jobs = jobs_of(compiler.scripts([SourceText("x", "SELECT k FROM t; SELECT k FROM t UNION ALL SELECT k FROM m")]))
     assert [job.bounded for job in jobs] == [True, False]
 
 
 def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compiler) -> None:
     text = """INSERT INTO out WITH hot AS (SELECT k, COUNT(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
     GROUP BY k, window_start, window_end) SELECT n FROM hot"""
-    [planned] = compiler.scripts([Source("x", text)])
+    [planned] = jobs_of(compiler.scripts([SourceText("x", text)]))
     job = worker_job(planned, "/warehouse", [4, 1])
     record = job_record(planned, job, 2)
     assert JobRecord.from_json(record.to_json()) == record
     assert (record.job, record.sql, record.bucket_labels, record.partitions) == ("out", text, (4, 1), 2)
-    assert record.versions["hash"] == hash_probe()
     [operator] = record.operators
     assert (operator.name, operator.kind, operator.key_columns) == ("hot", "window_aggregate", ("k",))
     assert [name for name, _ in operator.view_columns] == ["k", "window_start", "window_end", "window_time", "n"]
@@ -143,7 +145,7 @@ def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compi
 def test_explain_does_not_take_a_name() -> None:
     compiler = Compiler()
     text = "CREATE TABLE t (a INT); EXPLAIN INSERT INTO t SELECT * FROM (VALUES (1)); INSERT INTO t SELECT * FROM (VALUES (1))"
-    explanation, job = compiler.scripts([Source("x", text)])
+    explanation, job = compiler.scripts([SourceText("x", text)])
     assert isinstance(explanation, Explanation)
     assert isinstance(job, PlannedJob)
     assert (explanation.job.name, job.name) == ("t", "t")
@@ -152,9 +154,9 @@ def test_explain_does_not_take_a_name() -> None:
 def test_reset_goes_back_to_what_was_given() -> None:
     compiler = Compiler(Options({"parallelism.default": "3"}))
     text = "SET 'parallelism.default' = '7'; SET 'sqlstream.memory' = '2 GB'; RESET 'parallelism.default'"
-    compiler.scripts([Source("x", text)])
+    compiler.scripts([SourceText("x", text)])
     assert (compiler.options.parallelism, compiler.options.memory) == (3, "2 gb")
-    compiler.scripts([Source("x", "RESET")])
+    compiler.scripts([SourceText("x", "RESET")])
     assert compiler.options.memory == Options().memory
 
 
@@ -179,7 +181,7 @@ def test_show_functions_lists_those_of_the_project() -> None:
 
     compiler = Compiler()
     compiler.add_functions([declare(shorten)])
-    [answer] = compiler.scripts([Source("x", "SHOW FUNCTIONS LIKE 'SHORT%'")])
+    [answer] = compiler.scripts([SourceText("x", "SHOW FUNCTIONS LIKE 'SHORT%'")])
     assert isinstance(answer, Answer)
     assert [row[:3] for row in answer.rows] == [("shorten", "(VARCHAR, BIGINT)", "VARCHAR")]
 
@@ -187,10 +189,10 @@ def test_show_functions_lists_those_of_the_project() -> None:
 FILES = "CREATE TABLE f (a INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json'{})"
 
 
-def plan_of(query: str, more: str = "", **given: dict[str, str]) -> PlannedJob:
+def plan_of(query: str, more: str = "", /, **given: dict[str, str]) -> PlannedJob:
     compiler = Compiler(Options(), table_options=given)
-    compiler.definitions(Source("f.sql", FILES.format(more)))
-    [job] = compiler.jobs([Source("q.sql", query)])
+    compiler.definitions(SourceText("f.sql", FILES.format(more)))
+    [job] = compiler.jobs([SourceText("q.sql", query)])
     compiler.close()
     return job
 
@@ -231,7 +233,7 @@ def test_each_use_of_a_table_has_its_own_options() -> None:
 )
 def test_options_from_outside_are_checked(given: dict[str, dict[str, str]], message: str) -> None:
     with pytest.raises(SqlStreamError) as error:
-        plan_of("SELECT a FROM f", **given)
+        plan_of("SELECT a FROM f", "", **given)
     assert error.value.message.startswith(message)
 
 

@@ -8,14 +8,14 @@ import pytest
 
 import sqlstream
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import BindError, JobError, Source, Span, SqlStreamError, missing
+from sqlstream.errors import BindError, JobError, SourceText, Span, SqlStreamError, missing
 from sqlstream.testing import Stream
 
 LONG = "SELECT " + ", ".join(f"column_number_{n}" for n in range(20)) + ", wrong, last_column FROM somewhere"
 
 
 def at(text: str, part: str) -> Span:
-    return Span(Source("sql", text), text.index(part), text.index(part) + len(part))
+    return Span(SourceText("sql", text), text.index(part), text.index(part) + len(part))
 
 
 def test_a_long_line_is_cut_around_the_carets() -> None:
@@ -72,7 +72,7 @@ def error_of(script: str, written: tuple[str, ...] = ()) -> str:
     compiler.catalog.written = lambda: written
     try:
         with pytest.raises(SqlStreamError) as caught:
-            compiler.scripts([Source("sql", script)])
+            compiler.scripts([SourceText("sql", script)])
     finally:
         compiler.close()
     return caught.value.render()
@@ -129,7 +129,7 @@ def test_the_aggregate_that_changes_and_the_hint_that_makes_it_so_are_underlined
 def test_a_growing_state_underlines_its_aggregate() -> None:
     compiler = Compiler()
     table = "CREATE TABLE t (k INT, ts TIMESTAMP) WITH ('connector' = 'datagen');"
-    [job] = compiler.jobs([Source("sql", f"{table} SELECT k, MAX(ts) FROM t GROUP BY k")])
+    [job] = compiler.jobs([SourceText("sql", f"{table} SELECT k, MAX(ts) FROM t GROUP BY k")])
     assert marked(job.warnings[0].render()) == "MAX(ts)"
     compiler.close()
 

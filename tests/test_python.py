@@ -16,20 +16,21 @@ import pytest
 
 import sqlstream
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import JobError, Source, SqlStreamError
+from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import progress_of
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
 from sqlstream.state.zsets import WEIGHT
 from sqlstream.testing import Stream
+from tests.kinds import of_type
 
 TABLE = "CREATE TABLE t (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND)"
 
 
 def sink_of(query: str) -> SinkPlan:
     compiler = Compiler()
-    [job] = compiler.jobs([Source("sql", f"{TABLE} WITH ('connector' = 'datagen'); {query}")])
+    [job] = compiler.jobs([SourceText("sql", f"{TABLE} WITH ('connector' = 'datagen'); {query}")])
     compiler.close()
     return job.physical.sinks[0]
 
@@ -101,7 +102,7 @@ def test_a_select_over_rows_that_end_is_a_relation(tmp_path: Path) -> None:
         found = session.sql("SELECT * FROM (VALUES (1, 'a'), (2, NULL)) AS v(k, s)")
         assert isinstance(found, duckdb.DuckDBPyRelation)
         assert (found.columns, sorted(found.fetchall())) == (["k", "s"], [(1, "a"), (2, None)])
-        assert session.sql("VALUES (7), (8)").filter("col0 > 7").fetchall() == [(8,)]
+        assert of_type(duckdb.DuckDBPyRelation, session.sql("VALUES (7), (8)")).filter("col0 > 7").fetchall() == [(8,)]
         assert session.query("SELECT job FROM sqlstream.jobs").fetchall() == [], "nothing stays of a SELECT"
 
 

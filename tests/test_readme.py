@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import duckdb
@@ -11,12 +11,13 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.manual import guarantees
-from sqlstream.errors import BindError, Source, SqlStreamError
+from sqlstream.errors import BindError, SourceText, SqlStreamError
 from sqlstream.functions import load, register_for_queries
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
 from sqlstream.testing import Stream
+from tests.kinds import jobs_of
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -77,7 +78,7 @@ def flink_functions() -> str:
         ("guarantees", guarantees),
     ],
 )
-def test_lists_are_those_of_the_code(name: str, made, request: pytest.FixtureRequest) -> None:
+def test_lists_are_those_of_the_code(name: str, made: Callable[[], str], request: pytest.FixtureRequest) -> None:
     text = README.read_text()
     found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->\n", text, re.DOTALL)
     assert found is not None
@@ -94,7 +95,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_sql_compiles() -> None:
     compiler = Compiler()
-    jobs = compiler.scripts([Source("README.md", block) for block in blocks("sql")])
+    jobs = jobs_of(compiler.scripts([SourceText("README.md", block) for block in blocks("sql")]))
     assert [job.name for job in jobs] == [
         "departures",
         "totals",
@@ -112,9 +113,9 @@ def test_the_sql_compiles() -> None:
 def test_the_error_is_the_one_that_is_shown() -> None:
     compiler = Compiler()
     script = "CREATE TABLE bid (auction BIGINT, price DOUBLE) WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'json');"
-    compiler.scripts([Source("bid.sql", script)])
+    compiler.scripts([SourceText("bid.sql", script)])
     with pytest.raises(SqlStreamError) as caught:
-        compiler.scripts([Source("hot_items.sql", "-- Which auctions are hot?\n\nSELECT auctoin, price\nFROM bid")])
+        compiler.scripts([SourceText("hot_items.sql", "-- Which auctions are hot?\n\nSELECT auctoin, price\nFROM bid")])
     assert isinstance(caught.value, BindError)
     assert caught.value.render() in README.read_text()
     compiler.close()

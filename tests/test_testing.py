@@ -176,7 +176,7 @@ def test_limit_ends_a_select() -> None:
         assert stream.runs["result"].commits.totals.version == version
 
 
-NESTED = {
+NESTED: dict[str, list[object]] = {
     "MAP(VARCHAR, INTEGER)[]": [[{"a": 1}, {"b": 2}, {}, None], []],
     "MAP(VARCHAR, MAP(VARCHAR, INTEGER))": [{"x": {"a": 1}, "y": {"b": 2}}, {}],
     "STRUCT(a INTEGER, b VARCHAR)": [{"a": 1, "b": "x"}],

@@ -23,6 +23,7 @@ from sqlstream.jobs.progress import Progress, SourceProgress, progress_of
 from sqlstream.runtime.commits import Totals
 from sqlstream.session.session import Session
 from sqlstream.testing import Stream
+from tests.kinds import of_type
 
 TABLE = "CREATE TABLE {name} (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND){more};"
 JOB = """
@@ -224,10 +225,11 @@ def test_silence_is_told_once_until_it_is_another(start: Start) -> None:
 def test_one_long_batch_is_no_silence(start: Start) -> None:
     stream = start(TWO.format(more=""))
     before = put(stream, "b", "10:00:50", "10:03:54")
+    first = of_type(int, before.batch)
     silence = Silence(lambda: 2)
     assert silence.look(before, 0.0, waits=False) is None
-    assert silence.look(replace(before, batch=before.batch + 1), 3 * SILENCE, waits=False) is None
-    assert silence.look(replace(before, batch=before.batch + 2), 3 * SILENCE, waits=False) is not None
+    assert silence.look(replace(before, batch=first + 1), 3 * SILENCE, waits=False) is None
+    assert silence.look(replace(before, batch=first + 2), 3 * SILENCE, waits=False) is not None
 
 
 def test_a_job_that_ends_without_output_says_what_was_dropped(start: Start) -> None:
@@ -250,7 +252,7 @@ def running(stream: Stream, **attributes: object) -> SimpleNamespace:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("sqlstream.cli.display.time.monotonic", lambda: now[0])
     return now
 
 

@@ -282,10 +282,10 @@ def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 def _compile(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
     from sqlstream.compiler.project import read_source
-    from sqlstream.errors import Source
+    from sqlstream.errors import SourceText
 
     sources = [read_source(file, root=session.project.root) for file in files]
-    sources += [Source("-e" if len(statements) == 1 else f"-e {i}", text) for i, text in enumerate(statements, 1)]
+    sources += [SourceText("-e" if len(statements) == 1 else f"-e {i}", text) for i, text in enumerate(statements, 1)]
     if not sources:
         raise UsageError("there is no SQL to run", hint="Name a file, give SQL with -e, or name - for standard input.")
     return session.compiler.scripts(sources)

@@ -30,7 +30,7 @@ from sqlstream.connectors.tables import (
 from sqlstream.errors import (
     BindError,
     ParseError,
-    Source,
+    SourceText,
     Span,
     SqlStreamError,
     UnboundedState,
@@ -41,7 +41,7 @@ from sqlstream.functions.declare import builtin_names
 from sqlstream.functions.load import find
 from sqlstream.functions.registration import Registered, register
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.bounds import unbounded
@@ -184,10 +184,10 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = Binder(self.catalog, Judge(self._con, self.catalog.functions, self.catalog.broken))
+            self._binder = Binder(self.catalog, TypeChecker(self._con, self.catalog.functions, self.catalog.broken))
         return self._binder
 
-    def scripts(self, sources: Iterable[Source]) -> list[Compiled]:
+    def scripts(self, sources: Iterable[SourceText]) -> list[Compiled]:
         """Compile scripts in order: definitions take effect; jobs, and what SHOW and its like ask for, are returned.
 
         All of them are parsed before the first is bound.
@@ -199,11 +199,11 @@ class Compiler:
             self.table_options.check(table.name for table in self.catalog.tables.values())
         return [one for one in found if one is not None]
 
-    def jobs(self, sources: Iterable[Source]) -> list[PlannedJob]:
+    def jobs(self, sources: Iterable[SourceText]) -> list[PlannedJob]:
         """Compile scripts and return their jobs alone."""
         return [one for one in self.scripts(sources) if isinstance(one, PlannedJob)]
 
-    def definitions(self, source: Source) -> None:
+    def definitions(self, source: SourceText) -> None:
         """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION."""
         for statement in parse_script(source):
             if isinstance(statement, CreateFunction):
@@ -285,7 +285,7 @@ class Compiler:
                     raise
                 validate(found)
                 return found
-            table = bind_table(declared, self.catalog, self.binder.judge)
+            table = bind_table(declared, self.catalog, self.binder.checker)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, given, table.span))
             validate(table)

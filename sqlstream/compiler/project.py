@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import Source, UsageError
+from sqlstream.errors import SourceText, UsageError
 from sqlstream.functions.load import load
 
 WAREHOUSE = "warehouse"
@@ -65,10 +65,10 @@ def read_text(path: str) -> str:
         raise UsageError(f"{what} cannot be read", detail=str(e)) from e
 
 
-def read_source(path: str, *, root: str | None = None) -> Source:
+def read_source(path: str, *, root: str | None = None) -> SourceText:
     """Return a SQL file as a source, named relative to the project where it lies in it; `-` is standard input."""
     text = read_text(path)
     if path == "-":
-        return Source("standard input", text)
+        return SourceText("standard input", text)
     name = os.path.relpath(path, root) if root and os.path.abspath(path).startswith(root + os.sep) else path
-    return Source(name, text)
+    return SourceText(name, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sqlstream.catalog import MAX_AHEAD, Column, Table
+from sqlstream.catalog import MAX_AHEAD, OP_COLUMN, Column, Table
 from sqlstream.connectors import lookup
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.guarantees import Guarantee
@@ -76,7 +76,7 @@ def _check_options(table: Table, connector: Connector) -> None:
         return
     of = f'connector "{connector.name}"'
     known = by_name([CONNECTOR, *options_of(connector), *connector.own_options(table)])
-    every = {**known, **by_name(o for name in connector.formats for o in FORMATS[name])}
+    every = {**known, **by_name(o for name in connector.formats for o in _format_options(connector, name))}
     try:
         check_required(table, _required(connector, table))
     except BindError:
@@ -86,13 +86,17 @@ def _check_options(table: Table, connector: Connector) -> None:
                 raise no_such_option(table, name, sorted(every), of) from None
         raise
     if connector.formats and "format" in table.options:
-        known = {**known, **by_name(FORMATS[_format(table, connector)])}
+        known = {**known, **by_name(_format_options(connector, _format(table, connector)))}
         of = f'format "{table.options["format"].lower()}"'
     for name, value in table.options.items():
         if name in known:
             check_value(table, known[name], value)
         elif not connector.any_options:
             raise no_such_option(table, name, known, of)
+
+
+def _format_options(connector: Connector, name: str) -> Sequence[TableOption]:
+    return [o for o in FORMATS[name] if connector.changelogs or o.name != OP_COLUMN]
 
 
 def _required(connector: Connector, table: Table) -> Sequence[TableOption]:

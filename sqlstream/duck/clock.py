@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from sqlglot import exp
 
-NOW = "CAST(getvariable('_now') AS TIMESTAMP WITH TIME ZONE)"
+NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
+NOW = f"CAST(getvariable('{NOW_VARIABLE}') AS TIMESTAMP WITH TIME ZONE)"
 # The job's watermark before the batch, NULL while there is none; event times are on the scale of TIMESTAMP.
-WATERMARK = "getvariable('_watermark')"
-# PROCTIME() itself, as it is written once it is bound; an alias of the select list is put in with parentheses.
-_BATCH_TIME = re.compile(
-    r"\(*CAST\(getvariable\('_now'\) AS (TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ)\)\)*", re.IGNORECASE
-)
-_VARIABLE = re.compile(r"getvariable\('(_now|_watermark)'\)", re.IGNORECASE)
+WATERMARK = f"getvariable('{WATERMARK_VARIABLE}')"
+# Earlier than any event time; its opposite is later.
+NEVER = -(2**62)
 # No time of a row; the watermark at the end of the input.
 _END = 2**63 - 1
 # What the functions that tell the time mean, by name.
@@ -46,30 +43,37 @@ def variables(time: int, watermark: int | None) -> Mapping[str, str]:
     return {"_now": f"make_timestamptz({time * 1000})", "_watermark": reached}
 
 
-def fixed(sql: str, time: int, watermark: int | None) -> str:
-    """Return SQL with values in the place of the variables.
+def macro(schema: str, time: int | None, watermark: int | None) -> str:
+    """Return the statement that gives a schema a clock of its own; `schema` is SQL.
 
-    >>> fixed("f(GETVARIABLE('_now'))", 5, None)
-    'f(make_timestamptz(5000))'
+    DuckDB binds a view in the schema that the view is in: there `getvariable` is this macro, before it is DuckDB's function. So
+    the SQL of a view asks for the same variables as that of an operator, and views of several versions tell different times.
     """
-    values = variables(time, watermark)
-    return _VARIABLE.sub(lambda found: values[found[1].lower()], sql)
+    values = dict(variables(time or 0, watermark))
+    if time is None:
+        values[NOW_VARIABLE] = "CAST(NULL AS TIMESTAMP WITH TIME ZONE)"
+    values["_reached"] = f"{NEVER if watermark is None else min(watermark, -NEVER)}::BIGINT"
+    fields = ", ".join(f"'{name}': {value}" for name, value in values.items())
+    return f"CREATE OR REPLACE MACRO {schema}.getvariable(name) AS struct_extract({{{fields}}}, name)"
 
 
-def uses_clock(sql: str) -> bool:
-    """Tell whether SQL depends on the batch's time or watermark."""
-    return _VARIABLE.search(sql) is not None
+def reached(delay: int = 0) -> str:
+    """Return the SQL, for a view, of the watermark of an operator that is behind the job's: a number of microseconds.
 
-
-def is_batch_time(sql: str) -> bool:
-    """Tell whether SQL is the batch's time itself.
-
-    >>> is_batch_time(NOW), is_batch_time(f"({NOW})"), is_batch_time(CLOCKS["current_date"])
-    (True, True, False)
+    Before there is a watermark it is earlier than any event time; at the end of the input later, whatever the delay.
     """
-    return _BATCH_TIME.fullmatch(sql) is not None
+    now = "getvariable('_reached')"
+    return f"CASE WHEN {now} < {-NEVER} THEN {now} - {delay} ELSE {now} END" if delay else now
 
 
-def asks_watermark(sql: str) -> bool:
-    """Tell whether SQL depends on the watermark."""
-    return any(found.lower() == "_watermark" for found in _VARIABLE.findall(sql))
+def variables_in(bound: exp.Expr) -> set[str]:
+    """Return the names of the clock's variables that a bound expression asks for: nobody else asks for a variable."""
+    calls = (call for call in bound.find_all(exp.Anonymous) if call.name.lower() == "getvariable")
+    return {call.expressions[0].name for call in calls}
+
+
+def is_now(bound: exp.Expr) -> bool:
+    """Tell whether a bound expression is the batch's time itself."""
+    # Everything that is made of it has this cast inside.
+    inner = bound.this if isinstance(bound, exp.Cast) else None
+    return isinstance(inner, exp.Anonymous) and variables_in(inner) == {NOW_VARIABLE}

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import duckdb
 
 from sqlstream.duck.text_files import malformed_line
-from sqlstream.errors import QueryError, Source, Span, missing, nearest, sql_types
+from sqlstream.errors import QueryError, SourceText, Span, missing, nearest, sql_types
 
 # The last lines of a message, where DuckDB knows the place: `LINE 2: ...text of the line...` and carets below.
 _PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
@@ -42,7 +42,7 @@ def missing_table(name: str, span: Span | None, relations: Iterable[str], others
 
 def translate(
     error: Exception,
-    source: Source | str,
+    source: SourceText | str,
     relations: Iterable[str] = (),
     others: Mapping[str, str] = MappingProxyType({}),
 ) -> QueryError:
@@ -51,7 +51,7 @@ def translate(
     `relations` are the names that exist, to propose one where a name is missing; `others` are declared, and tell why a query
     cannot read them.
     """
-    source = source if isinstance(source, Source) else Source("query", source)
+    source = source if isinstance(source, SourceText) else SourceText("query", source)
     text = str(error)
     span = _span(text, source)
     text = _KIND.sub("", _INTERNAL.sub("", _PLACE.sub("", text))).strip()
@@ -96,7 +96,7 @@ def plain(error: duckdb.Error) -> str:
     return translate(error, "").message
 
 
-def _span(text: str, source: Source) -> Span | None:
+def _span(text: str, source: SourceText) -> Span | None:
     """Find the place that DuckDB marks. It may mark it in our rewriting of the text, which keeps lines but not every column."""
     match = _PLACE.search(text)
     if not match:

@@ -14,19 +14,32 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# What SQL of ours holds: texts and quoted names, in which nothing is a placeholder, and placeholders.
-_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\{(?P<name>\w+)\}""")
+def over(relations: Mapping[str, str], sql: str) -> str:
+    """Return SQL that names relations as a SELECT in which the names stand for SELECTs.
+
+    A relation that is named twice is not kept, but computed twice: then filters reach its files.
+
+    >>> print(over({"rows": "SELECT 1 AS a"}, 'FROM "rows"'))
+    WITH "rows" AS NOT MATERIALIZED (SELECT 1 AS a) SELECT * FROM (FROM "rows")
+    """
+    named = ", ".join(f"{quote_name(name)} AS NOT MATERIALIZED ({rows})" for name, rows in relations.items())
+    return f"WITH {named} SELECT * FROM ({sql})" if named else sql
 
 
-def filled(sql: str, values: Mapping[str, str]) -> str:
-    r"""Return SQL with values in the place of `{name}`, but for those within texts and quoted names.
+# Texts, in which nothing is a name, and quoted names.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?P<name>(?:[^"]|"")*)\"""")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-    >>> print(filled("SELECT '{rows}' FROM {rows}", {"rows": "t"}))
-    SELECT '{rows}' FROM t
+
+def unquoted(sql: str) -> str:
+    r"""Return SQL for people: without the quotes that its names need not have.
+
+    >>> print(unquoted('"ts" - "My time" || \'"a"\''))
+    ts - "My time" || '"a"'
     """
 
-    def value(piece: re.Match[str]) -> str:
+    def written(piece: re.Match[str]) -> str:
         name = piece["name"]
-        return values.get(name, piece[0]) if name is not None else piece[0]
+        return name if name is not None and _PLAIN.fullmatch(name) else piece[0]
 
-    return _PIECES.sub(value, sql)
+    return _QUOTED.sub(written, sql)

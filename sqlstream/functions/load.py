@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sqlstream.catalog import Function
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing
+from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing
 from sqlstream.functions import source_locations as places
 from sqlstream.functions.declare import declare, marked
 
@@ -125,7 +125,7 @@ def _import_error(error: BaseException, path: Path, root: str) -> SqlStreamError
     hint = None
     if isinstance(error, ModuleNotFoundError) and error.name:
         hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
-    return SqlStreamError(f"{shown} cannot be imported: {reason}", span or Span(Source(shown, ""), 0, 0), hint=hint)
+    return SqlStreamError(f"{shown} cannot be imported: {reason}", span or Span(SourceText(shown, ""), 0, 0), hint=hint)
 
 
 def _line(path: str, number: int, root: str) -> Span | None:

@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from types import FunctionType, TracebackType
 
-from sqlstream.errors import Source, Span
+from sqlstream.errors import SourceText, Span
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -80,18 +80,18 @@ def line_span(path: str, line: int, root: str) -> Span | None:
     lines = linecache.getlines(path)
     if not 0 < line <= len(lines):
         return None
-    source = Source(display(path, root), "".join(lines))
+    source = SourceText(display(path, root), "".join(lines))
     text = lines[line - 1]
     start = sum(map(len, lines[: line - 1])) + len(text) - len(text.lstrip())
     return Span(source, start, start + len(text.strip()))
 
 
-def _parsed(function: FunctionType, root: str) -> tuple[Source, ast.FunctionDef | ast.AsyncFunctionDef] | None:
+def _parsed(function: FunctionType, root: str) -> tuple[SourceText, ast.FunctionDef | ast.AsyncFunctionDef] | None:
     # linecache also knows the cells of a notebook.
     path = function.__code__.co_filename
     text = "".join(linecache.getlines(path))
     node = _definitions(text).get((function.__name__, function.__code__.co_firstlineno))
-    return None if node is None else (Source(display(path, root), text), node)
+    return None if node is None else (SourceText(display(path, root), text), node)
 
 
 @functools.lru_cache(maxsize=4)
@@ -114,7 +114,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.arg
     yield from (a for a in (arguments.vararg, arguments.kwarg) if a is not None)
 
 
-def _offset(source: Source, line: int, column: int) -> int:
+def _offset(source: SourceText, line: int, column: int) -> int:
     """Return the character offset of ast's position: a 1-based line and a column in UTF-8 bytes."""
     lines = source.text.split("\n")
     before = sum(len(text) + 1 for text in lines[: line - 1])

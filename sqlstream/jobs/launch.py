@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
-
-import duckdb
 
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import UsageError
@@ -16,17 +13,6 @@ from sqlstream.runtime.worker import Job
 from sqlstream.sql.nodes import head
 from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
-
-# Buckets are picked by DuckDB's hash(); state that was spread by another hash must not be continued.
-_HASHED = "SELECT hash('sqlstream', 42::BIGINT, TIMESTAMP '2013-01-01')"
-
-
-@cache
-def hash_probe() -> str:
-    """Return what tells DuckDB's hash function from another version's."""
-    with duckdb.connect() as con:
-        [(value,)] = con.execute(_HASHED).fetchall()
-    return str(value)
 
 
 def worker_job(
@@ -85,7 +71,6 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
         created_at=int(time.time() * 1000),
         versions={
             **{package: version(package) for package in ("sqlstream", "pyspark", "duckdb")},
-            "hash": hash_probe(),
         },
         bucket_labels=job.labels,
         partitions=partitions,

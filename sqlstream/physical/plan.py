@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlstream.catalog import Column, Table
-from sqlstream.duck.clock import asks_watermark
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.step import Operator, Port
@@ -24,7 +23,7 @@ class Exchange:
     """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part."""
 
     stage: int
-    keys: tuple[str, ...]
+    keys: tuple[Column, ...]
     ports: tuple[tuple[str, int], ...]
 
 
@@ -166,11 +165,15 @@ class SinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """A job: scans, then stateful stages in an order in which every stage comes after those that feed it, then sinks."""
+    """A job: scans, then stateful stages in an order in which every stage comes after those that feed it, then sinks.
+
+    `asks_watermark`: what is done to the rows of scans can depend on the watermark before the batch.
+    """
 
     scans: tuple[ScanStage, ...]
     stages: tuple[StatefulStage, ...]
     sinks: tuple[SinkPlan, ...]
+    asks_watermark: bool = False
 
     @property
     def opens(self) -> bool:
@@ -180,16 +183,9 @@ class PhysicalPlan:
     @property
     def watched(self) -> tuple[int, ...]:
         """The scans whose watermarks make that of the job; it has one if it keeps state, or asks for it."""
-        if not self.stages and not self.scans_ask_watermark:
+        if not self.stages and not self.asks_watermark:
             return ()
         return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
-
-    @property
-    def scans_ask_watermark(self) -> bool:
-        """Whether what is done to the rows of a scan depends on the watermark before the batch."""
-        fragments = [f for scan in self.scans for f in scan.fragments]
-        texts = [s.columns for s in self.scans] + [sql for f in fragments for sql in (f.rows, *dict(f.parts).values())]
-        return any(map(asks_watermark, texts))
 
     def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
         """Yield the scans and stages whose rows go to a stage (None: to a sink), with the fragments that take them there."""

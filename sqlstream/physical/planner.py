@@ -9,12 +9,25 @@ from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
-from sqlstream.duck.clock import NOW
+from sqlstream.duck.clock import NOW, reached
+from sqlstream.duck.sql import quote_name, unquoted
+from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan import nodes, properties
-from sqlstream.logical.plan.expressions import Field, Schema, quote, unquoted
+from sqlstream.logical.plan.expressions import Field, Schema, quote
 from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
-from sqlstream.logical.plan.nodes import Expand, Filter, Node, Project, Scan, Session, Sink, Stateful, Union, Windows
+from sqlstream.logical.plan.nodes import (
+    Expand,
+    Filter,
+    Node,
+    Projection,
+    Scan,
+    SessionWindow,
+    Sink,
+    Stateful,
+    TimeWindows,
+    Union,
+)
 from sqlstream.logical.plan.properties import changes, schema
 from sqlstream.logical.plan.sharing import once
 from sqlstream.names import check_name
@@ -33,7 +46,7 @@ from sqlstream.physical.plan import (
     StatefulStage,
     StateView,
 )
-from sqlstream.physical.refusals import refuse
+from sqlstream.physical.refusals import expressions, refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
@@ -126,7 +139,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
             )
     scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
-    return PhysicalPlan(scans, stages, tuple(found.values()))
+    return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
+
+
+def _asks_watermark(sink: Sink) -> bool:
+    """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
+    for node in nodes.walk(sink):
+        if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
+            return True
+        if isinstance(node, nodes.Windowed) and node.late_rows is not None:
+            return True
+        if any(e.reads.watermark for e in expressions(node)):
+            return True
+    return False
 
 
 def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -167,14 +192,14 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         return _branches(child, made_above, timed)
 
     match node:
-        case Windows() | Session() if node is made_above:
+        case TimeWindows() | SessionWindow() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
-        case Scan() | Session() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
+        case Scan() | SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             return [Branch(node, "SELECT * FROM _input", weighted=False)]
         case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
             return [Branch(node, "SELECT * FROM _input", weighted=True)]
@@ -182,10 +207,10 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
-        case Project():
+        case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
-        case Windows():
+        case TimeWindows():
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
@@ -268,7 +293,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, Session))
+        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, SessionWindow))
         found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
     return found
 
@@ -337,7 +362,7 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, operator.hash_columns, numbers)
+            exchange = Exchange(place, _hashed(operator), numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view_sql, view_columns = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -350,7 +375,9 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count("{" + PARTIALS + "}") if isinstance(operator, WindowOperator) else "",
+            count_sql=operator.count(quote_name(PARTIALS), reached(properties.behind(node)))
+            if isinstance(operator, WindowOperator)
+            else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=None
@@ -392,15 +419,19 @@ class _Planner:
         return candidate
 
 
+def _hashed(operator: Operator) -> tuple[Column, ...]:
+    """Return the columns whose hash picks the bucket, with the types in which rows travel and are stored."""
+    types = {c.name: stored_type(c.type) for table in operator.tables for c in table.columns}
+    return tuple(Column(name, types[name]) for name in operator.hash_columns)
+
+
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     if not isinstance(operator, Changes):
         return ()
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
-        Fragment(
-            "SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hash_columns, ((part, numbers[part]),))
-        )
+        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
@@ -413,18 +444,18 @@ def _shown(mark: Watermark, table: Table) -> str:
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
-        case Session() | nodes.RowWindows():
+        case SessionWindow() | nodes.CountWindows():
             return node.keys
         case nodes.WindowAggregate() | nodes.Aggregate():
             return tuple(k.name for k in node.keys)
         case nodes.Sort():
             return ()
         case nodes.WindowRank() | nodes.Rank() | nodes.Over():
-            return tuple(unquoted(k.sql) for k in node.keys)
+            return tuple(k.column or unquoted(k.sql) for k in node.keys)
         case nodes.Normalize():
             return node.keys
         case Joining():
-            return tuple(unquoted(k.sql) for k in node.keys[0])
+            return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
         case nodes.SetOperation():
             return tuple(f.name for f in schema(node))
         case _:

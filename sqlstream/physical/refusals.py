@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+<<<<<<< HEAD
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.clock import uses_clock
+=======
+>>>>>>> main
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import nodes, properties
 from sqlstream.logical.plan.explain import duration
@@ -17,13 +20,13 @@ from sqlstream.logical.plan.nodes import (
     Filter,
     Lateral,
     Node,
-    Project,
+    Projection,
     Scan,
-    Session,
+    SessionWindow,
     Sink,
     Stateful,
+    TimeWindows,
     Union,
-    Windows,
 )
 from sqlstream.logical.plan.properties import changes
 from sqlstream.logical.plan.rules import over_expressions
@@ -59,26 +62,26 @@ def refuse_many_windows(sinks: Sequence[Sink]) -> None:
             continue
         seen.add(id(node))
         made = made_above(node)
-        if isinstance(made, Windows):
+        if isinstance(made, TimeWindows):
             # The aggregate puts windows together from slices: a row is in one of those.
             _refuse_more(made, MOST_SLICED)
             pending.append(made.input)
             continue
-        if isinstance(node, Windows | nodes.RowWindows):
+        if isinstance(node, TimeWindows | nodes.CountWindows):
             _refuse_more(node, MOST_COPIED)
         pending += nodes.children(node)
 
 
-def _refuse_more(node: Windows | nodes.RowWindows, most: int) -> None:
+def _refuse_more(node: TimeWindows | nodes.CountWindows, most: int) -> None:
     number = -(-node.size // node.slide)
     if number <= most:
         return
-    if isinstance(node, nodes.RowWindows):
+    if isinstance(node, nodes.CountWindows):
         lengths = f"{node.size} rows every {node.slide}"
     else:
         lengths = f"{duration(node.size)} every {duration(node.slide)}"
     hint = f"There can be {most:,}: make windows shorter, or let them follow each other at a greater distance."
-    if most < MOST_SLICED and number <= MOST_SLICED and isinstance(node, Windows):
+    if most < MOST_SLICED and number <= MOST_SLICED and isinstance(node, TimeWindows):
         hint += (
             f" There can be {MOST_SLICED:,} where GROUP BY window_start, window_end stands right above them,"
             " and nothing below it looks at the bounds."
@@ -91,7 +94,7 @@ def refuse_names(sinks: Sequence[Sink]) -> None:
     for node in (n for sink in sinks for n in nodes.walk(sink)):
         for place, field in enumerate(properties.schema(node)):
             if field.name.lower().startswith(_OWN):
-                span = node.items[place].expression.span if isinstance(node, Project) else None
+                span = node.items[place].expression.span if isinstance(node, Projection) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
                     span or next((n.span for n in nodes.walk(node) if isinstance(n, Scan)), None),
@@ -131,7 +134,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
     for node in (n for sink in sinks for n in nodes.walk(sink)):
         if any(changes(n) for n in nodes.children(node)):
             for expression in expressions(node):
-                if uses_clock(expression.sql):
+                if expression.reads.clock:
                     raise UnsupportedError(
                         "the current time in a query over a result that changes",
                         expression.span,
@@ -142,9 +145,7 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
 def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
     """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if isinstance(node, nodes.InOrder) and (
-            found := next((e for e in expressions(node) if uses_clock(e.sql)), None)
-        ):
+        if isinstance(node, nodes.InOrder) and (found := next((e for e in expressions(node) if e.reads.clock), None)):
             raise UnsupportedError(
                 f"the current time in {properties.called(node)}",
                 found.span or node.span,
@@ -155,10 +156,10 @@ def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
 def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
     """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
     for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if not isinstance(node, nodes.Windowed | nodes.RowWindows):
+        if not isinstance(node, nodes.Windowed | nodes.CountWindows):
             continue
         changing = properties.changer(node.input)
-        timed = isinstance(changing, Scan | nodes.Normalize) and not isinstance(node, nodes.RowWindows)
+        timed = isinstance(changing, Scan | nodes.Normalize) and not isinstance(node, nodes.CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
                 "a window over a result that changes",
@@ -177,9 +178,7 @@ def refuse_unlike_rows(sinks: Sequence[Sink]) -> None:
         if not table.has_changes or table.primary_key:
             continue
         for column in table.columns:
-            what = (
-                "metadata" if column.metadata else "the current time" if uses_clock(column.expression or "") else None
-            )
+            what = "metadata" if column.metadata else "the current time" if column.reads_clock else None
             if what is not None:
                 raise UnsupportedError(
                     f'column "{column.name}", {what}, in table "{table.name}" of changes without a PRIMARY KEY',
@@ -238,19 +237,19 @@ def expressions(node: Node) -> Iterator[Expression]:
         case (
             Scan()
             | nodes.Normalize()
-            | nodes.RowWindows()
-            | Windows()
+            | nodes.CountWindows()
+            | TimeWindows()
             | Expand()
             | nodes.SetOperation()
             | Union()
             | Sink()
         ):
             return
-        case Session():
+        case SessionWindow():
             yield from [node.gap] if isinstance(node.gap, Expression) else []
         case Filter():
             yield node.predicate
-        case Project():
+        case Projection():
             yield from (i.expression for i in node.items)
         case nodes.WindowAggregate():
             yield from (k.expression for k in node.keys)

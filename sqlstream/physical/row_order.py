@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from sqlstream.catalog import Column
 from sqlstream.connectors.registry import source_of
 from sqlstream.logical.plan import nodes
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.join_nodes import LookupJoin, TemporalJoin
-from sqlstream.logical.plan.nodes import Filter, Node, Project, Scan, Sink, Windows
+from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan, Sink, TimeWindows
 from sqlstream.logical.plan.properties import batch_times, called, changer, keys, schema
 
 # The time by which rows leave an operator.
@@ -73,16 +73,16 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return Unordered(f"the rows of a batch of {called(node)} have no order")
         case Filter():
             return _above(node, node.input)
-        case Windows() if node.kind == "TUMBLE":
+        case TimeWindows() if node.kind == "TUMBLE":
             return _above(node, node.input)
         case LookupJoin() if node.table.primary_key and set(node.table.primary_key) <= {c for _, c in node.keys}:
             return _above(node, node.input)
-        case Project() if not any("unnest(" in i.expression.sql.lower() for i in node.items):
+        case Projection() if not any(i.expression.makes_rows for i in node.items):
             found = _with_order(node.input)
             if isinstance(found, Unordered):
                 return found
-            passed = (Item(c.name, Expression(quote(c.name), c.type)) for c in found.columns)
-            return Ordered(Project(found.node, (*node.items, *passed)), found.columns)
+            passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
+            return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
         case nodes.WindowAggregate() if not node.corrects:
             window = node.window
             return _by_time(node, window.end or window.time or window.start)
@@ -98,7 +98,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return Unordered("several rows that are made of one have no order")
 
 
-def _above(node: Filter | Windows | LookupJoin, below: Node) -> Ordered | Unordered:
+def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:
     found = _with_order(below)
     return found if isinstance(found, Unordered) else Ordered(replace(node, input=found.node), found.columns)
 
@@ -109,6 +109,6 @@ def _by_time(node: nodes.Stateful, time: str | None) -> Ordered | Unordered:
     if time is None or time not in own:
         return Unordered(f"rows leave {called(node)} in no order")
     # It goes first: a key that has the time is known by it further up.
-    items = [Item(_AT, Expression(quote(time), own[time]))]
-    items += [Item(name, Expression(quote(name), type)) for name, type in own.items()]
-    return Ordered(Project(node, tuple(items)), (Column(_AT, own[time]),))
+    items = [Item(_AT, Expression.of_column(time, own[time]))]
+    items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]
+    return Ordered(Projection(node, tuple(items)), (Column(_AT, own[time]),))

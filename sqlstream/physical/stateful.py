@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import reached
+from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan import join_nodes as joins
 from sqlstream.logical.plan import nodes
 from sqlstream.logical.plan.bounds import grows_by, growth, rows_kept
 from sqlstream.logical.plan.explain import duration
 from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.nodes import Node
-from sqlstream.logical.plan.properties import changes, processing_times, schema, time_attribute
+from sqlstream.logical.plan.properties import behind, changes, processing_times, schema, time_attribute
 from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
 from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear
 from sqlstream.operators.changelog.changes import Changes
@@ -44,13 +46,13 @@ Operator = WindowOperator | RowWindows | Changes | Over | IntervalJoin | Tempora
 def operator_of(node: nodes.Stateful) -> Operator:
     """Return the operator that computes a stateful node."""
     match node:
-        case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case nodes.SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_operator(node)
         case nodes.Normalize():
             types = {f.name: f.type for f in schema(node)}
             keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
             return Normalize(keys, _columns(node), time_attribute(node))
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             fields = {f.name: f for f in schema(node.input)}
             row_keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
             return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0)
@@ -98,8 +100,7 @@ def _in_order(node: nodes.InOrder) -> Over:
     columns = _columns(node.input)
     if isinstance(node, nodes.Sort):
         return Over((), columns, time, order, by_clock=by_clock, sorts=True)
-    own = {quote(c.name): c.name for c in columns}
-    names = [own.get(k.sql, f"key_{i}") for i, k in enumerate(node.keys, 1)]
+    names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
     return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
@@ -111,11 +112,11 @@ def _columns(node: Node) -> tuple[Column, ...]:
 def state_bound(node: nodes.Stateful) -> str:
     """Return what bounds the state of a node, in words."""
     match node:
-        case nodes.Session() | nodes.WindowAggregate() | nodes.WindowRank():
+        case nodes.SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank():
             return window_bound(node)
         case nodes.Normalize():
             return f'the number of keys of table "{node.input.table.name}"'
-        case nodes.RowWindows():
+        case nodes.CountWindows():
             kept = f"{node.size} rows" + (" for every key" if node.keys else "")
             forgets = (
                 f", which is forgotten when no row has come for it for {duration(node.ttl * 1000)}" if node.ttl else ""
@@ -182,10 +183,10 @@ def _bound_in_order(node: nodes.InOrder) -> str:
 def side_views(node: nodes.Joins, operator: Operator) -> Iterator[tuple[str, tuple[str, tuple[tuple[str, str], ...]]]]:
     """Yield names for the inputs of a join, and the view of what is kept of each: its SELECT, and its columns."""
     assert isinstance(operator, IntervalJoin | TemporalJoin | Join)
-    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    relations, watermark = {t.name: quote_name(t.name) for t in operator.tables}, reached(behind(node))
     for place, alias in enumerate(node.aliases):
         columns = tuple((c.name, c.type) for c in operator.view_columns(place))
-        yield alias or ("left", "right")[place], (operator.view(place, relations), columns)
+        yield alias or ("left", "right")[place], (operator.view(place, relations, watermark), columns)
 
 
 def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -193,18 +194,18 @@ def state_view(node: nodes.Stateful, operator: Operator) -> tuple[str, tuple[tup
 
     They are those of the node, with their current values, and for an aggregate what the select list makes of them.
     """
-    relations = {t.name: "{" + t.name + "}" for t in operator.tables}
+    relations, watermark = {t.name: quote_name(t.name) for t in operator.tables}, reached(behind(node))
     if isinstance(operator, Over | IntervalJoin | TemporalJoin | Join):
-        return operator.current(relations), tuple((c.name, c.type) for c in operator.viewed)
+        return operator.current(relations, watermark), tuple((c.name, c.type) for c in operator.viewed)
     columns = [(f.name, f.type, quote(f.name)) for f in schema(node)]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, nodes.WindowAggregate | nodes.Aggregate):
         # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
-        group = {quote(f.name) for f in schema(replace(node, aggregates=()))}
+        group = {f.name for f in schema(replace(node, aggregates=()))}
         for item in node.shown:
-            if item.name.lower() not in names and item.expression.sql not in group:
+            if item.name.lower() not in names and item.expression.column not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
     if isinstance(operator, Changes | RowWindows):
         columns += [(c.name, c.type, c.name) for c in operator.times if c.name not in names]
     items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
-    return f"SELECT {items} FROM ({operator.current(relations)})", tuple((n, t) for n, t, _ in columns)
+    return f"SELECT {items} FROM ({operator.current(relations, watermark)})", tuple((n, t) for n, t, _ in columns)

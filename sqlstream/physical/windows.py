@@ -9,7 +9,7 @@ from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import nodes
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, quote
-from sqlstream.logical.plan.nodes import BOUNDS, Expand, Filter, Node, Project, Session, Windows
+from sqlstream.logical.plan.nodes import BOUNDS, Expand, Filter, Node, Projection, SessionWindow, TimeWindows
 from sqlstream.logical.plan.properties import changes, schema, window_size
 from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.aggregates.functions import REFUSED
@@ -35,11 +35,11 @@ _END = "__sqlstream_window_end"
 EVENT_TIME = "__sqlstream_event_time"
 
 
-def grid(node: Windows) -> Grid:
+def grid(node: TimeWindows) -> Grid:
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
 
-def event_time(node: Windows | Session | nodes.RowWindows) -> str:
+def event_time(node: TimeWindows | SessionWindow | nodes.CountWindows) -> str:
     """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
     return time_sql(node.input, node.time_column)
 
@@ -50,7 +50,7 @@ def time_sql(node: Node, column: str) -> str:
     return f"CAST({quote(column)} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else quote(column)
 
 
-def in_windows(node: Windows, rows: str) -> str:
+def in_windows(node: TimeWindows, rows: str) -> str:
     """Return the SELECT of rows with the bounds of the windows that they are in."""
     at, micros = grid(node), f"epoch_us({event_time(node)})"
     if not at.overlaps:
@@ -65,23 +65,23 @@ def in_windows(node: Windows, rows: str) -> str:
     return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
 
 
-def at_their_time(node: Windows | Session, rows: str) -> str:
+def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
     """Return the SELECT of rows with their event time in the place of window bounds: the operator above makes the windows."""
     time = event_time(node)
-    if isinstance(node, Session) and not isinstance(node.gap, int):
+    if isinstance(node, SessionWindow) and not isinstance(node.gap, int):
         bounds = (time, own_end(node), time)
         return (
             f"SELECT *, {', '.join(f'{sql} AS {name}' for sql, name in zip(bounds, BOUNDS, strict=True))} FROM ({rows})"
         )
     held = (
         f" WHERE {condition}"
-        if isinstance(node, Windows) and (condition := grid(node).holds(f"epoch_us({time})"))
+        if isinstance(node, TimeWindows) and (condition := grid(node).holds(f"epoch_us({time})"))
         else ""
     )
     return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"
 
 
-def own_end(node: Session) -> str:
+def own_end(node: SessionWindow) -> str:
     """Return the SQL of the time until which a row waits for another one of its session."""
     assert isinstance(node.gap, Expression)
     wrong = "error('the gap of a session must be positive, and not NULL')"
@@ -89,7 +89,7 @@ def own_end(node: Session) -> str:
     return f"CASE WHEN {time} + {node.gap.sql} > {time} THEN {time} + {node.gap.sql} ELSE {wrong} END"
 
 
-def made_above(node: Node) -> Windows | Session | None:
+def made_above(node: Node) -> TimeWindows | SessionWindow | None:
     """Return the node below an aggregate whose windows the aggregate itself can make, from the event times of single rows.
 
     Overlapping windows are made of slices, sessions of pieces. Nothing between may look at the bounds.
@@ -97,31 +97,31 @@ def made_above(node: Node) -> Windows | Session | None:
     if not isinstance(node, nodes.WindowAggregate):
         return None
     found = _windows_below(node.input)
-    if found is None or (isinstance(found, Windows) and not grid(found).overlaps):
+    if found is None or (isinstance(found, TimeWindows) and not grid(found).overlaps):
         return None
     bounds = _bounds_on_the_way(node.input, found)
     # On the way a bound may get another name; what is computed of it needs its value.
-    used = [e.sql for e in _computed(node)] + [e.sql for e in _passed(node, found) if e.sql not in bounds]
-    if any(name in sql for sql in used for name in bounds):
+    used = [*_computed(node), *(e for e in _passed(node, found) if e.column not in bounds)]
+    if not all(bounds.isdisjoint(e.reads.columns) for e in used):
         return None
-    if isinstance(found, Session) and not _is_by_the_keys_of(node, found):
+    if isinstance(found, SessionWindow) and not _is_by_the_keys_of(node, found):
         return None
     # Where a row has a gap of its own, both bounds are needed to know it.
-    if isinstance(found, Session) and not isinstance(found.gap, int) and node.window.start is None:
+    if isinstance(found, SessionWindow) and not isinstance(found.gap, int) and node.window.start is None:
         return None
     return found
 
 
-def _windows_below(node: Node) -> Windows | Session | None:
+def _windows_below(node: Node) -> TimeWindows | SessionWindow | None:
     match node:
-        case Windows() | Session():
+        case TimeWindows() | SessionWindow():
             return node
-        case Project() | Expand():
+        case Projection() | Expand():
             return _windows_below(node.input)
         case Filter():
             # Rows that are filtered out are still part of a session.
             below = _windows_below(node.input)
-            return None if isinstance(below, Session) else below
+            return None if isinstance(below, SessionWindow) else below
         case _:
             return None
 
@@ -129,41 +129,41 @@ def _windows_below(node: Node) -> Windows | Session | None:
 def _path(node: Node, to: Node) -> Iterator[Node]:
     while node is not to:
         yield node
-        assert isinstance(node, Project | Expand | Filter)
+        assert isinstance(node, Projection | Expand | Filter)
         node = node.input
 
 
 def _bounds_on_the_way(node: Node, to: Node) -> set[str]:
-    """Return all names, quoted, that the window's bounds have between two nodes."""
-    names = {quote(b) for b in BOUNDS}
+    """Return all names that the window's bounds have between two nodes."""
+    names = set(BOUNDS)
     for step in reversed(list(_path(node, to))):
-        if isinstance(step, Project):
-            names |= {quote(i.name) for i in step.items if i.expression.sql in names}
+        if isinstance(step, Projection):
+            names |= {i.name for i in step.items if i.expression.column in names}
     return names
 
 
-def _computed(node: nodes.WindowAggregate) -> Iterator[Expression]:
+def _computed(node: nodes.Aggregate | nodes.WindowAggregate) -> Iterator[Expression]:
     yield from (k.expression for k in node.keys)
     yield from (e for a in node.aggregates for e in a.expressions)
 
 
 def _passed(node: nodes.WindowAggregate, to: Node) -> Iterator[Expression]:
     for step in _path(node.input, to):
-        if isinstance(step, Project):
+        if isinstance(step, Projection):
             yield from (i.expression for i in step.items)
         elif isinstance(step, Filter):
             yield step.predicate
 
 
-def _is_by_the_keys_of(node: nodes.WindowAggregate, session: Session) -> bool:
+def _is_by_the_keys_of(node: nodes.WindowAggregate, session: SessionWindow) -> bool:
     """Tell whether an aggregate's keys are the keys of the sessions: then each session is one group."""
-    names = {quote(f.name): f.name for f in schema(session)}
+    names: dict[str | None, str] = {f.name: f.name for f in schema(session)}
     for step in reversed(list(_path(node.input, session))):
         if isinstance(step, Expand):
             return False
-        if isinstance(step, Project):
-            names = {quote(i.name): names[i.expression.sql] for i in step.items if i.expression.sql in names}
-    found = {names.get(k.expression.sql) for k in node.keys}
+        if isinstance(step, Projection):
+            names = {i.name: names[i.expression.column] for i in step.items if i.expression.column in names}
+    found = {names.get(k.expression.column) for k in node.keys}
     return found == set(session.keys)
 
 
@@ -175,7 +175,7 @@ def window_operator(node: nodes.Windowed) -> WindowOperator:
     match node:
         case nodes.WindowAggregate():
             return _aggregate(node)
-        case Session():
+        case SessionWindow():
             return WindowRows("session", *_session(node), late=_late_rows(node))
         case nodes.WindowRank():
             keys, windows, columns, ranking = _rank(node)
@@ -199,7 +199,7 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
             return ChangingWindowAggregate(
                 keys, _windowing(node), used_columns(node), bounds, calls_of(node.aggregates)
             )
-        case Session():
+        case SessionWindow():
             return ChangingWindowRows("session", *_session(node))
         case nodes.WindowRank():
             keys, windows, columns, ranking = _rank(node)
@@ -208,7 +208,7 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
             assert_never(node)
 
 
-def _session(node: Session) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[str, str, str]]:
+def _session(node: SessionWindow) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[str, str, str]]:
     """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
     fields = {f.name: f for f in schema(node.input)}
     keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
@@ -223,7 +223,7 @@ def _rank(node: nodes.WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], 
     return keys, _windowing(node), tuple(Column(f.name, f.type) for f in schema(node.input)), ranking
 
 
-def _sessions(node: Session, time: str, end: str) -> Sessions:
+def _sessions(node: SessionWindow, time: str, end: str) -> Sessions:
     """Return the sessions of rows whose time is some SQL; where each has a gap of its own, so is the end of its wait."""
     made = ChangingSessions if changes(node.input) else Sessions
     return made(time, node.gap) if isinstance(node.gap, int) else made(time, None, end)
@@ -232,9 +232,9 @@ def _sessions(node: Session, time: str, end: str) -> Sessions:
 def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
     """Refuse hints about late and early rows where those are not this operator's, but the sessions' below it."""
     below = node.input
-    while isinstance(below, Project | Filter | Expand):
+    while isinstance(below, Projection | Filter | Expand):
         below = below.input
-    if isinstance(below, Session) and made_above(node) is None and (node.corrects or node.late_rows):
+    if isinstance(below, SessionWindow) and made_above(node) is None and (node.corrects or node.late_rows):
         raise UnsupportedError(
             "late and early results of sessions that are not those of the keys of GROUP BY",
             node.span,
@@ -271,7 +271,7 @@ def _late_rows(node: nodes.Windowed) -> LateRows | None:
                 node.span,
                 hint="It adds one of that name: rename yours in a subquery.",
             )
-    if isinstance(node, Session):
+    if isinstance(node, SessionWindow):
         return LateRows(tuple(Column(f.name, f.type) for f in schema(node.input)), event_time(node))
     below, where = node.input, "true"
     hidden = {node.window.start, node.window.end, node.window.time}
@@ -290,11 +290,11 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
     end, start = node.window.end, node.window.start
     assert end is not None
     match made_above(node):
-        case Windows() as windows:
+        case TimeWindows() as windows:
             return Sliced(quote(end), grid(windows))
-        case Session(gap=int()) as session:
+        case SessionWindow(gap=int()) as session:
             return _sessions(session, quote(end), "")
-        case Session() as session:
+        case SessionWindow() as session:
             assert start is not None
             return _sessions(session, quote(start), quote(end))
     size = window_size(node.input)
@@ -305,9 +305,9 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
 
 def used_columns(node: nodes.Aggregate | nodes.WindowAggregate) -> tuple[Column, ...]:
     """Return the columns of the input that an aggregate's keys and calls name, at least one."""
-    expressions = [k.expression.sql for k in node.keys] + [e.sql for a in node.aggregates for e in a.expressions]
+    read = frozenset[str]().union(*(e.reads.columns for e in _computed(node)))
     columns = tuple(Column(f.name, f.type) for f in schema(node.input))
-    return tuple(c for c in columns if any(quote(c.name) in sql for sql in expressions)) or columns[:1]
+    return tuple(c for c in columns if c.name in read) or columns[:1]
 
 
 def calls_of(items: tuple[AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
@@ -362,7 +362,7 @@ def window_bound(node: nodes.Windowed) -> str:
     late = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
     by = f" by {late / 1_000_000:g} s" if late else ""
     by += "; rows that come too late are kept" if node.late_rows else ""
-    if isinstance(node, Session) or isinstance(made_above(node), Session):
+    if isinstance(node, SessionWindow) or isinstance(made_above(node), SessionWindow):
         return f"watermark: a session is forgotten when the watermark passes its end{by}"
     size = window_size(node.input)
     span = f" of {size / 1_000_000:g} s" if size else ""

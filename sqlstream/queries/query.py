@@ -13,7 +13,7 @@ import duckdb
 
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_text
-from sqlstream.errors import DamageError, QueryError, Source, SqlStreamError, UnsupportedError
+from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError, UnsupportedError
 from sqlstream.queries.relations import Relations
 from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.state.snapshot import VersionGone
@@ -52,7 +52,7 @@ def open_query(
     files, directories or globs that may be read besides the warehouse. Raises QueryError; an error of DuckDB's while rows are
     fetched is for `translate`.
     """
-    source = Source("query", sql)
+    source = SourceText("query", sql)
     connection = _sandbox(warehouse, allowed_paths, temp_directory)
     statement = parse_statement(source, connection)
     _check_warehouse(warehouse, statement)
@@ -106,7 +106,7 @@ def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
         raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)
 
 
-def _overtaken(error: Exception, source: Source) -> SqlStreamError:
+def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
     if isinstance(error, DamageError):
         # What is missing each time was not replaced.
         return error

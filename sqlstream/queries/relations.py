@@ -12,11 +12,11 @@ import duckdb
 
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, QueryError, Source, Span
+from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span
 from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
 from sqlstream.state.snapshot import JobHistory, Snapshot, VersionGone
-from sqlstream.state.views import operator_view, table_view
+from sqlstream.state.views import clock_of, operator_view, table_view
 from sqlstream.warehouse.jobs import TABLE, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
@@ -143,9 +143,13 @@ class Relations:
         self, connection: duckdb.DuckDBPyConnection, path: tuple[str, ...], relation: Relation, pick: Pick
     ) -> None:
         *schema, _ = name = [quote_name(part) for part in path]
+        if len(schema) > 1:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(schema)}")
         match relation:
             case StateView(job, operator, view):
-                sql = operator_view(self._warehouse, job.name, operator, pick(job), view)
+                snapshot = pick(job)
+                connection.execute(clock_of(".".join(schema), snapshot))
+                sql = operator_view(self._warehouse, job.name, operator, snapshot, operator.views[view])
             case WarehouseTable(table, writers):
                 versions = [(job.record, pick(job)) for job in writers if job.record]
                 sql = table_view(self._warehouse, table, versions)
@@ -154,8 +158,6 @@ class Relations:
             case SystemTable(table):
                 create_system_table(connection, table, self._warehouse, self._jobs.values())
                 return
-        if len(schema) > 1 or isinstance(relation, StateView):
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(schema)}")
         connection.execute(f"CREATE OR REPLACE VIEW {'.'.join(name)} AS {sql}")
 
     def _create_older(self, connection: duckdb.DuckDBPyConnection, catalog: str, travel: TimeTravel) -> str:
@@ -206,7 +208,7 @@ class Relations:
     def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
         """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
         origin = travel.clause.source
-        value = Source(origin.name, travel.value)
+        value = SourceText(origin.name, travel.value)
         try:
             asked = parse_statement(value, connection)
             named = [(path, self.find(path)) for path in asked.relations]

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.duck.errors import translate
-from sqlstream.errors import QueryError, Source, Span
+from sqlstream.errors import QueryError, SourceText, Span
 
 ALLOWED = "Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement."
 
@@ -84,7 +84,7 @@ class Statement:
     TABLES or the like; one that `lists_relations` has it inside: for both, every relation counts.
     """
 
-    source: Source
+    source: SourceText
     relations: tuple[tuple[str, ...], ...]
     travels: tuple[TimeTravel, ...]
     shows_tables: bool
@@ -106,7 +106,7 @@ class Statement:
         return text
 
 
-def parse_statement(source: Source, connection: duckdb.DuckDBPyConnection) -> Statement:
+def parse_statement(source: SourceText, connection: duckdb.DuckDBPyConnection) -> Statement:
     """Read a statement, or raise QueryError when it is not one query. The connection only parses."""
     tokens = tokenize(source.text)
     travels = tuple(_time_travels(source, tokens))
@@ -150,7 +150,7 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _time_travels(source: Source, tokens: list[Token]) -> Iterator[TimeTravel]:
+def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTravel]:
     for i, token in enumerate(tokens):
         words = [t.word for t in tokens[i : i + 4]]
         if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP"):
@@ -201,7 +201,7 @@ def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
     return (first if last >= 0 and tokens[last].is_name else None), last
 
 
-def _syntax_tree(source: Source, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection) -> Any:
+def _syntax_tree(source: SourceText, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection) -> Any:
     """Return DuckDB's syntax tree of a text, the source's with parts blanked out, or raise QueryError unless it is one query."""
     kind = _statement_kind(source, text, tokens, connection)
     first = next(t for t in tokens if t.text not in (";", "("))
@@ -224,7 +224,7 @@ def _syntax_tree(source: Source, text: str, tokens: list[Token], connection: duc
 
 
 def _statement_kind(
-    source: Source, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection
+    source: SourceText, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection
 ) -> duckdb.StatementType | None:
     """Return the kind of the one statement in a text, None when the Python client has no name for it."""
     try:
@@ -262,7 +262,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             pending.extend(reversed(value))
 
 
-def _check(node: dict[str, Any], source: Source, tokens: list[Token]) -> None:
+def _check(node: dict[str, Any], source: SourceText, tokens: list[Token]) -> None:
     """Raise QueryError when a node of the syntax tree may do more than read."""
     kind = str(node.get("type", ""))
     if (kind.endswith("_NODE") or "cte_map" in node) and kind not in _QUERY_NODES:
@@ -275,5 +275,5 @@ def _check(node: dict[str, Any], source: Source, tokens: list[Token]) -> None:
         raise QueryError(f'the table function "{name}" is not available in queries', _place(source, found), hint=hint)
 
 
-def _place(source: Source, token: Token | None) -> Span | None:
+def _place(source: SourceText, token: Token | None) -> Span | None:
     return Span(source, token.start, token.end) if token else None

@@ -13,7 +13,7 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
 from sqlstream.state.joblog import fell_idle, holders
 from sqlstream.state.snapshot import JobHistory
-from sqlstream.state.views import state_sql
+from sqlstream.state.views import clock_of, operator_view
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
@@ -69,6 +69,8 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
+# A schema for the views that count windows, which comes and goes.
+_COUNTED = "__sqlstream_counted"
 _COUNTS = (
     *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
     *("expired_keys", "returned_keys", "absent_deletes"),
@@ -164,8 +166,11 @@ def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operat
     """Count the windows that wait, by the bounds that the state's rows have: far cheaper than a view of the state."""
     if not operator.count_sql:
         return None
-    sql = state_sql(warehouse, job.name, operator, job.newest, operator.count_sql)
-    [(count,)] = con.execute(sql).fetchall()
+    sql = operator_view(warehouse, job.name, operator, job.newest, operator.count_sql)
+    con.execute(f"CREATE OR REPLACE SCHEMA {_COUNTED}; {clock_of(_COUNTED, job.newest)}")
+    con.execute(f"CREATE VIEW {_COUNTED}.windows AS {sql}")
+    [(count,)] = con.execute(f"FROM {_COUNTED}.windows").fetchall()
+    con.execute(f"DROP SCHEMA {_COUNTED} CASCADE")
     return int(count)
 
 

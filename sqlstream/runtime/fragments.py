@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
+<<<<<<< HEAD
 from sqlstream.connectors.interface import TableSource
+=======
+from sqlstream.connectors.formats.read_errors import name_file
+from sqlstream.connectors.splits import Split
+from sqlstream.duck import key_hash
+>>>>>>> main
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.sql import quote_name
@@ -169,8 +175,7 @@ def part_batches(
         body = query
         if fragment.exchange is not None:
             # Without a key all rows meet in one bucket.
-            keys = ", ".join(map(quote_name, fragment.exchange.keys)) or "0"
-            body = f"SELECT *, CAST(hash({keys}) % {buckets} AS INTEGER) AS {BUCKET} FROM ({query})"
+            body = f"SELECT *, {key_hash.bucket(fragment.exchange.keys, buckets)} AS {BUCKET} FROM ({query})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)
 
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.catalog import Function
+<<<<<<< HEAD
 from sqlstream.connectors.interface import SinkContext
+=======
+from sqlstream.connectors.filesystem.sink import FileSink
+from sqlstream.duck import key_hash
+>>>>>>> main
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan
@@ -146,4 +151,5 @@ def _open(job: Job, register: Register) -> tuple[duckdb.DuckDBPyConnection, Regi
             "preserve_insertion_order": False,
         }
     )
+    key_hash.register(con)
     return con, register(con, job.functions)

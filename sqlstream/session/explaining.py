@@ -7,10 +7,15 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
+<<<<<<< HEAD
 from sqlstream.connectors.tables import guarantee
+=======
+from sqlstream.connectors.guarantees import guarantee
+from sqlstream.duck.sql import unquoted
+>>>>>>> main
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.nodes import Node, Scan, Stateful, children, walk
-from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, plain, title
+from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, title
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import StatementSet
 from sqlstream.state.zsets import WEIGHT_COLUMN
@@ -81,7 +86,9 @@ def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
     elif scan.watermark is not None:
         timeout = table.options.get(IDLE_TIMEOUT)
-        time = f"{scan.time_column}, watermark {plain(scan.watermark)}" + (f", idle after {timeout}" if timeout else "")
+        time = f"{scan.time_column}, watermark {unquoted(scan.watermark)}" + (
+            f", idle after {timeout}" if timeout else ""
+        )
     kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
     facts = [("columns", _columns(table.columns)), ("time", time), ("emits", kind)]
     return f"read {table.name} ({table.connector or 'warehouse table'})", facts

@@ -19,12 +19,12 @@ from sqlstream.catalog import VALUES
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
-from sqlstream.errors import DamageError, Source, SqlStreamError, UsageError, missing, plainly
+from sqlstream.errors import DamageError, SourceText, SqlStreamError, UsageError, missing, plainly
 from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, hash_probe, job_record, worker_job
+from sqlstream.jobs.launch import check_only_writer, job_record, worker_job
 from sqlstream.local.values import ImmediateRun
 from sqlstream.options import Options
 from sqlstream.runtime.feed import check_input
@@ -105,7 +105,7 @@ class Session:
 
     def _sql(self, text: str, fresh: bool | Collection[str]) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
-        compiled = self.compile(Source("sql", text))
+        compiled = self.compile(SourceText("sql", text))
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
             if not isinstance(one, PlannedJob):
@@ -149,7 +149,7 @@ class Session:
             case _:
                 assert_never(question)
 
-    def compile(self, source: Source) -> list[Compiled]:
+    def compile(self, source: SourceText) -> list[Compiled]:
         """Parse and bind a script; definitions take effect, jobs and questions are returned and wait for their turn."""
         return self.compiler.scripts([source])
 
@@ -238,11 +238,6 @@ class Session:
                 head(planned.statement),
                 detail=difference(record.plan_text, planned.plan_text),
                 hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
-            )
-        if record.versions.get("hash") != hash_probe():
-            raise UsageError(
-                f'job "{planned.name}" was made with DuckDB {record.versions.get("duckdb")}, whose state cannot be continued',
-                hint="Run it with that version, or start it anew with --fresh.",
             )
         status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
         if status is None or status.state not in (FINISHED, DRAINED):

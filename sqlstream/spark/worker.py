@@ -55,7 +55,7 @@ class ScanTask:
         if not work:
             return
         plan, batch = self.job.plan, batch_id()
-        before = self._watermark_before(batch) if plan.scans_ask_watermark else None
+        before = self._watermark_before(batch) if plan.asks_watermark else None
         self.job.remember_secrets()
         with carried():
             for watermark, output in stages.run_scan(self.job, self.scan, work, batch, before):

@@ -16,7 +16,7 @@ import duckdb
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, Source, Span
+from sqlstream.errors import ParseError, SourceText, Span
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import marks, span_of
 from sqlstream.sql.windows import WindowTVF
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 def check(
-    source: Source, span: Span, tokens: Iterable[Token], node: exp.Expr, beyond: Mapping[int, tuple[int, str]]
+    source: SourceText, span: Span, tokens: Iterable[Token], node: exp.Expr, beyond: Mapping[int, tuple[int, str]]
 ) -> None:
     """Raise ParseError when a query or an expression, read from these tokens, is none to DuckDB.
 

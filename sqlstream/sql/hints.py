@@ -14,7 +14,7 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, Source, Span, UnsupportedError, nearest
+from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError, nearest
 from sqlstream.sql.spans import mark, span_of
 
 # A line of plus signs is a decoration; `/*+` and a name is a hint.
@@ -44,7 +44,7 @@ class OptionsHint:
     start: int = field(compare=False, repr=False)
 
 
-def select_hints(source: Source, select: Token) -> exp.Hint | None:
+def select_hints(source: SourceText, select: Token) -> exp.Hint | None:
     """Return the hints in the comment that follows a SELECT."""
     before = _BEFORE.match(source.text, select.end + 1)
     start = before.end() if before else select.end + 1
@@ -54,7 +54,7 @@ def select_hints(source: Source, select: Token) -> exp.Hint | None:
     return exp.Hint(expressions=reader.calls())
 
 
-def table_options(source: Source, name: Token) -> OptionsHint | None:
+def table_options(source: SourceText, name: Token) -> OptionsHint | None:
     """Return the hint OPTIONS in the comment that follows the name of a table."""
     before = _BEFORE.match(source.text, name.end + 1)
     start = before.end() if before else name.end + 1
@@ -83,7 +83,7 @@ def is_behind_select(start: int, tokens: list[Token]) -> bool:
 class _HintReader:
     """Reads the text of one comment, from `at` up to `end`, in which some hints can stand."""
 
-    def __init__(self, source: Source, at: int, end: int, known: Sequence[str] = KNOWN):
+    def __init__(self, source: SourceText, at: int, end: int, known: Sequence[str] = KNOWN):
         self.source, self.at, self.end, self.known = source, at, end, known
 
     def calls(self) -> list[HintCall]:

@@ -12,7 +12,7 @@ from sqlglot import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token
 
-from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
 from sqlstream.sql.hints import HINT, OPTIONS, is_behind_select
 
 # What can hide a quote, a comment or a semicolon from the reader. A comment opens with the group `block`, and may nest.
@@ -31,7 +31,7 @@ _REGION = re.compile(
 _WRONG_DIGITS = re.compile(r"(?<!\w)(?:[xX]'(?![0-9a-fA-F]*')[^']*'|[bB]'(?![01]*')[^']*')")
 
 
-def tokenize(source: Source, dialect: Dialect) -> list[Token]:
+def tokenize(source: SourceText, dialect: Dialect) -> list[Token]:
     """Return the tokens of a source; their offsets are characters of its text. Raises on open quotes and misplaced hints."""
     hints = [region for region in regions(source) if HINT.match(region.text)]
     # A byte order mark becomes a blank, so that offsets stay as they are.
@@ -57,7 +57,7 @@ def tokenize(source: Source, dialect: Dialect) -> list[Token]:
     return tokens
 
 
-def refuse_unread(source: Source, read: Collection[int]) -> None:
+def refuse_unread(source: SourceText, read: Collection[int]) -> None:
     """Raise for a hint OPTIONS that stands where nobody has read it; `read` are the places of the others."""
     for region in regions(source):
         if _hint_name(region) == OPTIONS and region.start not in read:
@@ -70,7 +70,7 @@ def _hint_name(region: Span) -> str:
     return found[1].upper() if found else ""
 
 
-def regions(source: Source) -> Iterator[Span]:
+def regions(source: SourceText) -> Iterator[Span]:
     """Yield quoted text and comments."""
     text, at = source.text, 0
     while match := _REGION.search(text, at):
@@ -85,7 +85,7 @@ def regions(source: Source) -> Iterator[Span]:
         yield Span(source, start, at)
 
 
-def _comment_end(source: Source, start: int) -> int:
+def _comment_end(source: SourceText, start: int) -> int:
     depth = 0
     for mark in re.compile(r"/\*|\*/").finditer(source.text, start):
         depth += 1 if mark.group() == "/*" else -1
@@ -94,7 +94,7 @@ def _comment_end(source: Source, start: int) -> int:
     raise ParseError("the comment is not closed", Span(source, start, start + 2))
 
 
-def _closing(source: Source, tag: str, start: int, after: int) -> int:
+def _closing(source: SourceText, tag: str, start: int, after: int) -> int:
     end = source.text.find(tag, after)
     if end < 0:
         raise ParseError("the string is not closed", Span(source, start, start + len(tag)))

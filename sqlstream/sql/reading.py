@@ -8,7 +8,7 @@ import sqlglot.errors
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
 
 
 class Failure(sqlglot.errors.ParseError):
@@ -54,7 +54,7 @@ class Reader(DuckDBParser):
     Methods that end an attempt return the error, to be raised by the caller.
     """
 
-    source = Source("sql", "")
+    source = SourceText("sql", "")
     furthest: Failure | None = None
     # Where the hints OPTIONS begin that were read.
     hints_read: set[int]

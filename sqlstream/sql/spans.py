@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sqlstream.errors import Source, Span
+from sqlstream.errors import SourceText, Span
 
 
-def span_of(node: exp.Expr, source: Source, default: Span | None = None) -> Span:
+def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> Span:
     """Return the place of a node; `default`, or the start of the source, when nothing below it came from text."""
     places = [place for descendant in node.walk() if (place := marks(descendant))]
     if not places:
@@ -19,7 +19,7 @@ def span_of(node: exp.Expr, source: Source, default: Span | None = None) -> Span
     return Span(source, min(start for start, _ in places), max(end for _, end in places) + 1)
 
 
-def operator_span(node: exp.Expr, source: Source) -> Span:
+def operator_span(node: exp.Expr, source: SourceText) -> Span:
     """Return the place of UNION, INTERSECT or EXCEPT between two queries."""
     assert isinstance(node, exp.SetOperation)
     start, end = span_of(node.this, source).end, span_of(node.expression, source).start
@@ -31,13 +31,13 @@ def operator_span(node: exp.Expr, source: Source) -> Span:
     return Span(source, start, start + len(word))
 
 
-def head_span(node: exp.Expr, below: exp.Expr | None, source: Source) -> Span:
+def head_span(node: exp.Expr, below: exp.Expr | None, source: SourceText) -> Span:
     """Return what of a node stands before, and up to, one of its parts: `LEFT JOIN t`, `GROUP BY a, b`."""
     whole = span_of(node, source)
     return Span(source, whole.start, span_of(below, source, whole).end) if below is not None else whole
 
 
-def name_span(call: exp.Anonymous, source: Source) -> Span:
+def name_span(call: exp.Anonymous, source: SourceText) -> Span:
     """Return the place of a function's name, without its arguments."""
     if isinstance(call.this, exp.Expr):
         return span_of(call.this, source)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.errors import ParseError, Source, Span, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
 from sqlstream.secrets import remember_script
 from sqlstream.sql.dialect import StreamingSQL, to_duckdb
 from sqlstream.sql.lexing import refuse_unread, tokenize
@@ -75,7 +75,7 @@ _SETS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("BEGIN", "STATEMENT", "SET")
 _OPTION_KEY = re.compile(r"[\w.-]+")
 
 
-def parse_script(source: Source) -> list[Statement]:
+def parse_script(source: SourceText) -> list[Statement]:
     """Return the statements of a text, with variables of the environment put in.
 
     Raises ParseError, or UnsupportedError for SQL that we do not run.
@@ -96,14 +96,14 @@ def parse_script(source: Source) -> list[Statement]:
     return found
 
 
-def _statement(source: Source, tokens: list[Token], hints_read: set[int]) -> Statement:
+def _statement(source: SourceText, tokens: list[Token], hints_read: set[int]) -> Statement:
     parser = _StatementParser(source, tokens)
     parser.hints_read = hints_read
     return parser.run(parser.statement)
 
 
 def _statement_set(
-    source: Source, first: list[Token], rest: Iterator[list[Token]], hints_read: set[int]
+    source: SourceText, first: list[Token], rest: Iterator[list[Token]], hints_read: set[int]
 ) -> StatementSet | None:
     """Return the statement set that begins with some tokens, taking the statements up to its END; None when none does."""
     words = [token.text.upper() for token in first[:4] if token.token_type != TokenType.STRING]
@@ -131,7 +131,7 @@ def _statement_set(
     raise ParseError("a statement set without END", opening, hint="Write END; after its last INSERT.")
 
 
-def parse_expression(source: Source) -> exp.Expression:
+def parse_expression(source: SourceText) -> exp.Expression:
     """Return a text that is one scalar expression."""
     parser = _StatementParser(source, tokenize(source, _DIALECT))
     return parser.run(parser._scalar)
@@ -140,7 +140,7 @@ def parse_expression(source: Source) -> exp.Expression:
 class _StatementParser(ShowParser):
     """Reads one statement from its tokens."""
 
-    def __init__(self, source: Source, tokens: list[Token]):
+    def __init__(self, source: SourceText, tokens: list[Token]):
         super().__init__(dialect=_DIALECT)
         self.source = source
         self.sql = source.text

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlstream.errors import BindError, ParseError, Replacement, Source, Span, nearest
+from sqlstream.errors import BindError, ParseError, Replacement, SourceText, Span, nearest
 from sqlstream.sql.lexing import regions
 
 _OPENING = re.compile(r"(?P<escape>[$\\])?\$\{(?P<rest>(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})?")
@@ -26,7 +26,7 @@ class _Found:
     text: str
 
 
-def with_variables(source: Source, environment: Mapping[str, str] | None = None) -> Source:
+def with_variables(source: SourceText, environment: Mapping[str, str] | None = None) -> SourceText:
     """Return the source with its variables replaced; places in it are still those of the text as it was written.
 
     Raises BindError for a variable that is not set and has no default.
@@ -43,10 +43,10 @@ def with_variables(source: Source, environment: Mapping[str, str] | None = None)
         replacements.append(Replacement(length, length + len(one.text), one.start, one.end))
         length += len(one.text)
         at = one.end
-    return Source(source.name, "".join([*parts, source.text[at:]]), source.text, tuple(replacements))
+    return SourceText(source.name, "".join([*parts, source.text[at:]]), source.text, tuple(replacements))
 
 
-def _found(source: Source, environment: Mapping[str, str]) -> Iterable[_Found]:
+def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Found]:
     quoted = list(regions(source))
     for match in _OPENING.finditer(source.text):
         start, end = match.span()

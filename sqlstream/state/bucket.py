@@ -8,7 +8,7 @@ from dataclasses import replace
 import duckdb
 import pyarrow as pa
 
-from sqlstream.duck.sql import filled, quote_name
+from sqlstream.duck.sql import over, quote_name
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
 from sqlstream.state.manifests import Manifest, Moment, horizon, manifest_name, thinned
 from sqlstream.state.segments import (
@@ -21,7 +21,7 @@ from sqlstream.state.segments import (
     scan_stored,
     write_segment,
 )
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import BucketedPaths
 from sqlstream.warehouse.records import write_sealed
@@ -29,8 +29,6 @@ from sqlstream.warehouse.records import write_sealed
 PENDING_BYTES = 32 << 20
 # The counter of the rows that the Z-sets of an operator amount to.
 WEIGHTS = "weights"
-# The placeholder in the SQL that merges rows.
-_MERGED = "rows"
 # Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
 EXPIRED, RETURNED = "expired_keys", "returned_keys"
 
@@ -308,9 +306,7 @@ class Bucket:
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
     ) -> Segment | None:
         """Return a segment of the batch with what the rows of some segments amount to."""
-        assert declaration.merge is not None
-        rows = f"({scan(self._fs, self._data, declaration.columns, group)})"
-        sql = encoded(declaration.columns, f"({filled(declaration.merge, {_MERGED: rows})})")
+        sql = _merge(declaration, scan(self._fs, self._data, declaration.columns, group))
         return write_segment(
             self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
         )
@@ -331,12 +327,17 @@ class Bucket:
         old = [s for s in group if s.first_batch <= bound.batch]
         rows = scan(self._fs, self._data, declaration.columns, old, batch=True)
         names = ", ".join(quote_name(c.name) for c in declaration.columns)
-        old_rows = f"(SELECT {names} FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen})"
-        merged = f"({encoded(declaration.columns, f'({filled(declaration.merge, {_MERGED: old_rows})})')})"
-        select = f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM {merged}"
+        merged = _merge(declaration, f"SELECT {names} FROM ({rows}) WHERE {BATCH_COLUMN} <= {bound.batch} AND {seen}")
+        select = f"SELECT *, {min(span[1], bound.batch)}::BIGINT AS {BATCH_COLUMN} FROM ({merged})"
         if span[1] <= bound.batch:
             return select
         return f"{select} UNION ALL FROM {stored} WHERE {BATCH_COLUMN} > {bound.batch} AND {seen}"
+
+
+def _merge(declaration: TableDeclaration, rows: str) -> str:
+    """Return the SELECT that makes encoded rows of what a declaration merges a SELECT of rows to."""
+    assert declaration.merge is not None
+    return encoded(declaration.columns, f"({over({MERGED: rows}, declaration.merge)})")
 
 
 def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:

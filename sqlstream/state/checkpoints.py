@@ -95,7 +95,8 @@ class Checkpoint:
         for operator in numbers(self.fs, self.state):
             for kind in ("_metadata/v2", "_stateSchema/default"):
                 directory = f"{self.state}/{operator}/{kind}"
-                found += [self.fault(f"{directory}/{name}") for name in self.fs.list(directory)]
+                names = [name for name in self.fs.list(directory) if name[0] != "."]
+                found += [self.fault(f"{directory}/{name}") for name in names] or [damage(directory, GONE)]
             for partition in self._partitions(operator, batch):
                 found += self.chain(f"{self.state}/{operator}/{partition}", batch + 1)
         return found

@@ -138,7 +138,7 @@ class Versions:
         folded = [name for name in self.fs.list(self.inputs) if name.startswith("seen-")]
         last = max((s.get("sequence", -1) for s in entry.sources.values()), default=-1)
         first = int(folded[-1][5:-5]) + 1 if folded else 0
-        if not present and not folded and not self.fs.entries(self.inputs):
+        if not present and not folded and not self.checkpoint.is_sparks:
             # Another source of batches than Spark's.
             return []
         found = [self.record_fault(f"{self.inputs}/{name}") for name in folded[-1:]]

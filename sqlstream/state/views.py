@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock
-from sqlstream.duck.sql import filled, quote_name
+from sqlstream.duck.sql import over, quote_name
 from sqlstream.duck.types import time_literal
 from sqlstream.state.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.state.snapshot import Snapshot, VisibleSegments, visible_segments
@@ -17,24 +17,16 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
-# In the SQL of a view: the version's watermark in microseconds.
-WATERMARK = "{_watermark}"
-# Earlier than any event time.
-NEVER = -(2**62)
 # A query looks at the checksums of so much of a table, in a twentieth of a second; a job always does, and `sqlstream check`.
 CHECKED_BYTES = 64 << 20
 END_OF_TIME = 2**63 - 1
 
 
-def operator_view(
-    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, name: str | None = None
-) -> str:
-    """Return the SELECT of one of an operator's views, by default of its state, at a version; before the first it is empty."""
-    return state_sql(warehouse, job, operator, snapshot, operator.views[name or operator.name])
+def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:
+    """Return SQL over the names of an operator's state tables as a SELECT over what a version sees of them.
 
-
-def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:
-    """Return SQL with `{table}` in place of each of an operator's state tables as SQL over what a version sees of them."""
+    It is for a view in a schema that has the version's clock: see `clock_of`. Before the first version the tables are empty.
+    """
     paths = warehouse.job(job).operator(operator.name)
     if snapshot is not None and snapshot.watermark is not None:
         snapshot = replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
@@ -42,11 +34,13 @@ def state_sql(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot
     if snapshot is not None:
         named = snapshot.newest.state_manifests(operator.name)
         visible = visible_segments(warehouse.fs, paths, named, snapshot)
-    watermark = snapshot.watermark if snapshot else None
-    values = {WATERMARK.strip("{}"): str(NEVER if watermark is None else min(watermark, -NEVER))}
-    for table in operator.tables:
-        values[table.name] = f"({_rows(warehouse.fs, paths, table, visible.get(table.name), snapshot)})"
-    return filled(sql if snapshot is None else clock.fixed(sql, snapshot.time, watermark), values)
+    tables = {t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot) for t in operator.tables}
+    return over(tables, sql)
+
+
+def clock_of(schema: str, snapshot: Snapshot | None) -> str:
+    """Return the statement that lets views in a schema, given as SQL, tell the time of a version."""
+    return clock.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
 
 
 def behind(watermark: int, delay: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 WEIGHT = "__sqlstream_weight"
 WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
@@ -17,7 +17,7 @@ VERSION_COLUMN = Column(VERSION, "BIGINT")
 
 def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:
     """Return the declaration of a table that holds a Z-set of rows of some columns."""
-    return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, "{rows}"), replaces=True)
+    return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, MERGED), replaces=True)
 
 
 def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Sequence[Column] = ()) -> TableDeclaration:
@@ -26,7 +26,7 @@ def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Seq
     Without an `order` of its rows, a batch takes away at most one row of a key, and adds at most one.
     """
     stored = (*columns, *order, VERSION_COLUMN, WEIGHT_COLUMN)
-    return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, "{rows}", order), replaces=True)
+    return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, MERGED, order), replaces=True)
 
 
 def names(columns: Iterable[Column]) -> str:

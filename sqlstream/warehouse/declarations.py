@@ -8,13 +8,16 @@ from typing import Any
 
 from sqlstream.catalog import Column
 
+# What the SQL that merges rows calls them.
+MERGED = "merged_rows"
+
 
 @dataclass(frozen=True, slots=True)
 class TableDeclaration:
     """A named, typed table of an operator: rows are appended, and forgotten as the watermark passes their time.
 
     Without a `time_column` rows stay for ever. A time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT
-    of microseconds, and never NULL. `merge` is a SELECT over `{rows}` which combines rows of equal key and time and
+    of microseconds, and never NULL. `merge` is a SELECT over MERGED which combines rows of equal key and time and
     yields the same columns; compaction may apply it to any of the rows that no retained version tells apart. With
     `replaces`, it is applied to all rows of a segment, and older versions keep reading what was merged.
     """

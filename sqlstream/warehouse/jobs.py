@@ -14,7 +14,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
-FORMAT = 6
+FORMAT = 7
 
 
 Columns = tuple[tuple[str, str], ...]
@@ -38,9 +38,9 @@ class ScanRecord:
 class OperatorRecord:
     """A stateful operator: its state tables, and the view of them that people query.
 
-    `view_sql` is a SELECT with `{table}` in place of each state table; `view_columns` are the names and types that it
-    yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people query, by name. Its
-    watermark is `delay` (microseconds) behind the job's.
+    `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
+    names and types that it yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people
+    query, by name. Its watermark is `delay` (microseconds) behind the job's.
     """
 
     name: str

@@ -92,10 +92,10 @@ def main(
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
-        if name not in (*KNOWN, *nexmark.QUERIES) and not any(
-            of((name,)) for of in (works_of, changing_works_of, join_works_of)
-        ):
-            names = ", ".join([*KNOWN, *(w.name for w in (*WORKS, *CHANGING_WORKS, *JOIN_WORKS))])
+        found = works_of((name,)) or changing_works_of((name,)) or join_works_of((name,))
+        if name not in (*KNOWN, *nexmark.QUERIES) and not found:
+            works = [w.name for w in WORKS] + [w.name for w in CHANGING_WORKS] + [w.name for w in JOIN_WORKS]
+            names = ", ".join([*KNOWN, *works])
             raise click.UsageError(f'there is no work "{name}": {names}')
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.data import COLUMNS
 from tests.bench.throughput import SQLSTREAM
+from tests.kinds import job_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,8 +71,7 @@ def _sqlstream(task: Task, work: ChangingWork) -> tuple[list[float], list[int]]:
     warehouse = folder / "warehouse"
     options = {"parallelism.default": str(task.cores)}
     with Session(str(folder / "project"), str(warehouse), options) as session:
-        job = session.sql(work.script(Path(task.data), task.cores))
-        assert job is not None
+        job = job_of(session.sql(work.script(Path(task.data), task.cores)))
         job.wait()
         summary = session.query(work.summary(OUTPUT)).fetchall()[0]
     seconds = batch_seconds(warehouse / "jobs" / OUTPUT / "checkpoint", work.batches + 1, work.warm_up)

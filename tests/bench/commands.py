@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tests.bench.data import Dataset
 from tests.bench.latency import JOB

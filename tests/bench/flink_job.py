@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
 
 def count_char() -> object:
@@ -15,13 +16,13 @@ def count_char() -> object:
     from pyflink.table import DataTypes
     from pyflink.table.udf import udf
 
-    def count(text, character):
+    def count(text: Any, character: str) -> Any:
         return text.str.count(character)  # a literal comes as it is
 
     return udf(count, result_type=DataTypes.BIGINT(), func_type="pandas")
 
 
-def main(task: dict) -> None:
+def main(task: dict[str, Any]) -> None:
     from pyflink.common import Configuration
     from pyflink.table import EnvironmentSettings, TableEnvironment
 

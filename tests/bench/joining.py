@@ -15,6 +15,7 @@ from tests.bench.commits import batch_seconds
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.join_work import OUTPUT, JoinWork, join_work
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
+from tests.kinds import job_of
 
 # Spark's join state: formats 2 and 4, of which the second one needs the RocksDB store.
 STATE_2, STATE_4 = "Spark, heap store, join state 2", "Spark, RocksDB store, join state 4"
@@ -54,8 +55,7 @@ def _sqlstream(task: Task, work: JoinWork) -> Run:
     (folder / "project").mkdir()
     warehouse = folder / "warehouse"
     with Session(str(folder / "project"), str(warehouse), {"parallelism.default": str(task.cores)}) as session:
-        job = session.sql(work.script(Path(task.data), task.cores))
-        assert job is not None
+        job = job_of(session.sql(work.script(Path(task.data), task.cores)))
         job.wait()
         whole = time.time() - begun
         summary = session.query(work.summary(OUTPUT)).fetchall()[0]

@@ -21,6 +21,7 @@ from tests.bench.child import answer
 from tests.bench.commits import commit_times
 from tests.bench.data import small_files
 from tests.bench.work import sqlstream_script, work_named
+from tests.kinds import job_of
 
 WORK = "tumbling_many"
 JOB = "small"
@@ -96,8 +97,7 @@ def _sqlstream(task: Task, arriving: Path) -> Iterator[tuple[Path, Callable[[int
         return float(json.loads(line)["time"]) / 1000
 
     with Session(str(project), str(warehouse), options) as session:
-        job = session.sql(script)
-        assert job is not None
+        job = job_of(session.sql(script))
         yield root / "checkpoint", begun
         job.stop()
         job.wait()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 SAMPLE_SECONDS = 0.25
 

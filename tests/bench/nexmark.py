@@ -20,6 +20,7 @@ from sqlstream.connectors.nexmark.source import COLUMNS, Settings, events
 from sqlstream.state.snapshot import JobHistory
 from sqlstream.warehouse.paths import Warehouse
 from tests.bench.child import answer
+from tests.kinds import job_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "nexmark"
@@ -114,8 +115,7 @@ def measure(task: Task) -> NexmarkRun:
     begun = time.time()
     os.chdir(ROOT)
     with Session(str(folder / "project"), warehouse, {"parallelism.default": str(task.cores)}) as session:
-        job = session.sql(_script(task))
-        assert job is not None
+        job = job_of(session.sql(_script(task)))
         job.wait()
         name = job.name
     whole = time.time() - begun

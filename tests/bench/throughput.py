@@ -16,6 +16,7 @@ from tests.bench import plain_spark
 from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
 from tests.bench.work import OUTPUT, Work, duckdb_query, sqlstream_script, work_named
+from tests.kinds import job_of
 
 SQLSTREAM, DUCKDB = "sqlstream", "DuckDB batch"
 DUCKDB_RUNS = 3
@@ -78,8 +79,7 @@ def _sqlstream(task: Task, work: Work) -> Run:
     warehouse = folder / "warehouse"
     options = {"parallelism.default": str(task.cores)}
     with Session(str(folder / "project"), str(warehouse), options) as session:
-        job = session.sql(sqlstream_script(work, task.data, task.files_per_batch))
-        assert job is not None
+        job = job_of(session.sql(sqlstream_script(work, task.data, task.files_per_batch)))
         job.wait()
         summary = session.query(work.summary(OUTPUT, task.closed_until)).fetchall()[0]
     return _warm(task, warehouse / "jobs" / OUTPUT / "checkpoint", begun, list(summary))

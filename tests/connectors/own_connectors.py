@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -15,28 +16,28 @@ class Numbers(Source):
         self.file = file
         self.count = int(split_into)
 
-    def partitions(self):
+    def partitions(self) -> list[str]:
         return [str(i) for i in range(self.count)]
 
-    def first_position(self, partition):
+    def first_position(self, partition: str) -> list[int]:
         return [0]
 
-    def latest_position(self, partition):
+    def latest_position(self, partition: str) -> tuple[int]:
         with open(self.file) as file:
             return (int(file.read()),)
 
-    def read(self, partition, start, end):
+    def read(self, partition: str, start: Sequence[int], end: Sequence[int]) -> pa.Table:
         keys = [k for k in range(start[0], end[0]) if k % self.count == int(partition)]
         return pa.table({"K": pa.array(keys, pa.int32()), "part": [partition] * len(keys)})
 
 
 class Broken(Numbers):
-    def read(self, partition, start, end):
+    def read(self, partition: str, start: Sequence[int], end: Sequence[int]) -> pa.Table:
         raise KeyError("gone")
 
 
 class Nameless(Numbers):
-    def read(self, partition, start, end):
+    def read(self, partition: str, start: Sequence[int], end: Sequence[int]) -> pa.Table:
         return super().read(partition, start, end).rename_columns(["a", "b"])
 
 
@@ -46,7 +47,7 @@ class Lines(Sink):
     def __init__(self, file: str):
         self.file = file
 
-    def write(self, batch, table):
+    def write(self, batch: int, table: pa.Table) -> None:
         if os.path.exists(self.file):
             with open(self.file) as file:
                 if batch <= max(json.loads(line)["batch"] for line in file):
@@ -66,7 +67,7 @@ class Guarded(Numbers):
         super().__init__(file)
         self.told = f"login as {password!r} at {dsn} or {endpoint} refused"
 
-    def read(self, partition, start, end):
+    def read(self, partition: str, start: Sequence[int], end: Sequence[int]) -> pa.Table:
         if os.path.exists(f"{self.file}.refused"):
             raise PermissionError(self.told)
         return super().read(partition, start, end)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-USERS = {1: {"name": "ann", "city": "rome"}, 2: {"name": "bob", "city": None}}
+USERS: dict[int, dict[str, Any]] = {1: {"name": "ann", "city": "rome"}, 2: {"name": "bob", "city": None}}
 ORDERS = {1: [{"item": "pen"}, {"item": "ink"}], 2: []}
 
 

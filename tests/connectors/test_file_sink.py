@@ -16,8 +16,13 @@ import pytest
 from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.sink import FileSink, discard
+<<<<<<< HEAD
 from sqlstream.errors import Source, SqlStreamError
 from sqlstream.session.state_queries import snapshot
+=======
+from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.session.state_queries import relation
+>>>>>>> main
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import write_sealed
@@ -79,7 +84,7 @@ def test_folders_are_named_as_hive_names_them(tmp_path: Path) -> None:
     }
     [file] = (tmp_path / "files" / "day=2026-01-01" / "name=a%2Cb").iterdir()
     assert file.suffix == ".json"
-    assert "name" not in duckdb.sql(f"FROM read_json('{file}', hive_partitioning = false)").columns
+    assert "name" not in duckdb.read_json(str(file), hive_partitioning=False).columns
 
 
 # -- publishing
@@ -98,7 +103,7 @@ def staged(sink: FileSink, batch: int, *keys: int) -> list[str]:
 def published(folder: Path) -> list[int]:
     files = sorted(f for f in (folder / "files").iterdir() if f.is_file())
     assert all(f.name.endswith(".json") for f in files)
-    return sorted(k for f in files for (k,) in duckdb.sql(f"SELECT k FROM read_json('{f}')").fetchall())
+    return sorted(k for f in files for (k,) in duckdb.execute(f"SELECT k FROM read_json('{f}')").fetchall())
 
 
 def test_a_batch_that_is_repeated_is_published_once(tmp_path: Path) -> None:
@@ -213,7 +218,7 @@ def test_where_files_cannot_be_written(clause: str, message: str) -> None:
     script += f"CREATE TABLE f (k INT) WITH ('connector' = 'filesystem', {clause});"
     try:
         with pytest.raises(SqlStreamError) as e:
-            compiler.scripts([Source("test", f"{script} INSERT INTO f SELECT k FROM g")])
+            compiler.scripts([SourceText("test", f"{script} INSERT INTO f SELECT k FROM g")])
     finally:
         compiler.close()
     assert message in str(e.value)

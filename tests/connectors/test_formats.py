@@ -26,8 +26,9 @@ Con = duckdb.DuckDBPyConnection
 
 @pytest.fixture
 def con() -> Con:
-    config = {"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    con = duckdb.connect(config=config)
+    con = duckdb.connect(
+        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    )
     con.execute("SET TimeZone = 'UTC'")
     return con
 
@@ -224,7 +225,7 @@ def test_parquet_times_are_cut_to_microseconds(con: Con, tmp_path: Path) -> None
 
 def test_parquet_columns_of_no_type_and_columns_that_came_later_are_null(con: Con, tmp_path: Path) -> None:
     declared = table("parquet", {"a": "BIGINT", "t": "TIMESTAMP", "s": "STRUCT(x BIGINT, y VARCHAR)", "l": "BIGINT[]"})
-    new = {"a": [1], "t": [datetime(2026, 1, 1)], "s": [{"x": 1, "y": "z"}], "l": [[1]]}
+    new: dict[str, list[object]] = {"a": [1], "t": [datetime(2026, 1, 1)], "s": [{"x": 1, "y": "z"}], "l": [[1]]}
     untyped = {"a": pa.nulls(1), "t": pa.nulls(1), "s": pa.array([{"x": None, "y": "z"}]), "l": pa.array([[None]])}
     files = [
         parquet(tmp_path / "a.parquet", {"a": pa.array([7])}),

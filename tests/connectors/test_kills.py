@@ -26,9 +26,9 @@ def start(project: Path) -> subprocess.Popen[str]:
 def visible(project: Path) -> list[tuple[int, str | None]]:
     """The rows of all files that a reader sees now."""
     pattern = f"{project}/files/**/*.parquet"
-    if not duckdb.sql(f"FROM glob('{pattern}')").fetchall():
+    if not duckdb.execute(f"FROM glob('{pattern}')").fetchall():
         return []
-    return duckdb.sql(f"SELECT k, part FROM read_parquet('{pattern}', hive_partitioning = true)").fetchall()
+    return duckdb.execute(f"SELECT k, part FROM read_parquet('{pattern}', hive_partitioning = true)").fetchall()
 
 
 @pytest.mark.slow

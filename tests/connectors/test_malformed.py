@@ -133,7 +133,12 @@ def test_malformed_csv_is_kept_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) NOT ENFORCED"])
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_operations_that_do_not_exist_are_kept(tmp_path: Path, form: str, key: str) -> None:
-    values = [{"op": "I", "id": 1}, {"op": "x", "id": 2}, {"op": None, "id": 3}, {"op": "I", "id": 4}]
+    values: list[dict[str, Any]] = [
+        {"op": "I", "id": 1},
+        {"op": "x", "id": 2},
+        {"op": None, "id": 3},
+        {"op": "I", "id": 4},
+    ]
     path = tmp_path / f"a.{form}"
     match form:
         case "json":
@@ -261,7 +266,7 @@ def test_a_row_whose_time_cannot_be_is_no_longer_there(tmp_path: Path) -> None:
         )
         table = declared(columns, form, **options)
         rows = [at("2026-01-01 10:00:00", 1), at("2026-01-01 10:00:01", 2), at(FAR, 1)]
-        values: list[object] = [{"op": "I", **r} for r in rows[:2]] + [{"op": "U", **rows[2]}]
+        values: Sequence[object] = [{"op": "I", **r} for r in rows[:2]] + [{"op": "U", **rows[2]}]
         if form != "json":
             values = [{"op": "c", "after": r} for r in rows[:2]] + [{"op": "u", "after": rows[2]}]
         with counting(table) as stream:

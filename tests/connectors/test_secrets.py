@@ -14,7 +14,7 @@ from sqlstream import secrets
 from sqlstream.catalog import Table
 from sqlstream.compiler.catalog_answers import create_table
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import BindError, JobError, ParseError, Source, SqlStreamError
+from sqlstream.errors import BindError, JobError, ParseError, SourceText, SqlStreamError
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
@@ -38,7 +38,7 @@ def guarded(tmp_path: Path, password: str = PASSWORD, user: str = f"ann:{IN_URL}
 
 
 def planned(script: str) -> PlannedJob:
-    [job] = Compiler().jobs([Source("test", script)])
+    [job] = Compiler().jobs([SourceText("test", script)])
     return job
 
 
@@ -82,7 +82,7 @@ def test_a_plan_has_no_secrets(tmp_path: Path) -> None:
 
 def test_show_create_table_hides_them(tmp_path: Path) -> None:
     compiler = Compiler()
-    compiler.scripts([Source("test", guarded(tmp_path))])
+    compiler.scripts([SourceText("test", guarded(tmp_path))])
     table = compiler.catalog.relation("numbers")
     assert isinstance(table, Table)
     text = create_table(table)
@@ -112,7 +112,7 @@ WRONG = [
 @pytest.mark.parametrize(("options", "shown"), WRONG)
 def test_error_snippets_hide_them(options: str, shown: str) -> None:
     with pytest.raises(SqlStreamError) as raised:
-        Compiler().scripts([Source("test", f"CREATE TABLE t (a INT) {options}")])
+        Compiler().scripts([SourceText("test", f"CREATE TABLE t (a INT) {options}")])
     text = raised.value.render()
     assert shown in text
     assert "hunter2" not in text
@@ -121,7 +121,7 @@ def test_error_snippets_hide_them(options: str, shown: str) -> None:
 def test_carets_stay_below_what_they_mark() -> None:
     text = "CREATE TABLE t (a INT) WITH ('connector' = 'print', 'password' = 'a long secret', 'nope' = '1')"
     with pytest.raises(ParseError) as raised:
-        parse_script(Source("test", f"{text} nonsense"))
+        parse_script(SourceText("test", f"{text} nonsense"))
     line, carets = raised.value.render().splitlines()[3:5]
     assert line.endswith("'password' = '******', 'nope' = '1') nonsense")
     assert carets.index("^") == line.index("nonsense")
@@ -147,7 +147,7 @@ def test_they_reach_neither_the_warehouse_nor_an_error(tmp_path: Path) -> None:
 def test_an_error_from_outside_names_options_only(tmp_path: Path) -> None:
     compiler = Compiler(table_options={"numbers": {"password": OTHER, "source.monitor-interval": "soon"}})
     with pytest.raises(BindError) as raised:
-        compiler.scripts([Source("test", guarded(tmp_path))])
+        compiler.scripts([SourceText("test", guarded(tmp_path))])
     assert OTHER not in raised.value.render()
 
 

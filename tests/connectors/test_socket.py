@@ -10,12 +10,20 @@ import duckdb
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
+<<<<<<< HEAD
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.socket.source import LinesFile
 from sqlstream.errors import Source, SqlStreamError, UsageError
+=======
+from sqlstream.connectors.formats.faults import malformed_rows
+from sqlstream.connectors.reading import files_among, locate, read
+from sqlstream.connectors.splits import LinesFile
+from sqlstream.errors import SourceText, SqlStreamError, UsageError
+>>>>>>> main
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from tests.kinds import last_job
 
 
 class Sender:
@@ -44,11 +52,9 @@ def sender() -> Iterator[Sender]:
 
 
 def open_feed(folder: Path, sender: Sender, columns: str = "line STRING", more: str = "") -> Feed:
-    compiler = Compiler()
     options = f"'connector' = 'socket', 'hostname' = '127.0.0.1', 'port' = '{sender.port}'{more}"
     script = f"CREATE TABLE s ({columns}) WITH ({options}); SELECT * FROM s"
-    scans = compiler.scripts([Source("test", script)])[0].physical.scans
-    compiler.close()
+    scans = last_job(script).physical.scans
     feed = Feed(LocalFilesystem(), str(folder / "feed"), scans, (0,), project=str(folder), finish=True)
     sender.accept()
     # What a poll sees is up to the network: look until there is something.
@@ -146,7 +152,9 @@ def test_what_cannot_be_declared(columns: str, options: str, message: str) -> No
     compiler = Compiler()
     try:
         with pytest.raises(SqlStreamError) as e:
-            compiler.scripts([Source("test", f"CREATE TABLE s ({columns}) WITH ('connector' = 'socket', {options})")])
+            compiler.scripts(
+                [SourceText("test", f"CREATE TABLE s ({columns}) WITH ('connector' = 'socket', {options})")]
+            )
     finally:
         compiler.close()
     assert message in str(e.value)

@@ -46,9 +46,12 @@ def scan(stream: Stream, **options: str) -> ScanStage:
     return ScanStage(found.name, table, found.columns, None, None, found.fragments)
 
 
-def open_feed(stream: Stream, folder: Path, *, finish: bool = True, **options: str) -> Feed:
+def open_feed(
+    stream: Stream, folder: Path, *, finish: bool = True, interval: str = "", bytes_per_batch: str = ""
+) -> Feed:
     fs = Warehouse(stream.warehouse).fs
-    stages = [scan(stream, **options)]
+    options = {"source.monitor-interval": interval, "source.max-bytes-per-batch": bytes_per_batch}
+    stages = [scan(stream, **{key: value for key, value in options.items() if value})]
     return Feed(fs, str(folder), stages, (0, 1), project="/", finish=finish, warehouse=stream.warehouse)
 
 
@@ -100,7 +103,7 @@ def test_every_batch_is_read_once_while_segments_are_merged(stream: Stream, tmp_
         write(stream, number)
         if number % 7 == 3:
             # A new process each time.
-            feed = open_feed(stream, tmp_path, **{"source.monitor-interval": "0 s"})
+            feed = open_feed(stream, tmp_path, interval="0 s")
             seen += taken(stream, feed) or []
             assert taken(stream, feed) is None
     assert sorted(seen) == list(range(60 - 60 % 7 + 4))
@@ -109,7 +112,7 @@ def test_every_batch_is_read_once_while_segments_are_merged(stream: Stream, tmp_
 
 def test_a_repeated_batch_reads_the_same_rows_though_they_were_merged(stream: Stream, tmp_path: Path) -> None:
     write(stream, *range(5))
-    feed = open_feed(stream, tmp_path, **{"source.monitor-interval": "0 s"})
+    feed = open_feed(stream, tmp_path, interval="0 s")
     assert taken(stream, feed) == list(range(5))
     write(stream, *range(5, 40))
     [path] = (tmp_path / "next").iterdir()
@@ -119,7 +122,7 @@ def test_a_repeated_batch_reads_the_same_rows_though_they_were_merged(stream: St
 
 def test_a_batch_is_bounded_and_shared_out(stream: Stream, tmp_path: Path) -> None:
     write(stream, *range(12))
-    feed = open_feed(stream, tmp_path, **{"source.max-bytes-per-batch": "2 kb"})
+    feed = open_feed(stream, tmp_path, bytes_per_batch="2 kb")
     parts = []
     while (part := taken(stream, feed)) is not None:
         parts.append(part)
@@ -133,7 +136,7 @@ def test_a_batch_is_bounded_and_shared_out(stream: Stream, tmp_path: Path) -> No
 
 def test_a_writer_that_is_started_anew_is_noticed(stream: Stream, tmp_path: Path) -> None:
     write(stream, 1)
-    feed = open_feed(stream, tmp_path, **{"source.monitor-interval": "0 s"})
+    feed = open_feed(stream, tmp_path, interval="0 s")
     assert taken(stream, feed) == [1]
     [path] = (tmp_path / "next").iterdir()
     splits = [BatchRange(*w.split) for w in from_lines(opened(str(path), path.read_text())) if w.split]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, worker_job
 from sqlstream.local.runner import LocalRun
 from sqlstream.options import Options
@@ -17,6 +17,7 @@ from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.jobs import read_record, write_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import read_sealed
+from tests.kinds import jobs_of
 
 SCRIPT = """
 CREATE TABLE given (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
@@ -60,7 +61,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
 
 def main(project: str) -> None:
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
-    jobs = [batches(project, planned) for planned in compiler.scripts([Source("two_jobs", SCRIPT)])]
+    jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([SourceText("two_jobs", SCRIPT)]))]
     running = [True]
     while any(running):
         running = [next(job) for job in jobs]

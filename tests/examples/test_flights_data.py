@@ -132,7 +132,7 @@ def test_a_replay_goes_on_where_it_stopped(data: Path, tmp_path: Path) -> None:
         "--interval",
         "0",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr.split()) == ("", days[4:])
     modified = [(tmp_path / day).stat().st_mtime_ns for day in days]
     assert modified == sorted(modified)

@@ -9,8 +9,9 @@ import pytest
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.project import Project, load_project
-from sqlstream.errors import BindError, Source, SqlStreamError
+from sqlstream.errors import BindError, SourceText, SqlStreamError
 from sqlstream.session.state_queries import open_project_query
+from tests.kinds import jobs_of
 
 FILES = {
     "geo.py": """
@@ -61,7 +62,7 @@ def compiler(project: Path) -> Iterator[Compiler]:
 
 
 def create(compiler: Compiler, sql: str) -> None:
-    compiler.scripts([Source("s.sql", sql)])
+    compiler.scripts([SourceText("s.sql", sql)])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_names(compiler: Compiler) -> None:
 def test_a_dropped_function_is_gone_and_jobs_keep_theirs(compiler: Compiler) -> None:
     table = "CREATE TABLE t (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'json');"
     script = f"{table} CREATE FUNCTION f AS 'geo.Shift' LANGUAGE PYTHON; SELECT f(x) FROM t; DROP FUNCTION f"
-    [job] = compiler.scripts([Source("s.sql", script)])
+    [job] = jobs_of(compiler.scripts([SourceText("s.sql", script)]))
     assert [function.name for function in job.functions] == ["f"]
     with pytest.raises(BindError, match='function "f" does not exist'):
         create(compiler, "SELECT f(x) FROM t")

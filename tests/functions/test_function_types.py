@@ -36,6 +36,10 @@ class Loop:
     next: Loop | None
 
 
+class Kind(enum.StrEnum):
+    A = "a"
+
+
 class Colour(enum.Enum):
     RED = "red"
     BLUE = "blue"
@@ -240,7 +244,7 @@ def test_sql_types_without_python_values(type_: str) -> None:
         (Decimal, Decimal("0.00000000005"), Decimal("0.0000000001")),  # half up, as CAST rounds
         (Decimal, 7, Decimal(7)),
         (list[int], (1, 2), [1, 2]),
-        (str, enum.StrEnum("Kind", ["A"])["A"], "a"),
+        (str, Kind.A, "a"),
         (dict[str, int], {}, {}),
         (int, None, None),
     ],

@@ -91,7 +91,7 @@ def test_errors_name_function_and_line(con: duckdb.DuckDBPyConnection) -> None:
         return a[:1]
 
     def number(a: pa.Int64Array) -> pa.Int64Array:
-        return 5  # type: ignore[return-value]
+        return 5
 
     def broken(a: pa.Int64Array) -> pa.Int64Array:
         raise ValueError("no")

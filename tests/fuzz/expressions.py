@@ -74,16 +74,28 @@ class Expressions:
 
     def aggregate(self, columns: Columns) -> tuple[str, str]:
         x, s = self.value("BIGINT", columns, 1), self.value("VARCHAR", columns, 1)
-        call, kind = self.random.choice(
-            (
-                *(("COUNT(*)", "BIGINT"), (f"COUNT({x})", "BIGINT"), (f"CAST(SUM({x}) AS BIGINT)", "BIGINT")),
-                *((f"MIN({x})", "BIGINT"), (f"MAX({s})", "VARCHAR"), (f"COUNT(DISTINCT {s})", "BIGINT")),
-                *((f"CAST(SUM(DISTINCT {x}) AS BIGINT)", "BIGINT"), (f"STRING_AGG({s}, ',' ORDER BY {s})", "VARCHAR")),
-                *(
-                    (f"AVG({x})", "DOUBLE"),
-                    (f"LIST({x} ORDER BY {x})", "BIGINT[]"),
-                    (f"COUNT(*) FILTER (WHERE {self.condition(columns, 0)})", "BIGINT"),
-                ),
-            )
-        )
-        return call, kind
+        test = self.condition(columns, 0)
+        calls = {
+            "BIGINT": [
+                "COUNT(*)",
+                f"COUNT({x})",
+                f"CAST(SUM({x}) AS BIGINT)",
+                f"CAST(SUM(DISTINCT {x}) AS BIGINT)",
+                f"MIN({x})",
+            ],
+            "VARCHAR": [
+                f"MAX({s})",
+                f"STRING_AGG({s}, ',' ORDER BY {s})",
+                f"STRING_AGG(DISTINCT {s}, '' ORDER BY {s} DESC)",
+            ],
+            "DOUBLE": [f"AVG({x})", f"MEDIAN({x})", f"VAR_POP({x})"],
+            "BIGINT[]": [f"LIST({x} ORDER BY {x})"],
+            "BOOLEAN": [f"BOOL_OR({test})"],
+        }
+        calls["BIGINT"] += [
+            f"COUNT(DISTINCT {s})",
+            f"COUNT(*) FILTER (WHERE {test})",
+            f"BIT_XOR({x})",
+            f"MAX_BY({x}, {x})",
+        ]
+        return self.random.choice([(call, kind) for kind, some in calls.items() for call in some])

@@ -25,6 +25,10 @@ def table(name: str) -> Query:
     return Query(name, COLUMNS[name])
 
 
+def _number(of: str) -> str:
+    return "w" if of == "u" else "v"
+
+
 class Queries(Expressions):
     """Makes queries by chance."""
 
@@ -123,36 +127,50 @@ class Queries(Expressions):
     def windows(self, of: Query) -> Query:
         """Return rows with windows of all kinds."""
         step, times = self.random.choice((1, 7, 10, 60)), self.random.choice((2, 3))
-        time = "wt" if "wt" in of.columns else "ts"
         match self.one_of("TUMBLE", "HOP", "CUMULATE", "SESSION"):
             case "TUMBLE":
-                call = f"TUMBLE(TABLE {of.sql}, DESCRIPTOR({time}), INTERVAL '{step}' SECOND)"
+                call = f"TUMBLE(TABLE {of.sql}, DESCRIPTOR(ts), INTERVAL '{step}' SECOND)"
             case "SESSION":
                 key = self.one_of("", " PARTITION BY k", " PARTITION BY s")
-                call = f"SESSION(TABLE {of.sql}{key}, DESCRIPTOR({time}), INTERVAL '{step}' SECOND)"
+                call = f"SESSION(TABLE {of.sql}{key}, DESCRIPTOR(ts), INTERVAL '{step}' SECOND)"
             case kind:
                 # Windows may overlap by parts of a step.
                 size = step * times - (self.random.choice((0, 1)) if kind == "HOP" and step > 1 else 0)
-                call = f"{kind}(TABLE {of.sql}, DESCRIPTOR({time}), INTERVAL '{step}' SECOND, INTERVAL '{size}' SECOND)"
+                call = f"{kind}(TABLE {of.sql}, DESCRIPTOR(ts), INTERVAL '{step}' SECOND, INTERVAL '{size}' SECOND)"
         return Query(call, {**of.columns, **BOUNDS})
 
-    def timed(self) -> tuple[str, Query]:
-        """Return what a query begins with, and rows with a time attribute."""
-        kind = self.one_of("", "", "", "rows", "windows")
-        of = table(self.one_of("t", "u", "c"))
-        if kind == "":
-            return "", of
-        if kind == "rows":
-            rest = ", ".join(self.value(type, of.columns, 1) + f" AS {n}" for n, type in _KVS.items())
-            below = Query(f"SELECT {rest}, ts FROM {of.sql}{self.where(of.columns)}", {**_KVS, "ts": "TIMESTAMP"})
-        else:
-            window = self.windows(table(self.one_of("t", "u")))
-            sql = f"SELECT k, COUNT(*) AS v, MIN(s) AS s, window_time AS wt FROM {window.sql}"
-            below = Query(f"{sql} GROUP BY k, window_start, window_end, window_time", {**_KVS, "wt": "TIMESTAMP"})
-        return f"WITH w AS ({below.sql}) ", Query("w", below.columns)
+    def timed(self, changing: bool = False) -> tuple[str, Query]:
+        """Return what a query begins with, and rows with k, s and the time attribute ts, whatever made them."""
+        a, b = self.one_of("t", "u"), self.one_of("t", "u")
+        v, w = _number(a), _number(b)
+        match self.one_of("", "", "rows", "windows", "over", "united", "joined", "as of"):
+            case "":
+                return "", table(self.one_of("t", "u", "c") if changing else a)
+            case "rows":
+                of = table(self.one_of("t", "u", "c") if changing else a)
+                items = ", ".join(f"{self.value(type, of.columns, 1)} AS {name}" for name, type in _KVS.items())
+                sql = f"SELECT {items}, ts FROM {of.sql}{self.where(of.columns)}"
+            case "windows":
+                sql = f"SELECT k, COUNT(*) AS v, MIN(s) AS s, window_time AS ts FROM {self.windows(table(a)).sql}"
+                sql += " GROUP BY k, window_start, window_end, window_time"
+            case "over":
+                frame = self.one_of("", f" RANGE BETWEEN {self.seconds(3, 20)} PRECEDING AND CURRENT ROW")
+                sql = f"SELECT k, MAX({v}) OVER (PARTITION BY k ORDER BY ts{frame}) AS v, s, ts FROM {a}"
+            case "united":
+                sql = f"SELECT k, {v} AS v, s, ts FROM {a} UNION ALL SELECT {w} AS k, k AS v, s, ts FROM {b}"
+            case "joined":
+                near = f"b.ts BETWEEN a.ts - {self.seconds(0, 5, 40)} AND a.ts + {self.seconds(0, 5, 40)}"
+                sql = f"SELECT a.k AS k, b.{w} AS v, a.s AS s, a.ts AS ts FROM {a} AS a"
+                sql += f" {self.one_of('JOIN', 'LEFT JOIN')} {b} AS b ON a.k = b.k AND {near}"
+            case _:
+                sql = (
+                    f"SELECT a.k AS k, b.v AS v, a.s AS s, a.ts AS ts FROM {a} AS a {self.one_of('JOIN', 'LEFT JOIN')}"
+                )
+                sql += f" {self.one_of('r', 'd')} FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k"
+        return f"WITH w AS ({sql}) ", Query("w", {**_KVS, "ts": "TIMESTAMP"})
 
     def windowed(self, depth: int) -> Query:
-        before, rows = self.timed()
+        before, rows = self.timed(changing=True)
         window = self.windows(rows)
         if self.random.random() < 0.2:
             below = _select(self.some(window.columns), window.sql + self.where(window.columns), window.columns)
@@ -161,7 +179,7 @@ class Queries(Expressions):
         return Query(before + below.sql, below.columns)
 
     def ranked_in_windows(self, depth: int) -> Query:
-        before, rows = self.timed()
+        before, rows = self.timed(changing=True)
         window = self.windows(rows)
         names = list(dict.fromkeys([*self.some(rows.columns), *BOUNDS]))
         order = ", ".join(f"{name}{self.one_of('', ' DESC')}" for name in names if name not in BOUNDS)
@@ -189,14 +207,14 @@ class Queries(Expressions):
         )
 
     def over(self, depth: int) -> Query:
-        """Return aggregates and neighbours in the order of time; of t, whose times may be equal, within ranges only."""
-        name = self.one_of("t", "u", "u")
-        rows = table(name)
+        """Return aggregates and neighbours in the order of time; within ranges only where times may be equal."""
+        before, rows = self.timed() if self.random.random() < 0.6 else ("", table("u"))
+        apart = rows.sql == "u"
         key = self.one_of("", "PARTITION BY k ", "PARTITION BY k, s ")
         low, high = (f"INTERVAL '{self.random.choice((0, 3, 20))}' SECOND" for _ in range(2))
         frames = ["", "RANGE UNBOUNDED PRECEDING", f"RANGE BETWEEN {low} PRECEDING AND CURRENT ROW"]
         frames += [f"RANGE BETWEEN {low} PRECEDING AND {high} FOLLOWING"]
-        if name == "u":
+        if apart:
             frames = [
                 *frames[:2],
                 "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
@@ -208,14 +226,14 @@ class Queries(Expressions):
         for i in range(self.random.randint(1, 3)):
             call, kind = self.aggregate(rows.columns)
             frame = self.random.choice(frames)
-            if name == "u" and self.random.random() < 0.3:
+            if apart and self.random.random() < 0.3:
                 call, frame, kind = self.neighbour(), "", "BIGINT"
             over = f"OVER ({key}ORDER BY ts{' ' + frame if frame else ''})"
             # A cast stands outside of the call with OVER.
             cast = re.fullmatch(r"CAST\((.*) AS BIGINT\)", call)
             items.append(f"CAST({cast[1]} {over} AS BIGINT) AS a{i}" if cast else f"{call} {over} AS a{i}")
             columns[f"a{i}"] = kind
-        sql = f"SELECT {', '.join([*names, *items])} FROM {rows.sql}{self.where(rows.columns)}"
+        sql = f"{before}SELECT {', '.join([*names, *items])} FROM {rows.sql}{self.where(rows.columns)}"
         return Query(sql, {n: rows.columns[n] for n in names} | columns)
 
     def neighbour(self) -> str:
@@ -225,39 +243,61 @@ class Queries(Expressions):
 
     def joined(self, depth: int) -> Query:
         kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        same = self.one_of(*["a.k = b.k"] * 6, "a.k < b.w", "a.v = b.w AND a.s = b.s", "a.k IS NOT DISTINCT FROM b.k")
         more = self.one_of("", "", " AND a.v < b.w", " AND a.s IS NOT DISTINCT FROM b.s", " AND a.s <> b.s")
         left = self.one_of("t", "c", "d", "(SELECT DISTINCT k, v, s FROM t)")
-        right = self.one_of("u", "(SELECT k, v AS w, s FROM c)", "(SELECT k, v AS w, s FROM d)", _SUMMED)
-        return Query(f"{_PAIR} FROM {left} AS a {kind} {right} AS b ON a.k = b.k{more}", _PAIRED)
+        joined = f"FROM {left} AS a {kind} {self.right_side()} AS b ON {same}{more}"
+        match self.random.randrange(6):
+            case 0:
+                side = self.one_of("SEMI", "ANTI")
+                return Query(f"SELECT a.k, a.v, a.s {joined.replace(kind, f'{side} JOIN')}", _KVS)
+            case 1 | 2:
+                kind = self.one_of("JOIN", "JOIN", "LEFT JOIN", "FULL JOIN")
+                on = self.one_of("a.k = e.k", "b.k = e.k", "b.w = e.w")
+                sql = f"{_PAIR}, e.w AS q {joined} {kind} {self.right_side()} AS e ON {on}"
+                return Query(
+                    f"{sql}{self.one_of('', ' WHERE b.w > 0', ' WHERE e.w IS NULL')}", {**_PAIRED, "q": "BIGINT"}
+                )
+        return Query(f"{_PAIR} {joined}", _PAIRED)
+
+    def right_side(self) -> str:
+        return self.one_of("u", "(SELECT k, v AS w, s FROM c)", "(SELECT k, v AS w, s FROM d)", _SUMMED)
 
     def joined_in_time(self, depth: int) -> Query:
         kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
         low, high = self.seconds(0, 5, 40), self.seconds(0, 5, 40)
         near = f"b.ts BETWEEN a.ts - {low} AND a.ts + {high}"
-        more = self.one_of("", "", " AND a.v < b.w", " AND a.v > 1", " AND b.w > 1")
-        return Query(f"{_PAIR} FROM t AS a {kind} u AS b ON a.k = b.k AND {near}{more}", _PAIRED)
+        before, rows = self.timed()
+        v = _number(rows.sql)
+        more = self.one_of("", "", f" AND a.{v} < b.w", f" AND a.{v} > 1", " AND b.w > 1")
+        sql = (
+            f"{before}{_PAIR.replace('a.v', f'a.{v}')} FROM {rows.sql} AS a {kind} u AS b ON a.k = b.k AND {near}{more}"
+        )
+        return Query(sql, _PAIRED)
 
     def joined_windows(self, depth: int) -> Query:
         kind = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
-        window = re.sub(" PARTITION BY .", "", self.windows(table("t")).sql)
+        before, rows = self.timed()
+        window = self.windows(rows).sql
         if "SESSION" in window:
-            window = f"TUMBLE(TABLE t, DESCRIPTOR(ts), {self.seconds(7, 20)})"
+            window = f"TUMBLE(TABLE {rows.sql}, DESCRIPTOR(ts), {self.seconds(7, 20)})"
         bounds = "window_start, window_end"
         left = f"(SELECT k, COUNT(*) AS v, MIN(s) AS s, {bounds} FROM {window} GROUP BY k, {bounds})"
-        window = window.replace("TABLE t,", "TABLE u,")
+        window = window.replace(f"TABLE {rows.sql},", "TABLE u,")
         right = self.one_of(
             f"(SELECT k, MAX(w) AS w, MAX(s) AS s, {bounds} FROM {window} GROUP BY k, {bounds})",
             f"(SELECT k, w, s, {bounds} FROM {window})",
         )
         same = "a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end"
-        return Query(f"{_PAIR} FROM {left} AS a {kind} {right} AS b ON {same}", _PAIRED)
+        return Query(f"{before}{_PAIR} FROM {left} AS a {kind} {right} AS b ON {same}", _PAIRED)
 
     def as_of(self, depth: int) -> Query:
         """Return rows with the version of a key that is valid at their time."""
         kind, versions = self.one_of("JOIN", "LEFT JOIN"), self.one_of("r", "d")
-        items = f"{_PAIR.replace('b.w', 'b.v').replace('a.v', self.one_of('a.w', 'a.k'))}, a.ts"
+        before, rows = self.timed()
+        items = f"{_PAIR.replace('b.w', 'b.v').replace('a.v', f'a.{_number(rows.sql)}')}, a.ts"
         where = self.one_of("", "", " WHERE b.v > 1", " WHERE a.k > 0")
-        sql = f"{items} FROM u AS a {kind} {versions} FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k{where}"
+        sql = f"{before}{items} FROM {rows.sql} AS a {kind} {versions} FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k{where}"
         return Query(sql, {**_PAIRED, "ts": "TIMESTAMP"})
 
     def matched(self, depth: int) -> Query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -48,7 +49,7 @@ def fed(random: Random) -> Fed:
 
 
 def _arriving(random: Random, table: str) -> list[Row]:
-    count = random.choice((0, 1, 3, 8, 8, 20, 20))
+    count = random.choice((0, 1, 4, 8, 20, 20, 20, 40))
     seconds = random.choices(range(180), k=count) if table in "tc" else random.sample(range(180), count)
     arriving: list[tuple[float, Row]] = []
     for second in seconds:
@@ -84,11 +85,15 @@ def _row(random: Random, table: str, time: str) -> Row:
 
 
 def pieces(fed: Fed, cuts: Random) -> Iterator[Fed]:
-    """Cut what is fed into a few batches."""
-    count = cuts.choice((2, 3, 4, 8))
+    """Cut what is fed into a few batches, or so many that state is compacted."""
+    count = cuts.choice((2, 3, 3, 4, 4, 8, 8, 24))
     ends = {table: sorted(cuts.choices(range(len(rows) + 1), k=count - 1)) for table, rows in fed.items()}
     for i in range(count):
         yield {table: rows[([0, *ends[table]])[i] : ([*ends[table], len(rows)])[i]] for table, rows in fed.items()}
+
+
+def reads(sql: str, table: str) -> bool:
+    return re.search(rf"\b{table}\b", sql) is not None
 
 
 def fill(con: duckdb.DuckDBPyConnection, fed: Fed, backwards: bool = False) -> None:

@@ -12,6 +12,7 @@ import sqlstream
 from sqlstream.errors import UsageError
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import DRAINED, read_status, write_status
+from tests.kinds import job_of
 
 TWO = """
 CREATE TABLE t (a INT); CREATE TABLE u (a INT);
@@ -72,10 +73,10 @@ def test_a_job_that_never_committed_takes_the_corrected_query(tmp_path: Path) ->
     wrong = "CREATE TABLE u (a INT); INSERT INTO u SELECT CAST(a AS INT) FROM (VALUES ('{}')) AS v(a)"
     with session(tmp_path) as failing:
         with pytest.raises(sqlstream.SqlStreamError, match="one"):
-            failing.sql(wrong.format("one")).wait()
+            job_of(failing.sql(wrong.format("one"))).wait()
         assert failing.query("SELECT job, status FROM sqlstream.jobs").fetchall() == [("u", "FAILED")]
     with session(tmp_path) as corrected:
-        corrected.sql(wrong.format("1")).wait()
+        job_of(corrected.sql(wrong.format("1"))).wait()
         assert corrected.query("FROM u").fetchall() == [(1,)]
         # Now it has committed a batch: what it wrote is not thrown away.
         with pytest.raises(UsageError, match='job "u" exists with another query'):
@@ -98,7 +99,7 @@ def test_a_drained_job_is_skipped_and_says_why(tmp_path: Path) -> None:
         status = read_status(warehouse.fs, warehouse.job("u"))
         assert status is not None
         write_status(warehouse.fs, warehouse.job("u"), replace(status, state=DRAINED))
-        job = once.sql("INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)")
+        job = job_of(once.sql("INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)"))
         assert job.status == DRAINED
         assert notices == [
             'job "u" is drained and was skipped. All its windows were closed, so it cannot go on; to run it anew, use --fresh.'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source, UnsupportedError
+from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.options import Options
 
 TABLES = """
@@ -135,8 +135,8 @@ BOUNDED = [
 
 def planned(query: str, choice: str = "warn") -> PlannedJob:
     compiler = Compiler(Options({"sqlstream.unbounded-state": choice}))
-    compiler.scripts([Source("tables", TABLES)])
-    [job] = compiler.jobs([Source("sql", query)])
+    compiler.scripts([SourceText("tables", TABLES)])
+    [job] = compiler.jobs([SourceText("sql", query)])
     return job
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
 from sqlstream.logical.bind.expressions.type_checker import _built_in
@@ -32,7 +32,7 @@ def test_a_name_is_in_one_list_only() -> None:
 def test_forms_are_expressions(name: str) -> None:
     for form in REWRITTEN[name].values():
         if isinstance(form, str):
-            parse_expression(Source("form", form))
+            parse_expression(SourceText("form", form))
 
 
 @pytest.mark.parametrize("name", [*REWRITTEN, *SAME])

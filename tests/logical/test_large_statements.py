@@ -3,7 +3,7 @@
 import pytest
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import ParseError, Source
+from sqlstream.errors import ParseError, SourceText
 from sqlstream.session.explaining import explained
 from sqlstream.testing import Stream
 
@@ -20,7 +20,7 @@ TWICE = {
 def planned(sql: str) -> PlannedJob:
     compiler = Compiler()
     try:
-        [job] = compiler.jobs([Source("sql", TABLE + sql)])
+        [job] = compiler.jobs([SourceText("sql", TABLE + sql)])
     finally:
         compiler.close()
     return job

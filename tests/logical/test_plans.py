@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sqlstream.compiler.compiler import Compiler, PlannedJob
-from sqlstream.errors import Source
+from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.nodes import Filter, Node, Sink, WindowColumns, walk
 from sqlstream.logical.plan.properties import on_time, schema, time_attribute, window_columns, window_size
 from sqlstream.logical.plan.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
+from tests.kinds import last_job
 
 TABLES = """
 CREATE TABLE a (k BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts)
@@ -21,11 +21,7 @@ WINDOWS = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND)"
 
 
 def planned(query: str) -> PlannedJob:
-    compiler = Compiler()
-    try:
-        return compiler.scripts([Source("test", TABLES + query)])[-1]
-    finally:
-        compiler.close()
+    return last_job(TABLES + query)
 
 
 def plan(query: str) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source
+from sqlstream.errors import BindError, SourceText
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.sql.dialect import to_duckdb
@@ -15,7 +15,7 @@ FIELDS = (Field("a", "STRUCT(b STRUCT(c INTEGER))"), Field("Price", "DOUBLE"), F
 
 
 def resolved(text: str, aliases: tuple[str, ...] = (), alias: str = "t") -> str | None:
-    source = Source("test", text)
+    source = SourceText("test", text)
     column = parse_expression(source)
     assert isinstance(column, exp.Column | exp.Dot)
     names = dict.fromkeys(aliases, exp.Null())

@@ -156,7 +156,7 @@ def args(function: str) -> list[Case]:
 
 
 def quantiles(function: str) -> list[Case]:
-    columns = ("b", "n", "ut", "h", "d", "fl", "m", "ts", "dt", "tm")
+    columns: tuple[str, ...] = ("b", "n", "ut", "h", "d", "fl", "m", "ts", "dt", "tm")
     columns = columns if function == "quantile_cont" else (*columns, "v", "li", "st", "iv", "en", "js", "tss", "bi")
     return [
         *over(function, columns, "0.3"),

@@ -7,7 +7,7 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.logical.bind.over.over import EDGES, PLACED, RANKS, keeps_rows
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
-from sqlstream.logical.plan.nodes import Frame, OverItem
+from sqlstream.logical.plan.nodes import OverFrame, OverItem
 from sqlstream.operators.aggregates.calls import AggregateCall, strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
@@ -18,7 +18,7 @@ from sqlstream.testing import Stream
 SOURCE = "CREATE TABLE t (k BIGINT, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '2' SECOND);"
 
 
-def call(function: str, frame: Frame, *, distinct: bool = False) -> OverCall:
+def call(function: str, frame: OverFrame, *, distinct: bool = False) -> OverCall:
     calls = [
         AggregateCall(function, arguments, ("BIGINT",) * len(arguments), distinct, (), None, "DOUBLE")
         for arguments in (("x",), ("x", "2"), ("x", "0", "9"))
@@ -36,8 +36,8 @@ def _fits(call: AggregateCall) -> bool:
 @pytest.mark.parametrize("distinct", [False, True])
 @pytest.mark.parametrize("function", sorted({*FUNCTIONS, *ALIASES, *PLACED, *EDGES, *RANKS}))
 def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) -> None:
-    frame = Frame("range", None)
-    item = AggregateItem("r", function, (Expression("x", "BIGINT"),), distinct, (), None, "DOUBLE")
+    frame = OverFrame("range", None)
+    item = AggregateItem("r", function, (Expression.of_column("x", "BIGINT"),), distinct, (), None, "DOUBLE")
     operator_keeps = call(ALIASES.get(function, function), frame, distinct=distinct).rows_before is None
     assert keeps_rows(OverItem(item, frame)) == operator_keeps
 
@@ -45,15 +45,15 @@ def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) 
 @pytest.mark.parametrize(
     ("frames", "tables"),
     [
-        ([Frame("range", None)], ["rows", "totals", "keys"]),
-        ([Frame("rows", 3)], ["rows", "last", "keys"]),
-        ([Frame("rows", 0)], ["rows"]),
-        ([Frame("range", 5_000_000)], ["rows"]),
-        ([Frame("rows", None, 1)], ["rows", "last", "keys"]),
-        ([Frame("range", None), Frame("rows", 2), Frame("range", 1)], ["rows", "last", "totals", "keys"]),
+        ([OverFrame("range", None)], ["rows", "totals", "keys"]),
+        ([OverFrame("rows", 3)], ["rows", "last", "keys"]),
+        ([OverFrame("rows", 0)], ["rows"]),
+        ([OverFrame("range", 5_000_000)], ["rows"]),
+        ([OverFrame("rows", None, 1)], ["rows", "last", "keys"]),
+        ([OverFrame("range", None), OverFrame("rows", 2), OverFrame("range", 1)], ["rows", "last", "totals", "keys"]),
     ],
 )
-def test_only_what_frames_need_is_kept(frames: list[Frame], tables: list[str]) -> None:
+def test_only_what_frames_need_is_kept(frames: list[OverFrame], tables: list[str]) -> None:
     calls = tuple(call("sum", frame) for frame in frames)
     assert [t.name for t in Over((), (Column("x", "BIGINT"),), "ts", (), calls).tables] == tables
 

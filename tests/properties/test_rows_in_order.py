@@ -30,23 +30,35 @@ AGGREGATES = (
         "bit_xor(x)",
     ),
 )
-IN_ORDER = ("list(x{order})", "string_agg(s, ','{order})", "last_value(x{order})", "first_value(x{order})")
+IN_ORDER: tuple[str, ...] = (
+    "list(x{order})",
+    "string_agg(s, ','{order})",
+    "last_value(x{order})",
+    "first_value(x{order})",
+)
 IN_ORDER += ("any_value(x{order})", "nth_value(x, 2{order})", "last_value(s{order} IGNORE NULLS)", "last(x{order})")
 PLACED = ("LAG(x)", "LAG(s, 2, 'none')", "LAG(x, 0)", "ROW_NUMBER()", "LAG(x IGNORE NULLS)")
 RANKS = ("RANK()", "DENSE_RANK()")
 LATER = ("LEAD(x)", "LEAD(s, 2, 'none')", "LEAD(ts, 3)")
-OF_TIMES = ("", "RANGE UNBOUNDED PRECEDING", "RANGE BETWEEN INTERVAL '3' SECOND PRECEDING AND CURRENT ROW")
+OF_TIMES: tuple[str, ...] = (
+    "",
+    "RANGE UNBOUNDED PRECEDING",
+    "RANGE BETWEEN INTERVAL '3' SECOND PRECEDING AND CURRENT ROW",
+)
 OF_TIMES += ("RANGE BETWEEN INTERVAL '10.5' SECOND PRECEDING AND CURRENT ROW", "RANGE CURRENT ROW")
-OF_ROWS = (
+OF_ROWS: tuple[str, ...] = (
     "ROWS UNBOUNDED PRECEDING",
     "ROWS 1 PRECEDING",
     "ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
     "ROWS CURRENT ROW",
 )
 OF_ROWS += ("ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING", "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING")
-OF_LATER_ROWS = ("ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING", "ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING")
+OF_LATER_ROWS: tuple[str, ...] = (
+    "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    "ROWS BETWEEN CURRENT ROW AND 2 FOLLOWING",
+)
 OF_LATER_ROWS += ("ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING", "ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING")
-OF_LATER_TIMES = ("RANGE BETWEEN INTERVAL '3' SECOND PRECEDING AND INTERVAL '2' SECOND FOLLOWING",)
+OF_LATER_TIMES: tuple[str, ...] = ("RANGE BETWEEN INTERVAL '3' SECOND PRECEDING AND INTERVAL '2' SECOND FOLLOWING",)
 OF_LATER_TIMES += ("RANGE BETWEEN CURRENT ROW AND INTERVAL '10' SECOND FOLLOWING",)
 PARTITIONS = ("", "PARTITION BY k", "PARTITION BY s, k", "PARTITION BY x % 2")
 
@@ -119,8 +131,8 @@ def queries(draw: st.DrawFn) -> Query:
     calls = [Call(p, f, frame) for p in partitions for f, frame in draw(some)]
     waiting = draw(st.integers(0, 3)) == 0
     if waiting:
-        some = draw(st.sampled_from([later, later, later_times]))
-        calls += [Call(partitions[0], f, frame) for f, frame in draw(st.lists(some, min_size=1, max_size=2))]
+        following = draw(st.sampled_from([later, later, later_times]))
+        calls += [Call(partitions[0], f, frame) for f, frame in draw(st.lists(following, min_size=1, max_size=2))]
     where = draw(st.sampled_from(["", "", " WHERE x > 0 OR k IS NULL"]))
     return Query(tuple(calls), where, above=not waiting and draw(st.integers(0, 3)) == 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # What a row of the table of changes does, k, x, s, and the time in microseconds; rows of other tables are only added.
 Row = tuple[str, int | None, int | None, str | None, int]
 Batch = dict[str, list[Row]]
+Kind = Literal["JOIN", "LEFT JOIN"]
 Form = Literal["table", "changes", "newest"]
 CONDITIONS = ("", "", " AND v.x > p.x", " AND (v.x IS NULL OR p.s = 'a')")
 
@@ -28,7 +29,7 @@ CONDITIONS = ("", "", " AND v.x > p.x", " AND (v.x IS NULL OR p.s = 'a')")
 class Query:
     """A join of rows p with versions v, which are a table, a table of changes, or the newest rows of a stream."""
 
-    kind: Literal["JOIN", "LEFT JOIN"]
+    kind: Kind
     form: Form
     keys: tuple[str, ...]
     values: tuple[str, ...]
@@ -76,7 +77,8 @@ class Query:
 @st.composite
 def queries(draw: st.DrawFn) -> Query:
     keys, values = draw(st.sampled_from([(("k",), ("k",)), (("k", "s"), ("k", "s")), (("k",), ("x",))]))
-    kind, form = draw(st.sampled_from(["JOIN", "LEFT JOIN"])), draw(st.sampled_from(["table", "changes", "newest"]))
+    kind: Kind = draw(st.sampled_from(get_args(Kind)))
+    form: Form = draw(st.sampled_from(get_args(Form)))
     return Query(kind, form, keys, values, draw(st.sampled_from(CONDITIONS)))
 
 
@@ -158,7 +160,9 @@ class Model:
 def fed(query: Query, batch: Batch) -> dict[str, list[tuple[object, ...]]]:
     """Return a batch's rows as the stream takes them."""
     table = "b" if query.form == "newest" else "v"
-    versions = [(*r[:4], _text(r[4])) if query.form == "changes" else (*r[1:4], _text(r[4])) for r in batch["v"]]
+    versions: list[tuple[object, ...]] = [
+        (*r[:4], _text(r[4])) if query.form == "changes" else (*r[1:4], _text(r[4])) for r in batch["v"]
+    ]
     return {"p": [(*r[1:4], _text(r[4])) for r in batch["p"]], table: versions}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,11 @@ from tests.properties.test_windows import Kind, Model, Pair
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 BOUNDS = "window_start, window_end"
+
+
+def window_end(size: int, ts: int) -> int:
+    return ts // size * size + size
+
 
 kinds = st.one_of(
     st.builds(Kind, st.just("HOP"), st.integers(1, 5), st.integers(1, 8)),
@@ -181,7 +187,7 @@ def test_what_joins_delay_is_late_for_nothing_above(
                 rows[table] += times.on_time(step, table)
             if cascade.windowed:
                 size = cascade.size or 1
-                rows["c"] += times.on_time(step, third, end=lambda ts, size=size: ts // size * size + size)
+                rows["c"] += times.on_time(step, third, end=partial(window_end, size))
             else:
                 rows["c"] += times.on_time(step, third, behind)
             times.batch(step)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from sqlstream.errors import QueryError, Source
+from sqlstream.errors import QueryError, SourceText
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
 from tests.queries.small_job import SmallJob
@@ -30,7 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, sql: str) -> list[tuple]:
+def run(root: Path, sql: str) -> list[tuple[Any, ...]]:
     """Run a query; `~` is the folder around the warehouse, `@segment` a file of state."""
     from sqlstream.warehouse.paths import Warehouse
 
@@ -188,7 +189,7 @@ def test_nothing_outside_is_read(root: Path, sql: str) -> None:
         ("FROM counts POSITIONAL JOIN read_parquet('@segment') AS s", [("a", 1, "a", 1)]),
     ],
 )
-def test_queries_run(root: Path, sql: str, expected: list[tuple]) -> None:
+def test_queries_run(root: Path, sql: str, expected: list[tuple[Any, ...]]) -> None:
     assert run(root, sql) == expected
 
 
@@ -214,7 +215,7 @@ def test_every_table_function_is_known_to_be_harmless_or_refused() -> None:
     allowed = set()
     for (name,) in names:
         try:
-            parse_statement(Source("query", f'FROM "{name}"()'), connection)
+            parse_statement(SourceText("query", f'FROM "{name}"()'), connection)
             allowed.add(name)
         except QueryError as error:
             assert "is not available in queries" in error.message  # noqa: PT017

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.errors import BindError, Source
+from sqlstream.errors import BindError, SourceText
 from sqlstream.runtime.idle import ScanClock, idle_ticks, idle_timeouts
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.testing import Stream
@@ -210,10 +210,10 @@ def test_every_table_that_can_be_read_has_the_option(options: str) -> None:
         "SELECT COUNT(*) FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
     )
     try:
-        [job] = compiler.jobs([Source("test", table.format(options, "5 min") + query)])
+        [job] = compiler.jobs([SourceText("test", table.format(options, "5 min") + query)])
         assert idle_timeouts(job.physical, 0) == {0: 300_000}
         with pytest.raises(BindError, match=r'option "scan\.watermark\.idle-timeout": "5" is not a duration'):
-            compiler.jobs([Source("test", "DROP TABLE t;" + table.format(options, "5"))])
+            compiler.jobs([SourceText("test", "DROP TABLE t;" + table.format(options, "5"))])
     finally:
         compiler.close()
 
@@ -223,6 +223,6 @@ def test_the_option_can_change_while_a_job_lives() -> None:
     for script in (SCRIPT, SCRIPT.replace("1 min", "2 min")):
         compiler = Compiler()
         # What is not fed is read from the warehouse.
-        jobs += compiler.jobs([Source("test", script)])
+        jobs += compiler.jobs([SourceText("test", script)])
         compiler.close()
     assert jobs[0].fingerprint == jobs[1].fingerprint

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
-from sqlstream.errors import DamageError, Source
+from sqlstream.errors import DamageError
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from tests.kinds import last_job
 
 FILES = ("a/1", "a/2", "a/deep/3", "b/1", "b/2", "b/new")
 
@@ -36,13 +36,9 @@ def put(path: Path) -> None:
 
 
 def open_feed(project: Path, path: str) -> Feed:
-    compiler = Compiler()
     options = f"'connector' = 'filesystem', 'format' = 'json', 'path' = '{path}', 'source.monitor-interval' = '0 s'"
     script = f"CREATE TABLE t (k INT) WITH ({options}, 'source.max-files-per-batch' = '2'); SELECT k FROM t"
-    try:
-        scans = compiler.scripts([Source("test", script)])[-1].physical.scans
-    finally:
-        compiler.close()
+    scans = last_job(script).physical.scans
     return Feed(LocalFilesystem(), str(project / ".state"), scans, (0, 1), project=str(project), finish=False)
 
 

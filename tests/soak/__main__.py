@@ -22,8 +22,10 @@ from pathlib import Path
 import click
 
 from sqlstream import Session
+from sqlstream.jobs.job import Job
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
+from tests.kinds import job_of
 
 JOB = "soak"
 SCRIPT = """
@@ -98,14 +100,14 @@ class Feeder:
 
 
 @contextmanager
-def _running(session: Session) -> Iterator[object]:
-    job = session.sql(SCRIPT)
+def _running(session: Session) -> Iterator[Job]:
+    job = job_of(session.sql(SCRIPT))
     yield job
     job.stop()
     job.wait()
 
 
-def _wait(job: object, folder: Path, batch: int, files: Feeder) -> None:
+def _wait(job: Job, folder: Path, batch: int, files: Feeder) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (done := committed(folder)) < batch:
         files.keep_ahead(done)

@@ -6,12 +6,15 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from sqlstream import Session
+from sqlstream.jobs.job import Job
+from tests.kinds import job_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -76,11 +79,10 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 def test_bounded_jobs_of_a_script_run_in_order(session: Session) -> None:
-    job = session.sql(EVENTS)
-    assert job is not None
+    job = job_of(session.sql(EVENTS))
     assert job.wait(120)
     files = f"{session.project.root}/totals/**/*.json"
-    found = duckdb.sql(
+    found = duckdb.execute(
         f"SELECT channel, sum(bids)::INT, count(*) FROM read_json('{files}') GROUP BY 1 ORDER BY 1"
     ).fetchall()
     expected = session.query(
@@ -105,11 +107,9 @@ def test_a_job_follows_another_one_over_restarts_of_both(session: Session) -> No
         CREATE TABLE second (n BIGINT);
     """)
     for wanted in (200, 500):
-        first = session.sql("INSERT INTO first SELECT n FROM ticks")
-        second = session.sql("INSERT INTO second SELECT n FROM first")
-        assert first is not None
-        assert second is not None
-        wait_until(lambda job=second, wanted=wanted: job.progress.rows_out > wanted)
+        first = job_of(session.sql("INSERT INTO first SELECT n FROM ticks"))
+        second = job_of(session.sql("INSERT INTO second SELECT n FROM first"))
+        wait_until(partial(has_written, second, wanted))
         first.stop()
         assert first.wait(60)
         wait_until(lambda: rows_of(session, "first") == rows_of(session, "second"))
@@ -120,21 +120,24 @@ def test_a_job_follows_another_one_over_restarts_of_both(session: Session) -> No
     assert session.query("SELECT count(*) FROM first ANTI JOIN second USING (n)").fetchall() == [(0,)]
 
 
+def has_written(job: Job, rows: int) -> bool:
+    return job.progress.rows_out > rows
+
+
 def rows_of(session: Session, table: str) -> int:
     [(count,)] = session.query(f"SELECT count(*) FROM {table}").fetchall()
     return int(count)
 
 
 def test_classes_of_the_project(session: Session) -> None:
-    job = session.sql(
+    answer = session.sql(
         """
         CREATE TABLE numbers (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Numbers', 'count' = '1000');
         CREATE TABLE lines (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Lines', 'file' = 'FILE');
         INSERT INTO lines SELECT k FROM numbers;
     """.replace("FILE", f"{session.project.root}/lines")
     )
-    assert job is not None
-    assert job.wait(60)
+    assert job_of(answer).wait(60)
     written = [json.loads(line) for line in Path(session.project.root, "lines").read_text().splitlines()]
     assert sorted(k for _, keys in written for k in keys) == list(range(1000))
 
@@ -155,8 +158,7 @@ def test_changes_of_files_count_in_their_order(session: Session) -> None:
         path = Path(session.project.root) / "orders" / f"{number}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(e)}\n" for e in [*envelopes, deleted]))
-    job = session.sql(CHANGES)
-    assert job is not None
+    job = job_of(session.sql(CHANGES))
     assert job.wait(120)
     assert session.query("FROM items ORDER BY ALL").fetchall() == [("a", 12), ("b", 12)]
     found = session.query(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session
+from tests.kinds import job_of
 from tests.spark.orders import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -43,8 +44,7 @@ def test_open_windows_are_emitted_when_no_row_comes(tmp_path: Path) -> None:
         def counts() -> list[tuple[object, ...]]:
             return session.query("FROM counts ORDER BY ALL").fetchall()
 
-        job = session.sql(SCRIPT)
-        assert job is not None
+        job = job_of(session.sql(SCRIPT))
         wait_until(lambda: counts() == [(1, at(10), 2), (2, at(10), 1)], 60)
         put(tmp_path, (1, 4))
         wait_until(lambda: counts() == [(1, at(10), 3), (2, at(10), 1)], 60)

@@ -15,6 +15,7 @@ from sqlstream import Session
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
+from tests.kinds import job_of
 from tests.spark.orders import ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -93,10 +94,8 @@ def test_a_drain_that_was_asked_for_survives_a_crash(project: Path) -> None:
 def test_a_session_drains_its_own_job_and_all_jobs_are_stopped(project: Path) -> None:
     options = {"orders": {"source.monitor-interval": "100 ms"}}
     with Session(str(project), table_options=options, notice=lambda text: None) as session:
-        job = session.sql(SCRIPT)
-        assert job is not None
-        other = session.sql("CREATE TABLE ids (id BIGINT); INSERT INTO ids SELECT id FROM orders")
-        assert other is not None
+        job = job_of(session.sql(SCRIPT))
+        other = job_of(session.sql("CREATE TABLE ids (id BIGINT); INSERT INTO ids SELECT id FROM orders"))
         wait_until(lambda: (job.progress.rows_in, other.progress.rows_in) == (FILES * ROWS, FILES * ROWS), 120)
         job.stop(drain=True)
         assert job.wait(60)

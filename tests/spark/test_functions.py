@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from sqlstream import Session
+from tests.kinds import job_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -63,8 +64,7 @@ def test_functions_in_workers(tmp_path: Path) -> None:
         con.execute(f"COPY (SELECT x::BIGINT AS x, ts FROM {rows}) TO '{tmp_path}/events/a.parquet' (FORMAT parquet)")
     conf = {"parallelism.default": "1"}
     with Session(str(tmp_path), conf=conf, output=io.StringIO(), notice=lambda text: None) as session:
-        job = session.sql(SCRIPT)
-        assert job is not None
+        job = job_of(session.sql(SCRIPT))
         assert job.wait(60)
         assert sorted(session.query("FROM out").fetchall()) == [(20, 202), (30, 102)]
         assert session.query("SELECT plus(1), plus(x => 1, by => 2)").fetchall() == [(2, 3)]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session
+from tests.kinds import job_of
 from tests.spark.orders import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -59,8 +60,7 @@ def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
             )
             return session.query(sql).fetchall()
 
-        job = session.sql(SCRIPT)
-        assert job is not None
+        job = job_of(session.sql(SCRIPT))
         wait_until(lambda: counts() == [(at(10), 2)])
         assert sources() == [("a", at(25), False, True), ("b", at(25), True, False)]
 
@@ -72,7 +72,7 @@ def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
 
         # a begins to wait anew, and holds the watermark where it was.
         put(tmp_path, "b", 45)
-        job = session.sql(JOB.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+        job = job_of(session.sql(JOB.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")))
         wait_until(lambda: counts() == [(at(10), 2), (at(30), 2)])
         assert sources() == [("a", at(45), False, True), ("b", at(45), True, False)]
         # Rows came in four batches; each tick costs one, as does each time that windows close.

@@ -450,7 +450,7 @@ class Holder:
         open(folder / "running").close()
 
     def workers(self) -> list[psutil.Process]:
-        return self.jvm.children(recursive=True)
+        return list(self.jvm.children(recursive=True))
 
     def is_locked(self) -> bool:
         try:

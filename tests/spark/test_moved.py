@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -96,7 +97,7 @@ def check(project: Path, files: int) -> None:
     """Every row of so many files counts once: in closed windows, in those that are open, and in the files written."""
     warehouse = Warehouse(str(project / "warehouse"))
 
-    def ask(sql: str) -> list[tuple[object, ...]]:
+    def ask(sql: str) -> list[tuple[Any, ...]]:
         return open_query(warehouse, sql).fetchall()
 
     assert ask("SELECT rows_in FROM sqlstream.jobs WHERE job = 'first'") == [(2 * files,)]

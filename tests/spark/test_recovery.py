@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,7 +29,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ask(project: Path, sql: str) -> list[tuple[object, ...]]:
+def ask(project: Path, sql: str) -> list[tuple[Any, ...]]:
     return open_query(Warehouse(str(project / "warehouse")), sql).fetchall()
 
 
@@ -111,7 +112,7 @@ def test_a_killed_executor_is_replaced(project: Path) -> None:
         for process in psutil.Process(run.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
                 if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
-                    return process.pid
+                    return int(process.pid)
         return None
 
     wait_until(lambda: version(project) >= 2 or run.poll() is not None, 120)

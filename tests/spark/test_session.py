@@ -12,6 +12,8 @@ import pytest
 
 from sqlstream import Session, SqlStreamError
 from sqlstream.errors import DataError, JobError, UsageError
+from sqlstream.session.changes import Changes
+from tests.kinds import job_of, of_type
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -46,9 +48,13 @@ def write(project: Path, name: str, rows: str) -> None:
 
 
 @pytest.fixture
-def session(spark_session: Session) -> Session:
-    spark_session.notices = []  # type: ignore[attr-defined]
-    spark_session.notice = spark_session.notices.append  # type: ignore[attr-defined]
+def notices() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def session(spark_session: Session, notices: list[str]) -> Session:
+    spark_session.notice = notices.append
     return spark_session
 
 
@@ -56,31 +62,27 @@ def rows(session: Session, sql: str) -> list[tuple[object, ...]]:
     return session.query(sql).fetchall()
 
 
-def test_a_job_runs_to_its_end_and_is_skipped_then(session: Session) -> None:
-    job = session.sql(SUMS.format(name="sums"))
-    assert job is not None
+def test_a_job_runs_to_its_end_and_is_skipped_then(session: Session, notices: list[str]) -> None:
+    job = job_of(session.sql(SUMS.format(name="sums")))
     assert job.wait(60)
     assert job.status == "FINISHED"
     assert (job.progress.rows_in, job.progress.rows_out) == (3, 3)
     assert sorted(rows(session, "FROM sums")) == [(1, 1), (1, 5), (2, 7)]
-    again = session.sql(SUMS.format(name="sums"))
-    assert again is not None
+    again = job_of(session.sql(SUMS.format(name="sums")))
     assert again.wait()
-    assert "is finished and was skipped" in session.notices[-1]
+    assert "is finished and was skipped" in notices[-1]
     assert len(rows(session, "FROM sums")) == 3
 
 
 def test_fresh_starts_anew(session: Session) -> None:
     for _ in range(2):
-        job = session.sql(SUMS.format(name="anew"), fresh=True)
-        assert job is not None
+        job = job_of(session.sql(SUMS.format(name="anew"), fresh=True))
         job.wait()
     assert len(rows(session, "FROM anew")) == 3
 
 
 def test_another_query_under_the_same_name_is_refused(session: Session) -> None:
-    job = session.sql(SUMS.format(name="fixed"))
-    assert job is not None
+    job = job_of(session.sql(SUMS.format(name="fixed")))
     job.wait()
     with pytest.raises(UsageError) as caught:
         session.sql(SUMS.format(name="fixed").replace("SUM(x)", "MAX(x)"))
@@ -92,10 +94,10 @@ def test_another_query_under_the_same_name_is_refused(session: Session) -> None:
 
 
 def test_a_select_over_input_that_ends_is_a_relation(session: Session) -> None:
-    found = session.sql("SELECT k, x FROM events WHERE k = 1 LIMIT 1")
+    found = of_type(duckdb.DuckDBPyRelation, session.sql("SELECT k, x FROM events WHERE k = 1 LIMIT 1"))
     assert found.columns == ["k", "x"]
     assert found.fetchall() in ([(1, 5)], [(1, 1)])
-    totals = session.sql("SELECT k, SUM(x) AS total FROM events GROUP BY k")
+    totals = of_type(duckdb.DuckDBPyRelation, session.sql("SELECT k, SUM(x) AS total FROM events GROUP BY k"))
     assert sorted(totals.fetchall()) == [(1, 6), (2, 7)]
     assert not [j for (j,) in rows(session, "SELECT job FROM sqlstream.jobs") if str(j).startswith("select")]
 
@@ -104,10 +106,11 @@ def test_a_select_over_input_that_goes_on_is_an_iterator_of_changes(session: Ses
     made = "CREATE TABLE IF NOT EXISTS made (n INT) WITH ('connector' = 'datagen', 'rows-per-second' = '20000')"
     session.sql(made)
     session.sql("SET 'sqlstream.unbounded-state' = 'allow'")
-    limited = session.sql("SELECT n FROM made LIMIT 3")
+    limited = of_type(Changes, session.sql("SELECT n FROM made LIMIT 3"))
     assert [change.kind for change in limited] == ["+I"] * 3
     assert limited.job.status == "FINISHED"
-    with session.sql("SELECT n > 0 AS positive, COUNT(*) AS total FROM made GROUP BY n > 0") as changes:
+    signs = "SELECT n > 0 AS positive, COUNT(*) AS total FROM made GROUP BY n > 0"
+    with of_type(Changes, session.sql(signs)) as changes:
         state: dict[bool, int] = {}
         for kind, row in changes:
             if kind in ("+I", "+U"):
@@ -123,16 +126,14 @@ def test_a_select_over_input_that_goes_on_is_an_iterator_of_changes(session: Ses
 def test_waiting_at_the_end_of_input_keeps_windows_open(session: Session) -> None:
     session.sql("SET 'execution.end-of-input' = 'wait'")
     try:
-        job = session.sql(SUMS.format(name="growing"))
-        assert job is not None
+        job = job_of(session.sql(SUMS.format(name="growing")))
         job.wait()
         assert job.status == "STOPPED"
         assert sorted(rows(session, "FROM growing")) == [(1, 5), (2, 7)]
         assert rows(session, 'SELECT k, "sum(x)" FROM state.growing.window_aggregate_1') == [(1, 1)]
         write(Path(session.project.root), "b.parquet", "(1, 2, TIMESTAMP '2026-01-01 00:00:13')")
         session.sql("SET 'execution.end-of-input' = 'finish'")
-        job = session.sql(SUMS.format(name="growing"))
-        assert job is not None
+        job = job_of(session.sql(SUMS.format(name="growing")))
         job.wait()
         assert sorted(rows(session, "FROM growing")) == [(1, 3), (1, 5), (2, 7)]
     finally:
@@ -149,7 +150,8 @@ def test_a_registered_function_runs_in_jobs_and_queries(session: Session) -> Non
         return x * factor
 
     session.register(scaled)
-    assert session.sql("SELECT k, scaled(x) AS y FROM events WHERE k = 2").fetchall() == [(2, 21)]
+    found = of_type(duckdb.DuckDBPyRelation, session.sql("SELECT k, scaled(x) AS y FROM events WHERE k = 2"))
+    assert found.fetchall() == [(2, 21)]
     assert rows(session, "SELECT scaled(k) FROM sums ORDER BY 1 LIMIT 1") == [(3,)]
     with pytest.raises(JobError) as caught:
         session.sql("SELECT scaled(-x) FROM events")
@@ -161,8 +163,7 @@ def test_a_registered_function_runs_in_jobs_and_queries(session: Session) -> Non
 
 
 def test_a_value_that_does_not_fit_names_column_and_row(session: Session) -> None:
-    job = session.sql("CREATE TABLE small (k INT, t TINYINT); INSERT INTO small SELECT k, x * 100 FROM events")
-    assert job is not None
+    job = job_of(session.sql("CREATE TABLE small (k INT, t TINYINT); INSERT INTO small SELECT k, x * 100 FROM events"))
     with pytest.raises(DataError, match='column "t" of table "small" cannot hold') as caught:
         job.wait()
     assert "row: k=" in caught.value.render()
@@ -176,8 +177,7 @@ def test_results_are_pandas_and_arrow_too(session: Session) -> None:
 
 
 def test_drop_deletes_state_and_rows(session: Session) -> None:
-    job = session.sql(SUMS.format(name="gone"))
-    assert job is not None
+    job = job_of(session.sql(SUMS.format(name="gone")))
     job.wait()
     session.drop("gone")
     with pytest.raises(SqlStreamError, match="into which no job has written yet"):
@@ -201,17 +201,17 @@ def test_an_aggregate_of_no_rows_has_its_row(session: Session) -> None:
     followed = ", 'source.monitor-interval' = '100 ms'"
     session.sql(f"CREATE TABLE full_ {source.format('full', '')}; CREATE TABLE void_ {source.format('void', '')}")
     session.sql(f"CREATE TABLE following {source.format('void', followed)}")
-    session.sql("CREATE TABLE no_rows (n BIGINT); INSERT INTO no_rows SELECT COUNT(*) FROM void_").wait()
+    job_of(session.sql("CREATE TABLE no_rows (n BIGINT); INSERT INTO no_rows SELECT COUNT(*) FROM void_")).wait()
     assert rows(session, "FROM no_rows") == [(0,)]
     # A join is a level above: the row passes it.
     joined = "SELECT f.k, c.n FROM full_ f LEFT JOIN (SELECT COUNT(*) AS n FROM void_) c ON TRUE"
-    session.sql(f"CREATE TABLE beside (k BIGINT, n BIGINT); INSERT INTO beside {joined}").wait()
+    job_of(session.sql(f"CREATE TABLE beside (k BIGINT, n BIGINT); INSERT INTO beside {joined}")).wait()
     assert rows(session, "FROM beside") == [(1, 0)]
     sets = "SELECT k, COUNT(*) FROM void_ GROUP BY ROLLUP (k)"
-    session.sql(f"CREATE TABLE rolled (k BIGINT, n BIGINT); INSERT INTO rolled {sets}").wait()
+    job_of(session.sql(f"CREATE TABLE rolled (k BIGINT, n BIGINT); INSERT INTO rolled {sets}")).wait()
     assert rows(session, "FROM rolled") == [(None, 0)]
     # There is a first batch without any input.
-    job = session.sql("CREATE TABLE so_far (n BIGINT); INSERT INTO so_far SELECT COUNT(*) FROM following")
+    job = job_of(session.sql("CREATE TABLE so_far (n BIGINT); INSERT INTO so_far SELECT COUNT(*) FROM following"))
     while not job._run.totals.version >= 0:
         assert job.wait(0.1) is False
     job.stop()

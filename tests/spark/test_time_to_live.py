@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session
+from tests.kinds import job_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -31,8 +32,7 @@ def test_a_changed_time_to_live_holds_for_existing_state(tmp_path: Path) -> None
     with Session(str(tmp_path), output=io.StringIO(), notice=lambda text: None) as session:
 
         def run(ttl: str) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
-            job = session.sql(SCRIPT.format(ttl=ttl))
-            assert job is not None
+            job = job_of(session.sql(SCRIPT.format(ttl=ttl)))
             job.wait()
             state = session.query("SELECT k, n FROM state.counts.aggregate_1 ORDER BY k").fetchall()
             return session.query("FROM counts ORDER BY k").fetchall(), state

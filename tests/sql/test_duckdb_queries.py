@@ -1,37 +1,40 @@
 """What is read and written again means the same to DuckDB: the same rows, of the same types."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
+from sqlstream.sql.nodes import Select
 from sqlstream.sql.statements import parse_expression, parse_script, to_duckdb
+from tests.kinds import of_type
 
 QUERIES = [line.rstrip(";") for line in (Path(__file__).parent / "duckdb_queries.sql").read_text().splitlines()[1:]]
 
 
 @pytest.fixture(scope="module")
-def connection():
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
 
 
-def result(connection, query):
+def result(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[str]]:
     relation = connection.sql(query)
     return sorted(map(repr, relation.fetchall())), [str(t) for t in relation.types]
 
 
-def written_again(query):
-    (select,) = parse_script(Source("q", query))
-    return to_duckdb(select.query)
+def written_again(query: str) -> str:
+    [statement] = parse_script(SourceText("q", query))
+    return to_duckdb(of_type(Select, statement).query)
 
 
 @pytest.mark.parametrize("line", range(len(QUERIES)))
-def test_a_query_keeps_its_meaning(connection, line):
+def test_a_query_keeps_its_meaning(connection: duckdb.DuckDBPyConnection, line: int) -> None:
     query = QUERIES[line]
     assert result(connection, written_again(query)) == result(connection, query)
 
@@ -60,23 +63,24 @@ FLINK = [
 
 
 @pytest.mark.parametrize(("flink", "in_duckdb"), FLINK)
-def test_flink_spelling(connection, flink, in_duckdb):
+def test_flink_spelling(connection: duckdb.DuckDBPyConnection, flink: str, in_duckdb: str) -> None:
     columns = """FROM (SELECT 'x' AS "a b", 'y' AS c)"""
-    written = to_duckdb(parse_expression(Source("e", flink)))
+    written = to_duckdb(parse_expression(SourceText("e", flink)))
     assert result(connection, f"SELECT {written} {columns}") == result(connection, f"SELECT {in_duckdb}")
     assert written_again(f"SELECT {flink} AS e {columns}".replace('"', "`")).startswith(f"SELECT {written} AS e")
 
 
-def test_every_function_keeps_its_name(connection):
+def test_every_function_keeps_its_name(connection: duckdb.DuckDBPyConnection) -> None:
     rows = connection.sql(
         "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type <> 'table'"
     ).fetchall()
     names = [name for (name,) in rows if re.fullmatch(r"[a-z_]\w*", name)]
     assert len(names) > 500
     calls = [f"{name}(a, b)" for name in names if name not in SPECIAL]
-    selects = parse_script(Source("q", ";".join(f"SELECT {call}" for call in calls)))
-    assert [to_duckdb(select.query).lower() for select in selects] == [f"select {call}".lower() for call in calls]
-    assert all(isinstance(select.query.expressions[0], exp.Anonymous) for select in selects)
+    statements = parse_script(SourceText("q", ";".join(f"SELECT {call}" for call in calls)))
+    queries = [of_type(Select, statement).query for statement in statements]
+    assert [to_duckdb(query).lower() for query in queries] == [f"select {call}".lower() for call in calls]
+    assert all(isinstance(query.expressions[0], exp.Anonymous) for query in queries)
 
 
 # Functions with words between their arguments, or with the name of a reserved word.
@@ -105,8 +109,8 @@ SPECIAL = {"trim", "position", "substring", "overlay", "show"}
         ("sum(a) OVER (ORDER BY b)", "Window"),
     ],
 )
-def test_shapes_of_calls(text, shape):
-    node = parse_expression(Source("e", text))
+def test_shapes_of_calls(text: str, shape: str) -> None:
+    node = parse_expression(SourceText("e", text))
     if isinstance(node, exp.Anonymous):
         assert f"{node.name} [{', '.join(type(a).__name__ for a in node.expressions)}]" == shape
     else:
@@ -114,5 +118,5 @@ def test_shapes_of_calls(text, shape):
         assert isinstance(node.this, exp.Anonymous | exp.Column | None)
 
 
-def test_only_needed_quotes_are_written():
+def test_only_needed_quotes_are_written() -> None:
     assert written_again('SELECT a, `b c`, "D", `end` FROM t AS `x y`') == 'SELECT a, "b c", "D", "end" FROM t AS "x y"'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlstream.errors import Source, UnsupportedError
+from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.sql.statements import parse_script
 
 # Statements with the words that the error points at.
@@ -95,10 +95,11 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize(("text", "words"), STATEMENTS, ids=lambda value: value[:60])
-def test_unsupported_where_it_stands(text, words):
-    source = Source("q", f"SELECT 1;\n{text}; SELECT 2")
+def test_unsupported_where_it_stands(text: str, words: str) -> None:
+    source = SourceText("q", f"SELECT 1;\n{text}; SELECT 2")
     with pytest.raises(UnsupportedError) as caught:
         parse_script(source)
+    assert caught.value.span is not None
     assert caught.value.span.text == words
     assert caught.value.span.start >= len("SELECT 1;\n")
     assert caught.value.hint is None or caught.value.hint.endswith(".")
@@ -139,13 +140,13 @@ hint: Times are kept in microseconds: write a precision of 6 or less.""",
         ),
     ],
 )
-def test_golden_unsupported_errors(text, rendered):
+def test_golden_unsupported_errors(text: str, rendered: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        parse_script(Source("q", text))
+        parse_script(SourceText("q", text))
     assert caught.value.render() == rendered
 
 
-def test_comments_that_look_like_hints():
+def test_comments_that_look_like_hints() -> None:
     script = """/*++++ a decoration ++++*/ SELECT '/*+ no(hint) */' -- /*+ none(here) */
         , "/*+ nor(here) */" /* nor /*+ here() */ */ FROM t"""
-    assert len(parse_script(Source("q", script))) == 1
+    assert len(parse_script(SourceText("q", script))) == 1

@@ -3,9 +3,11 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
+from sqlstream.sql.nodes import CreateTable, CreateView, Drop, Insert, Select, SetOption
 from sqlstream.sql.spans import name_span, span_of
 from sqlstream.sql.statements import parse_expression, parse_script
+from tests.kinds import of_type
 
 EXPRESSIONS = """
 a
@@ -70,12 +72,16 @@ a AND (b OR NOT c)
 """.strip().split("\n")
 
 
+def select(source: SourceText) -> exp.Query:
+    [statement] = parse_script(source)
+    return of_type(Select, statement).query
+
+
 @pytest.mark.parametrize("text", EXPRESSIONS)
-def test_an_expression_covers_its_words(text):
-    source = Source("q", f"SELECT 1,\n  {text} , 2")
-    (select,) = parse_script(source)
-    assert span_of(select.query.expressions[1], source).text == text
-    alone = Source("e", f"  {text} ")
+def test_an_expression_covers_its_words(text: str) -> None:
+    source = SourceText("q", f"SELECT 1,\n  {text} , 2")
+    assert span_of(select(source).expressions[1], source).text == text
+    alone = SourceText("e", f"  {text} ")
     assert span_of(parse_expression(alone), alone).text == text
 
 
@@ -113,37 +119,36 @@ NODES = [
 
 
 @pytest.mark.parametrize(("kind", "words"), NODES, ids=lambda value: getattr(value, "__name__", ""))
-def test_parts_of_a_query(kind, words):
-    source = Source("q", QUERY)
-    (select,) = parse_script(source)
-    found = [span_of(node, source) for node in select.query.find_all(kind)]
+def test_parts_of_a_query(kind: type[exp.Expression], words: list[str]) -> None:
+    source = SourceText("q", QUERY)
+    query = select(source)
+    found = [span_of(node, source) for node in query.find_all(kind)]
     assert [span.text for span in sorted(found, key=lambda span: span.start)] == words
-    assert span_of(select.query, source).text == QUERY
+    assert span_of(query, source).text == QUERY
 
 
-def test_every_node_has_a_place():
-    source = Source("q", QUERY)
-    (select,) = parse_script(source)
-    unplaced = {type(node) for node in select.query.walk() if span_of(node, source).end == 0}
+def test_every_node_has_a_place() -> None:
+    source = SourceText("q", QUERY)
+    unplaced = {type(node) for node in select(source).walk() if span_of(node, source).end == 0}
     assert unplaced <= {exp.Var}
 
 
-def test_places_survive_a_copy_and_made_up_nodes_have_the_default():
-    source = Source("q", "SELECT f(a)")
-    (select,) = parse_script(source)
-    call = select.query.copy().expressions[0]
+def test_places_survive_a_copy_and_made_up_nodes_have_the_default() -> None:
+    source = SourceText("q", "SELECT f(a)")
+    [statement] = parse_script(source)
+    call = of_type(Select, statement).query.copy().expressions[0]
     assert span_of(call, source).text == "f(a)"
-    assert span_of(exp.column("made_up"), source, select.span) == select.span
+    assert span_of(exp.column("made_up"), source, statement.span) == statement.span
 
 
 @pytest.mark.parametrize("text", ["foo(1)", '"foo"(1)', "foo ( DISTINCT a )", "foo(1) FILTER (WHERE x)"])
-def test_name_of_a_function(text):
-    source = Source("e", f"1 + {text}")
-    call = parse_expression(source).find(exp.Anonymous)
+def test_name_of_a_function(text: str) -> None:
+    source = SourceText("e", f"1 + {text}")
+    call = of_type(exp.Anonymous, parse_expression(source).find(exp.Anonymous))
     assert name_span(call, source).text.strip('"') == "foo"
 
 
-def test_statements_cover_their_words():
+def test_statements_cover_their_words() -> None:
     script = """
       CREATE TABLE t (
         `a b` ROW<x INT> NOT NULL COMMENT 'c',
@@ -157,19 +162,28 @@ def test_statements_cover_their_words():
       DROP VIEW IF EXISTS v;
       CREATE VIEW v (m) AS SELECT 1
     """
-    create, insert, quoted, plain, drop, view = parse_script(Source("s", script))
-    texts = [text.strip() for text in script.split(";")]
-    assert [s.span.text for s in (create, insert, quoted, plain, drop, view)] == texts
+    statements = parse_script(SourceText("s", script))
+    assert [s.span.text for s in statements] == [text.strip() for text in script.split(";")]
+    create, insert = of_type(CreateTable, statements[0]), of_type(Insert, statements[1])
+    quoted, plain = of_type(SetOption, statements[2]), of_type(SetOption, statements[3])
+    drop, view = of_type(Drop, statements[4]), of_type(CreateView, statements[5])
+    assert create.columns[1].expression
+    assert create.watermark
+    assert insert.columns
+    assert quoted.value
+    assert plain.value
     assert [c.span.text for c in create.columns] == [
         "`a b` ROW<x INT> NOT NULL COMMENT 'c'",
         "d AS f(e) + 1 COMMENT 'x'",
     ]
     assert [c.name.span.text for c in create.columns] == ["`a b`", "d"]
+    assert create.columns[0].type_span is not None
     assert create.columns[0].type_span.text == "ROW<x INT>"
     assert span_of(create.columns[1].expression, create.span.source).text == "f(e) + 1"
     assert create.watermark.span.text == "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
     assert create.watermark.column.span.text == "ts"
     assert [key.span.text for key in create.primary_key] == ["`a b`"]
+    assert create.options["k"].key_span is not None
     assert (create.options["k"].key_span.text, create.options["k"].span.text) == ("'k'", "'v'")
     assert (insert.target.span.text, [c.span.text for c in insert.columns]) == ("sink", ["p", "q"])
     assert (quoted.key.span.text, quoted.value.span.text) == ("'a.b'", "'c'")

@@ -1,9 +1,11 @@
 """The shapes of statements: what each word of the text becomes."""
 
+from typing import TypeVar
+
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import Source
+from sqlstream.errors import SourceText
 from sqlstream.sql.statements import (
     CreateFunction,
     CreateTable,
@@ -17,15 +19,20 @@ from sqlstream.sql.statements import (
     parse_script,
     to_duckdb,
 )
+from tests.kinds import of_type
+
+T = TypeVar("T")
 
 
-def parse(text):
-    (statement,) = parse_script(Source("test.sql", text))
-    return statement
+def parse(kind: type[T], text: str) -> T:
+    [statement] = parse_script(SourceText("test.sql", text))
+    return of_type(kind, statement)
 
 
-def test_create_table_keeps_every_part():
-    table = parse("""
+def test_create_table_keeps_every_part() -> None:
+    table = parse(
+        CreateTable,
+        """
         CREATE TABLE IF NOT EXISTS bid (
           auction BIGINT NOT NULL COMMENT 'the auction',
           `two words` STRING NULL,
@@ -34,8 +41,8 @@ def test_create_table_keeps_every_part():
           WATERMARK FOR ts AS ts - INTERVAL '4' SECOND,
           CONSTRAINT pk PRIMARY KEY (auction, ts) NOT ENFORCED
         ) COMMENT 'bids' WITH ('connector' = 'filesystem', 'path' = 'it''s here')
-    """)
-    assert isinstance(table, CreateTable)
+    """,
+    )
     assert (table.name.text, table.if_not_exists, table.temporary) == ("bid", True, False)
     assert [(c.name.text, c.type, c.not_null, c.comment) for c in table.columns] == [
         ("auction", "BIGINT", True, "the auction"),
@@ -43,6 +50,8 @@ def test_create_table_keeps_every_part():
         ("ts", "TIMESTAMP", False, None),
         ("price", None, False, "computed"),
     ]
+    assert table.columns[3].expression
+    assert table.watermark
     assert to_duckdb(table.columns[3].expression) == "amount * 2"
     assert table.watermark.column.text == "ts"
     assert to_duckdb(table.watermark.expression) == "ts - INTERVAL '4' SECOND"
@@ -53,8 +62,8 @@ def test_create_table_keeps_every_part():
 @pytest.mark.parametrize(
     "constraint", ["PRIMARY KEY", "PRIMARY KEY NOT ENFORCED", "CONSTRAINT pk PRIMARY KEY NOT ENFORCED"]
 )
-def test_primary_key_as_column_constraint(constraint):
-    table = parse(f"CREATE TEMP TABLE t (a INT {constraint} NOT NULL COMMENT 'key', b INT)")
+def test_primary_key_as_column_constraint(constraint: str) -> None:
+    table = parse(CreateTable, f"CREATE TEMP TABLE t (a INT {constraint} NOT NULL COMMENT 'key', b INT)")
     assert [name.text for name in table.primary_key] == ["a"]
     assert table.columns[0].not_null
     assert table.temporary
@@ -107,29 +116,30 @@ def test_primary_key_as_column_constraint(constraint):
         ('"INTEGER"', '"INTEGER"'),
     ],
 )
-def test_types_in_both_spellings(written, duckdb):
-    table = parse(f"CREATE TABLE t (c {written} NOT NULL, d INT)")
+def test_types_in_both_spellings(written: str, duckdb: str) -> None:
+    table = parse(CreateTable, f"CREATE TABLE t (c {written} NOT NULL, d INT)")
     column = table.columns[0]
+    assert column.type_span
     assert (column.type, column.not_null, column.type_span.text) == (duckdb, True, written)
-    assert to_duckdb(parse_expression(Source("e", f"CAST(x AS {written})"))) == f"CAST(x AS {duckdb})"
-    assert to_duckdb(parse_expression(Source("e", f"x::{written} + 1"))) == f"CAST(x AS {duckdb}) + 1"
+    assert to_duckdb(parse_expression(SourceText("e", f"CAST(x AS {written})"))) == f"CAST(x AS {duckdb})"
+    assert to_duckdb(parse_expression(SourceText("e", f"x::{written} + 1"))) == f"CAST(x AS {duckdb}) + 1"
 
 
-def test_views():
+def test_views() -> None:
     view = parse(
-        "CREATE TEMPORARY VIEW IF NOT EXISTS v (a, `b c`) COMMENT 'x' AS WITH q AS (SELECT 1, 2) SELECT * FROM q"
+        CreateView,
+        "CREATE TEMPORARY VIEW IF NOT EXISTS v (a, `b c`) COMMENT 'x' AS WITH q AS (SELECT 1, 2) SELECT * FROM q",
     )
-    assert isinstance(view, CreateView)
     assert (view.name.text, view.temporary, view.if_not_exists) == ("v", True, True)
+    assert view.columns
     assert [name.text for name in view.columns] == ["a", "b c"]
     assert to_duckdb(view.query) == "WITH q AS (SELECT 1, 2) SELECT * FROM q"
 
 
-def test_drop():
-    drop = parse("DROP TEMPORARY VIEW IF EXISTS `my view`")
-    assert isinstance(drop, Drop)
+def test_drop() -> None:
+    drop = parse(Drop, "DROP TEMPORARY VIEW IF EXISTS `my view`")
     assert (drop.kind, drop.name.text, drop.if_exists, drop.temporary) == ("VIEW", "my view", True, True)
-    assert parse("drop table t").kind == "TABLE"
+    assert parse(Drop, "drop table t").kind == "TABLE"
 
 
 @pytest.mark.parametrize(
@@ -143,9 +153,9 @@ def test_drop():
         ("SET spark.master = local[2,4]", "spark.master", "local[2,4]"),
     ],
 )
-def test_set(text, key, value):
-    option = parse(text)
-    assert isinstance(option, SetOption)
+def test_set(text: str, key: str, value: str) -> None:
+    option = parse(SetOption, text)
+    assert option.value
     assert (option.key.text, option.value.value) == (key, value)
 
 
@@ -161,22 +171,20 @@ def test_set(text, key, value):
         ("INSERT INTO t SELECT 1 UNION ALL SELECT 2", None),
     ],
 )
-def test_insert(text, columns):
-    insert = parse(text)
-    assert isinstance(insert, Insert)
+def test_insert(text: str, columns: list[str] | None) -> None:
+    insert = parse(Insert, text)
     assert insert.target.text == "t"
     assert (insert.columns and [name.text for name in insert.columns]) == columns
     assert isinstance(insert.query, exp.Query)
 
 
-def test_script_of_many_statements():
+def test_script_of_many_statements() -> None:
     script = """-- first; not the end
         ;; SELECT ';' /* ; /* nested ; */ */ AS a ;
         WITH x AS (SELECT 1) SELECT * FROM x;
         FROM t; FROM t SELECT a; (SELECT 1); TABLE t; SELECT 1 -- no last semicolon"""
-    statements = parse_script(Source("s", script))
-    assert all(isinstance(statement, Select) for statement in statements)
-    assert [to_duckdb(s.query) for s in statements] == [
+    statements = parse_script(SourceText("s", script))
+    assert [to_duckdb(of_type(Select, s).query) for s in statements] == [
         "SELECT ';' AS a",
         "WITH x AS (SELECT 1) SELECT * FROM x",
         "SELECT * FROM t",
@@ -187,31 +195,30 @@ def test_script_of_many_statements():
     ]
 
 
-def test_byte_order_mark_and_line_ends():
-    source = Source("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
+def test_byte_order_mark_and_line_ends() -> None:
+    source = SourceText("s", "\ufeffSELECT 1;\r\nSELECT a\r\nFROM t")
     assert [s.span.text for s in parse_script(source)] == ["SELECT 1", "SELECT a\r\nFROM t"]
-    assert parse_script(Source("s", " -- nothing\n;")) == []
+    assert parse_script(SourceText("s", " -- nothing\n;")) == []
 
 
-def test_joins_of_a_query_that_begins_with_from():
-    union = parse("FROM a JOIN b ON a.x = b.x SELECT 1 UNION ALL SELECT 2").query
+def test_joins_of_a_query_that_begins_with_from() -> None:
+    union = parse(Select, "FROM a JOIN b ON a.x = b.x SELECT 1 UNION ALL SELECT 2").query
     assert to_duckdb(union.this) == "SELECT 1 FROM a JOIN b ON a.x = b.x"
     assert len(union.this.args["joins"]) == 1
 
 
-def test_functions():
-    made = parse("CREATE TEMPORARY FUNCTION IF NOT EXISTS f AS 'geo.distance' LANGUAGE PYTHON")
-    assert isinstance(made, CreateFunction)
+def test_functions() -> None:
+    made = parse(CreateFunction, "CREATE TEMPORARY FUNCTION IF NOT EXISTS f AS 'geo.distance' LANGUAGE PYTHON")
     assert (made.name.text, made.reference, made.reference_span.text) == ("f", "geo.distance", "'geo.distance'")
     assert made.if_not_exists
-    dropped = parse("DROP FUNCTION IF EXISTS f")
-    assert isinstance(dropped, DropFunction)
+    dropped = parse(DropFunction, "DROP FUNCTION IF EXISTS f")
     assert (dropped.name.text, dropped.if_exists, dropped.span.text) == ("f", True, "DROP FUNCTION IF EXISTS f")
 
 
-def test_create_table_with_metadata_and_partitions():
+def test_create_table_with_metadata_and_partitions() -> None:
     table = parse(
-        "CREATE TABLE t (a INT, p STRING METADATA FROM 'file.path' VIRTUAL, n INT METADATA) PARTITIONED BY (a, p)"
+        CreateTable,
+        "CREATE TABLE t (a INT, p STRING METADATA FROM 'file.path' VIRTUAL, n INT METADATA) PARTITIONED BY (a, p)",
     )
     assert [(c.name.text, c.metadata and c.metadata.text) for c in table.columns] == [
         ("a", None),
@@ -221,9 +228,9 @@ def test_create_table_with_metadata_and_partitions():
     assert [k.text for k in table.partitioned_by] == ["a", "p"]
 
 
-def test_create_table_without_columns():
-    table = parse("CREATE TABLE t COMMENT 'x' WITH ('connector' = 'nexmark')")
+def test_create_table_without_columns() -> None:
+    table = parse(CreateTable, "CREATE TABLE t COMMENT 'x' WITH ('connector' = 'nexmark')")
     assert (table.columns, table.watermark, list(table.options)) == ((), None, ["connector"])
-    table = parse("CREATE TABLE t (WATERMARK FOR ts AS ts) WITH ('connector' = 'nexmark')")
+    table = parse(CreateTable, "CREATE TABLE t (WATERMARK FOR ts AS ts) WITH ('connector' = 'nexmark')")
     assert table.columns == ()
     assert table.watermark is not None

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from sqlstream.errors import ParseError, Source, SqlStreamError, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, SqlStreamError, UnsupportedError
 from sqlstream.sql.statements import parse_expression, parse_script
 
 GOLDEN = """
@@ -324,17 +324,17 @@ syntax error: the name of an option has letters, digits, dots and dashes
 
 
 @pytest.mark.parametrize("case", GOLDEN.split("\n====\n"), ids=lambda case: case.split("\n")[0])
-def test_golden_syntax_errors(case):
+def test_golden_syntax_errors(case: str) -> None:
     text, expected = case.split("\n----\n")
     with pytest.raises(ParseError) as caught:
-        parse_script(Source("q.sql", text))
+        parse_script(SourceText("q.sql", text))
     assert caught.value.render() == expected
 
 
-def test_positions_count_from_the_start_of_the_file():
+def test_positions_count_from_the_start_of_the_file() -> None:
     script = "SELECT 1;\n\nSELECT 'é' FROM t;\n  SELECT 2 3"
     with pytest.raises(ParseError) as caught:
-        parse_script(Source("dir/q.sql", script))
+        parse_script(SourceText("dir/q.sql", script))
     assert caught.value.render() == textwrap.dedent("""\
         syntax error: unexpected "3"
           --> dir/q.sql:4:12
@@ -343,16 +343,16 @@ def test_positions_count_from_the_start_of_the_file():
            |            ^""")
 
 
-def test_expressions_alone():
+def test_expressions_alone() -> None:
     with pytest.raises(ParseError, match='unexpected "b"'):
-        parse_expression(Source("e", "a b"))
+        parse_expression(SourceText("e", "a b"))
     with pytest.raises(ParseError, match="expected an expression, found the end of the statement"):
-        parse_expression(Source("e", ""))
+        parse_expression(SourceText("e", ""))
 
 
-def test_deep_nesting_is_an_error_of_its_own():
+def test_deep_nesting_is_an_error_of_its_own() -> None:
     with pytest.raises(ParseError, match="nested too deeply"):
-        parse_script(Source("q", f"SELECT {'(' * 5000}1{')' * 5000}"))
+        parse_script(SourceText("q", f"SELECT {'(' * 5000}1{')' * 5000}"))
 
 
 SEEDS = [
@@ -363,7 +363,7 @@ SEEDS = [
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_text_is_never_anything_but_our_error(seed):
+def test_damaged_text_is_never_anything_but_our_error(seed: str) -> None:
     words = seed.replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split()
     damaged = [words[:i] + words[i + 1 :] for i in range(len(words))]
     damaged += [words[:i] for i in range(len(words))]
@@ -373,9 +373,9 @@ def test_damaged_text_is_never_anything_but_our_error(seed):
     assert all(isinstance(error, ParseError | UnsupportedError) and error.span for error in errors)
 
 
-def error_of(text):
+def error_of(text: str) -> SqlStreamError | None:
     try:
-        parse_script(Source("q", text))
+        parse_script(SourceText("q", text))
     except SqlStreamError as error:
         return error
     return None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlstream.errors import BindError, ParseError, Source, SqlStreamError
+from sqlstream.errors import BindError, ParseError, SourceText, SqlStreamError
 from sqlstream.sql.nodes import CreateTable, Select, SetOption
 from sqlstream.sql.statements import parse_script
 from sqlstream.sql.variables import with_variables
@@ -25,13 +25,13 @@ ENVIRONMENT = {"DATA": "/data", "EMPTY": "", "QUOTED": 'it\'s "so"', "LONG": "a 
         ("a$b '$5'", "a$b '$5'"),
     ],
 )
-def test_replaced(text, expanded):
-    assert with_variables(Source("x", text), ENVIRONMENT).text == expanded
+def test_replaced(text: str, expanded: str) -> None:
+    assert with_variables(SourceText("x", text), ENVIRONMENT).text == expanded
 
 
-def test_a_variable_that_is_not_set():
+def test_a_variable_that_is_not_set() -> None:
     with pytest.raises(BindError) as caught:
-        with_variables(Source("x", "SELECT 1;\nSELECT '${UNSET_ONE}'"), ENVIRONMENT)
+        with_variables(SourceText("x", "SELECT 1;\nSELECT '${UNSET_ONE}'"), ENVIRONMENT)
     assert caught.value.render() == (
         'error: the environment variable "UNSET_ONE" is not set\n'
         "  --> x:2:9\n"
@@ -41,12 +41,12 @@ def test_a_variable_that_is_not_set():
         "hint: Set it, or write a default: ${UNSET_ONE:-..}."
     )
     with pytest.raises(BindError, match='did you mean "QUOTED"'):
-        with_variables(Source("x", "${QUOTEDD}"), ENVIRONMENT)
+        with_variables(SourceText("x", "${QUOTEDD}"), ENVIRONMENT)
 
 
-def test_what_is_no_variable():
+def test_what_is_no_variable() -> None:
     with pytest.raises(ParseError, match="not a variable"):
-        with_variables(Source("x", "SELECT '${a-b}'"), ENVIRONMENT)
+        with_variables(SourceText("x", "SELECT '${a-b}'"), ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_what_is_no_variable():
         ("SET a.b ${LONG}", [" --> x:1:5", "^^^^^^^^^^^"]),
     ],
 )
-def test_errors_point_at_the_text_as_written(monkeypatch, text, lines):
+def test_errors_point_at_the_text_as_written(monkeypatch: pytest.MonkeyPatch, text: str, lines: list[str]) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SqlStreamError) as caught:
-        parse_script(Source("x", text))
+        parse_script(SourceText("x", text))
     for line in lines:
         assert line in caught.value.render()
 
 
-def test_in_statements(monkeypatch):
+def test_in_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA", "/data")
     text = "CREATE TABLE t (a INT) WITH ('path' = '${DATA}/x'); SET 'k' = '${DATA}'; SELECT a FROM ${T:-t}"
-    table, option, query = parse_script(Source("x", text))
+    table, option, query = parse_script(SourceText("x", text))
     assert isinstance(table, CreateTable)
     assert table.options["path"].value == "/data/x"
     assert str(table.options["path"].span) == "x:1:39"
@@ -81,9 +81,9 @@ def test_in_statements(monkeypatch):
     assert str(query.span) == "x:1:74"
 
 
-def test_a_caret_under_a_whole_variable(monkeypatch):
+def test_a_caret_under_a_whole_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "no such key")
     text = "SET '${KEY}' = '1'"
     with pytest.raises(ParseError) as caught:
-        parse_script(Source("x", text))
+        parse_script(SourceText("x", text))
     assert caught.value.render().splitlines()[3:5] == [f" 1 | {text}", "   |     ^^^^^^^^"]

@@ -3,17 +3,19 @@
 import pytest
 from sqlglot import exp
 
-from sqlstream.errors import ParseError, Source, UnsupportedError
+from sqlstream.errors import ParseError, SourceText, UnsupportedError
 from sqlstream.sql.dialect import WindowTVF
+from sqlstream.sql.nodes import Select
 from sqlstream.sql.statements import parse_script, to_duckdb
+from tests.kinds import of_type
 
 
-def window(text):
-    (select,) = parse_script(Source("q", f"SELECT * FROM {text}"))
-    return select.query.find(WindowTVF)
+def window(text: str) -> WindowTVF:
+    [statement] = parse_script(SourceText("q", f"SELECT * FROM {text}"))
+    return of_type(WindowTVF, of_type(Select, statement).query.find(WindowTVF))
 
 
-def described(call):
+def described(call: WindowTVF) -> tuple[str, str, str, list[str], str | None]:
     offset = call.args.get("offset")
     return (
         call.args["kind"],
@@ -35,14 +37,14 @@ def described(call):
         "TUMBLE(TIMECOL => DESCRIPTOR(ts), DATA => TABLE bid, SIZE => INTERVAL '10' MINUTES, `OFFSET` => INTERVAL '1' MINUTE)",
     ],
 )
-def test_all_ways_to_write_one_tumble(text):
+def test_all_ways_to_write_one_tumble(text: str) -> None:
     expected = ("TUMBLE", "bid", "ts", ["INTERVAL '10' MINUTES"], "INTERVAL '1' MINUTE")
     assert described(window(text)) == expected
     assert window(f"{text} AS w").alias == "w"
     assert window(f"{text} w (a, b)").alias_column_names == ["a", "b"]
 
 
-def test_intervals_are_in_positional_order():
+def test_intervals_are_in_positional_order() -> None:
     hop = window(
         "HOP(DATA => TABLE t, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '2' HOUR, SLIDE => INTERVAL '1' HOUR)"
     )
@@ -52,7 +54,7 @@ def test_intervals_are_in_positional_order():
 
 
 @pytest.mark.parametrize("keys", ["(a, t.b)", "a"])
-def test_session_keys(keys):
+def test_session_keys(keys: str) -> None:
     session = window(f"SESSION(TABLE t PARTITION BY {keys}, DESCRIPTOR(ts), INTERVAL '5' MINUTES)")
     assert [to_duckdb(key) for key in session.args["partition_by"]] == keys.strip("()").split(", ")
     named = window(
@@ -62,20 +64,21 @@ def test_session_keys(keys):
 
 
 @pytest.mark.parametrize("data", ["(SELECT * FROM t WHERE a > 1)", "TABLE (SELECT * FROM t WHERE a > 1)"])
-def test_subquery_as_data(data):
+def test_subquery_as_data(data: str) -> None:
     call = window(f"TUMBLE({data}, DESCRIPTOR(ts), INTERVAL '1' DAY)")
     assert isinstance(call.this, exp.Subquery)
     assert to_duckdb(call.this) == "(SELECT * FROM t WHERE a > 1)"
 
 
-def test_windows_in_joins_and_in_from_first_queries():
+def test_windows_in_joins_and_in_from_first_queries() -> None:
     tumble = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY)"
-    (statement,) = parse_script(
-        Source("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1")
+    [statement] = parse_script(
+        SourceText("q", f"FROM {tumble} a JOIN TABLE({tumble}) AS b USING (k), {tumble} c SELECT 1")
     )
-    assert isinstance(statement.query.args["from_"].this, WindowTVF)
-    assert [type(join.this) for join in statement.query.args["joins"]] == [WindowTVF, WindowTVF]
-    assert to_duckdb(statement.query) == f"SELECT 1 FROM {tumble} AS a JOIN {tumble} AS b USING (k), {tumble} AS c"
+    query = of_type(Select, statement).query
+    assert isinstance(query.args["from_"].this, WindowTVF)
+    assert [type(join.this) for join in query.args["joins"]] == [WindowTVF, WindowTVF]
+    assert to_duckdb(query) == f"SELECT 1 FROM {tumble} AS a JOIN {tumble} AS b USING (k), {tumble} AS c"
 
 
 NAMES = "Existing arguments: DATA, TIMECOL, SIZE, OFFSET."
@@ -101,16 +104,17 @@ USAGE = "Write TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)."
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", ["", "other, "])
-def test_wrong_arguments(before, arguments, wrong, message, hint):
+def test_wrong_arguments(before: str, arguments: str, wrong: str, message: str, hint: str | None) -> None:
     closing = "" if wrong == "the end" else ")"
     with pytest.raises(ParseError) as caught:
         window(f"{before}TUMBLE({arguments}{closing}")
     if wrong == "the end":
         assert caught.value.message == 'expected ")", found the end of the statement'
         return
+    assert caught.value.span is not None
     assert (caught.value.message, caught.value.span.text, caught.value.hint) == (message, wrong, hint)
 
 
-def test_partition_by_is_for_sessions():
+def test_partition_by_is_for_sessions() -> None:
     with pytest.raises(UnsupportedError, match="PARTITION BY in TUMBLE"):
         window("TUMBLE(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' DAY)")

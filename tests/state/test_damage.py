@@ -285,6 +285,29 @@ def test_a_damaged_record_is_no_reason_to_keep_a_job(tmp_path: Path) -> None:
         assert session.query("FROM t").fetchall() == [(2,)]
 
 
+def test_all_that_says_what_was_read_is_gone(copy: Warehouse) -> None:
+    """The job begins anew: else it would read its input a second time, and add it to what there is."""
+    job = with_sparks_checkpoint(copy)
+    shutil.rmtree(job / "splits")
+    damaged = [os.path.relpath(error.path, job) for error in check_job(copy, "totals").damaged]
+    assert damaged == [f"splits/next/{n:010d}.json" for n in range(NEWEST + 1)]
+    assert Versions(copy, "totals").settle()
+    assert Versions(copy, "totals").newest == -1
+
+
+@pytest.mark.parametrize("directory", ["_metadata/v2", "_stateSchema/default"])
+def test_what_spark_notes_of_an_operator_is_gone(copy: Warehouse, directory: str) -> None:
+    job = with_sparks_checkpoint(copy)
+    for name in ("_metadata/v2/0", "_stateSchema/default/0_x"):
+        copy.fs.write_text_atomic(f"{job}/checkpoint/state/0/{name}", "v2\n{}")
+    assert not check_job(copy, "totals").damaged
+    shutil.rmtree(job / "checkpoint" / "state" / "0" / directory)
+    [error] = check_job(copy, "totals").damaged
+    assert error.path == f"{job}/checkpoint/state/0/{directory}"
+    assert error.fault == "is missing"
+    assert Versions(copy, "totals").settle()
+
+
 @pytest.mark.parametrize("way", WAYS[:-1])
 def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> None:
     """Many descriptors are folded into one file: without it, all input would be read again."""

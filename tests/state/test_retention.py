@@ -110,7 +110,9 @@ def test_a_batch_can_be_repeated_after_a_sweep(tmp_path: Path) -> None:
     again = fill(paths, range(19, 30), made[18])
     sweep_directory(FS, paths, 28, age(tmp_path, GRACE_MS + 1))
     bucket = Bucket.open(FS, paths.root, 0, [TABLE], again[-1], 0, 3)
-    assert duckdb.sql(f"SELECT x FROM {bucket.relation('t')} ORDER BY x").fetchall() == [(x,) for x in range(10, 30)]
+    assert duckdb.execute(f"SELECT x FROM {bucket.relation('t')} ORDER BY x").fetchall() == [
+        (x,) for x in range(10, 30)
+    ]
 
 
 @pytest.mark.parametrize(("age_ms", "left"), [(GRACE_MS - 1, True), (GRACE_MS + 1, False)])

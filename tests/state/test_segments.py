@@ -179,7 +179,7 @@ def test_scan_gives_each_row_its_batch_and_quotes_paths(con: duckdb.DuckDBPyConn
     segments = [s for s in (*fresh, compacted) if s]
     rows = con.execute(f"FROM ({scan(FS, directory, columns, segments, batch=True)}) ORDER BY ALL").fetchall()
     assert rows == [(4, 1, 4), (4, 1, 4), (5, 1, 5), (5, 1, 5)]
-    assert con.sql(scan(FS, directory, columns, segments)).description[0][:2] == ('a "b"', "HUGEINT")
+    assert con.sql(scan(FS, directory, columns, segments)).description[0][:2] == ('a "b"', duckdb.sqltypes.HUGEINT)
 
 
 def test_time_literals_reach_beyond_the_calendar(con: duckdb.DuckDBPyConnection) -> None:

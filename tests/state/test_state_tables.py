@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from duckdb.sqltypes import BIGINT, HUGEINT, TIMESTAMP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ COUNTS = TableDeclaration(
     "counts",
     (Column("k", "BIGINT"), Column("n", "HUGEINT"), Column("e", "TIMESTAMP")),
     time_column="e",
-    merge="SELECT k, sum(n) AS n, e FROM {rows} GROUP BY k, e",
+    merge="SELECT k, sum(n) AS n, e FROM merged_rows GROUP BY k, e",
 )
 PLAIN = TableDeclaration("plain", COUNTS.columns, time_column="e")
 EVENTS = TableDeclaration("events", COUNTS.columns)
@@ -90,9 +91,9 @@ def test_rows_are_read_in_their_batch_and_in_the_next(tmp_path: Path) -> None:
     assert read(bucket.relation("counts", up_to=9)) == []
     assert (bucket.counters, bucket.wake_at, bucket.live_rows) == ({"late_rows": 3}, 10, 3)
     assert [c[:2] for c in CON.sql(f"FROM {bucket.relation('counts')}").description] == [
-        ("k", "BIGINT"),
-        ("n", "HUGEINT"),
-        ("e", "TIMESTAMP"),
+        ("k", BIGINT),
+        ("n", HUGEINT),
+        ("e", TIMESTAMP),
     ]
 
 

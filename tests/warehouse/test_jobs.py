@@ -18,7 +18,7 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.declarations import TableDeclaration
 
-TABLE = TableDeclaration("partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM {rows}")
+TABLE = TableDeclaration("partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM merged_rows")
 RECORD = JobRecord(
     job="Counts",
     sql="INSERT INTO counts SELECT ..",

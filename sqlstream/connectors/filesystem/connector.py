@@ -110,6 +110,7 @@ class FilesystemConnector(Connector):
         MAX_BYTES,
     )
     formats = ("parquet", "json", "csv", "debezium-json")
+    changelogs = True
     metadata: ClassVar[Mapping[str, str]] = {
         "file.path": "path or URI of the file",
         "file.name": "its last part",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sqlstream.errors import Source, UnsupportedError
+from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.sql.spans import operator_span, span_of
 
 # By sqlglot's names.
@@ -30,7 +30,7 @@ _BOUND = {"this", "expressions", "expression", "alias", "db", "catalog", "with_"
 _BOUND |= {"qualify", "hint", "windows", "table_options"}
 
 
-def refuse_clauses(query: exp.Expr, source: Source) -> None:
+def refuse_clauses(query: exp.Expr, source: SourceText) -> None:
     """Raise for every clause of a query or a table that nobody looks at: none may be passed over."""
     for key, found in query.args.items():
         if found and key not in _BOUND:

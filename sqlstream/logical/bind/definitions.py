@@ -9,25 +9,25 @@ from sqlstream.catalog import OP_COLUMN, Catalog, Column, Table, View, Watermark
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.logical.bind.assignment import assignable
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.expressions.type_checker import Judge, no_type, plain
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker, no_type, plain
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
-from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
-from sqlstream.logical.plan.nodes import Node, Project, Sink
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
+from sqlstream.logical.plan.nodes import Node, Projection, Sink
 from sqlstream.logical.plan.properties import schema
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of
 
 
-def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
+def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -> Table:
     """Return the declared table: types checked, computed columns and the watermark bound to the physical columns."""
     source = statement.span.source
     described = f'table "{statement.name.text}"'
     base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
-    types = {c.name.text: _type(c, judge) for c in statement.columns if c.type is not None}
+    types = {c.name.text: _type(c, checker) for c in statement.columns if c.type is not None}
     options = {**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}}
     # What a row does is no part of it.
     operation = options.get(OP_COLUMN, "").lower()
@@ -43,15 +43,24 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
             told = column.metadata.text if column.metadata else None
             columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, metadata=told))
         else:
-            bound = _stable(ExpressionBinder(scope, catalog, judge), column.expression, "a computed column")
+            bound = _stable(ExpressionBinder(scope, catalog, checker), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
-            columns.append(Column(column.name.text, bound.type, bound.sql, processing_time=by_clock))
+            columns.append(
+                Column(
+                    column.name.text,
+                    bound.type,
+                    bound.sql,
+                    processing_time=by_clock,
+                    reads_clock=bound.reads.clock,
+                    reads_watermark=bound.reads.watermark,
+                )
+            )
     shown = tuple(c for c in columns if c.name.lower() != operation)
     names = [c.name for c in shown]
     key = tuple(_existing(k, names, described) for k in statement.primary_key)
     given = [c.name for c in shown if c.expression is None]
     partitions = tuple(_existing(k, given, described) for k in statement.partitioned_by)
-    watermark = _watermark(statement, shown, catalog, judge)
+    watermark = _watermark(statement, shown, catalog, checker)
     return Table(
         name=statement.name.text,
         columns=tuple(columns),
@@ -65,9 +74,9 @@ def bind_table(statement: CreateTable, catalog: Catalog, judge: Judge) -> Table:
     )
 
 
-def _type(column: ColumnDef, judge: Judge) -> str:
+def _type(column: ColumnDef, checker: TypeChecker) -> str:
     try:
-        return judge.canonical(column.type or "")
+        return checker.canonical(column.type or "")
     except duckdb.Error as e:
         at = column.type_span or column.span
         if error := no_type(str(e), at):
@@ -93,7 +102,9 @@ def _existing(name: Name, names: list[str], described: str) -> str:
     return found
 
 
-def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Catalog, judge: Judge) -> Watermark | None:
+def _watermark(
+    statement: CreateTable, columns: tuple[Column, ...], catalog: Catalog, checker: TypeChecker
+) -> Watermark | None:
     mark = statement.watermark
     if mark is None:
         return None
@@ -108,7 +119,7 @@ def _watermark(statement: CreateTable, columns: tuple[Column, ...], catalog: Cat
         raise BindError(f'column "{name}" of type {kind} cannot be a time attribute', mark.column.span, hint=hint)
     fields = tuple(Field(c.name, c.type) for c in columns)
     scope = Scope(statement.name.text, fields, statement.span.source, described)
-    bound = _stable(ExpressionBinder(scope, catalog, judge), mark.expression, "a watermark")
+    bound = _stable(ExpressionBinder(scope, catalog, checker), mark.expression, "a watermark")
     if bound.type not in TIMES:
         raise BindError(f"a watermark must be a TIMESTAMP, not {bound.type}", bound.span)
     return Watermark(name, bound.sql if bound.type == kind else f"CAST({bound.sql} AS {kind})")
@@ -222,6 +233,10 @@ def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node
     items = []
     for column in writable:
         own = by_name.get(column.name)
-        sql, kind = (quote(own.name), own.type) if own else (f"CAST(NULL AS {column.type})", column.type)
-        items.append(Item(column.name, Expression(sql, kind)))
-    return Project(node, tuple(items))
+        value = (
+            Expression.of_column(own.name, own.type)
+            if own is not None
+            else Expression.over((), f"CAST(NULL AS {column.type})", column.type)
+        )
+        items.append(Item(column.name, value))
+    return Projection(node, tuple(items))

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, Span, missing
+from sqlstream.errors import BindError, SourceText, Span, missing
 from sqlstream.logical.plan.join_nodes import Join
 from sqlstream.logical.plan.nodes import (
     Aggregate,
+    CountWindows,
     Node,
     Normalize,
     Over,
     Rank,
     Remembering,
-    RowWindows,
     Scan,
     SetOperation,
     Sink,
@@ -37,7 +37,7 @@ class StateTtl:
     span: Span
 
 
-def state_ttls(select: exp.Expr, source: Source) -> tuple[StateTtl, ...]:
+def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
     """Return what STATE_TTL says in a query block."""
     found: list[StateTtl] = []
     for call in _calls(select, "STATE_TTL"):
@@ -71,7 +71,7 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
 
     def limited(node: Node) -> Node:
         match node:
-            case RowWindows() | Aggregate() | Rank() | SetOperation() | Over() if (
+            case CountWindows() | Aggregate() | Rank() | SetOperation() | Over() if (
                 _can_forget(node) and node.ttl is None
             ):
                 return replace(node, ttl=ttl)
@@ -113,7 +113,7 @@ def _calls(select: exp.Expr, name: str) -> list[HintCall]:
     return [call for call in hint.expressions if call.this == name] if hint is not None else []
 
 
-def _duration(value: exp.Expr, source: Source) -> int:
+def _duration(value: exp.Expr, source: SourceText) -> int:
     try:
         return int(parse_duration(value.name).total_seconds() * 1000)
     except ValueError as error:

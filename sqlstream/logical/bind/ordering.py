@@ -6,7 +6,7 @@ from itertools import count
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source
+from sqlstream.errors import BindError, SourceText
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.scope import column_reference
 from sqlstream.logical.plan.expressions import Schema
@@ -45,7 +45,7 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
     return items
 
 
-def row_count(limit: exp.Expr, source: Source) -> int:
+def row_count(limit: exp.Expr, source: SourceText) -> int:
     """Return the number of rows that LIMIT, FETCH or OFFSET says."""
     value = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
     if value is None and isinstance(limit, exp.Fetch):

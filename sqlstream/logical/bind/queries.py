@@ -10,12 +10,12 @@ from typing import TypeVar
 from sqlglot import exp
 
 from sqlstream.catalog import VALUES, Catalog, Table, View
-from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.aggregates.aggregation import Aggregation
 from sqlstream.logical.bind.clauses import CLAUSES, refuse_clauses
 from sqlstream.logical.bind.expressions.arrival import Arrival
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, name_of
-from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.bind.joins.lateral import is_made
@@ -29,20 +29,20 @@ from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
-from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.join_nodes import Joining
 from sqlstream.logical.plan.nodes import (
     Aggregate,
+    CountWindows,
     Filter,
     Lateral,
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
-    RowWindows,
     Scan,
-    Session,
+    SessionWindow,
     SetOperation,
     Sort,
     Union,
@@ -51,7 +51,7 @@ from sqlstream.logical.plan.nodes import (
 )
 from sqlstream.logical.plan.properties import schema
 from sqlstream.names import check_name
-from sqlstream.sql.dialect import WindowTVF, to_duckdb
+from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -61,21 +61,21 @@ Q = TypeVar("Q", bound=exp.Expr)
 class Environment:
     """What a query can name beside the catalog: the CTEs around it, and the text that it stands in."""
 
-    source: Source
+    source: SourceText
     ctes: Mapping[str, tuple[exp.CTE, Environment]]
 
 
 class Binder:
     """Binds queries against a catalog. One binder serves one session."""
 
-    def __init__(self, catalog: Catalog, judge: Judge):
-        self.catalog, self.judge = catalog, judge
+    def __init__(self, catalog: Catalog, checker: TypeChecker):
+        self.catalog, self.checker = catalog, checker
         # Hints that no operator has followed yet.
         self._unused: dict[Span, StateTtl] = {}
         # The plans of CTEs and views that the query being bound has named so far, with those.
         self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
-    def bind(self, query: exp.Expr, source: Source, *, limit: bool = False) -> tuple[Node, int | None]:
+    def bind(self, query: exp.Expr, source: SourceText, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
         self._unused.clear()
@@ -155,7 +155,7 @@ class Binder:
         bound = self._block(select, node, scope)
         if not (scope.joined and reads_join(base)):
             # Windows by rows in FROM are made by this query: they keep keys as long as it says.
-            below = base.input if isinstance(base, RowWindows) else base
+            below = base.input if isinstance(base, CountWindows) else base
             bound = self._remembering(select, bound, below, env)
         return with_window_hints(select, bound, base, env.source)
 
@@ -180,14 +180,14 @@ class Binder:
         node = relation.node
         scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
         if where is not None:
-            binder = ExpressionBinder(scope, self.catalog, self.judge)
+            binder = ExpressionBinder(scope, self.catalog, self.checker)
             node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
         return relation.node, node, scope
 
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return the relations that a block reads, and how they are joined."""
         ttls = state_ttls(select, env.source)
-        binder = JoinBinder(self.catalog, self.judge, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.milliseconds for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
             if is_made(join.this):
@@ -211,9 +211,9 @@ class Binder:
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
         """Return the plan of a query block over what it selects from, but for its WHERE."""
         if find_group_window(select) is not None:
-            node, select = GroupWindows(self.judge, scope, node).rewrite(select)
+            node, select = GroupWindows(self.checker, scope, node).rewrite(select)
             scope = replace(scope, schema=schema(node))
-        binder = ExpressionBinder(scope, self.catalog, self.judge, Ranks(node))
+        binder = ExpressionBinder(scope, self.catalog, self.checker, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
         if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
@@ -231,13 +231,13 @@ class Binder:
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
         ranked = binder.ranks.above(node, binder)
-        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.judge)
+        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.checker)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)
             if predicate.type not in ("BOOLEAN", NULL_TYPE):
                 raise BindError(f"QUALIFY needs a condition, not a value of type {predicate.type}", predicate.span)
-            return Project(filtered(Filter(ranked, predicate)), self._items(over, bound))
-        return Project(ranked, self._items(over, bound))
+            return Projection(filtered(Filter(ranked, predicate)), self._items(over, bound))
+        return Projection(ranked, self._items(over, bound))
 
     def _predicate(self, binder: ExpressionBinder, node: exp.Expr, clause: str) -> Expression:
         binder.refuse_aggregates(node, f"in {clause}")
@@ -248,10 +248,10 @@ class Binder:
 
     def _items(self, binder: ExpressionBinder, bound: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
         """Return the select list: name, what is written, and that bound; equal names get a number, as in DuckDB."""
-        types = self.judge.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
+        types = self.checker.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
         names = unique([name for name, _, _ in bound])
         return tuple(
-            Item(name, Expression(to_duckdb(b), type, binder.span(node), binder.is_volatile(b)))
+            Item(name, Expression.of(b, type, binder.span(node), binder.is_volatile(b)))
             for name, (_, node, b), type in zip(names, bound, types, strict=True)
         )
 
@@ -342,7 +342,7 @@ class Binder:
     def _values(self, node: exp.Values, env: Environment) -> Relation:
         refuse_clauses(node, env.source)
         alias = node.alias or VALUES
-        table = values_table(node, self.catalog, self.judge, env.source)
+        table = values_table(node, self.catalog, self.checker, env.source)
         bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
         return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
@@ -368,7 +368,7 @@ class Binder:
             return bound
         return self._rename_to(bound, list(view.columns), view.span)
 
-    def _renamed(self, node: Node, alias: exp.Expr | None, source: Source) -> Node:
+    def _renamed(self, node: Node, alias: exp.Expr | None, source: SourceText) -> Node:
         """Apply the column names of `AS t(a, b)`."""
         names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
         return self._rename_to(node, names, span_of(alias, source)) if names and alias is not None else node
@@ -379,10 +379,10 @@ class Binder:
             columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
             raise BindError(f"{len(names)} names are given for {columns}", span)
         names = names + [f.name for f in fields[len(names) :]]
-        return Project(
+        return Projection(
             node,
             tuple(
-                Item(name, Expression(quote(f.name), f.type, span))
+                Item(name, Expression.of_column(f.name, f.type, span))
                 for name, f in zip(unique(names), fields, strict=True)
             ),
         )
@@ -390,8 +390,8 @@ class Binder:
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
         relation = self._relation(node.this, env)
         scope = Scope(relation.alias, schema(relation.node), env.source, relation.described)
-        of_row = ExpressionBinder(scope, self.catalog, self.judge).bind
-        bound = WindowBinder(self.judge, env.source, relation.described, of_row).bind(relation.node, node)
+        of_row = ExpressionBinder(scope, self.catalog, self.checker).bind
+        bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     # -- the first rows
@@ -400,7 +400,7 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        arrival = Arrival(node, self.judge, source)
+        arrival = Arrival(node, self.checker, source)
         found = arrival.of(items)
         node = arrival.node
         order = self._typed_items(node, found, source)
@@ -415,29 +415,31 @@ class Binder:
                 raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
             function = "rank"
         ranked = Rank(node, "", number, function, (), order, last, span=span)
-        kept = Filter(ranked, Expression(f"{quote(number)} > {skipped} AND {quote(number)} <= {last}", "BOOLEAN", span))
-        first = Project(kept, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        place = Expression.of_column(number, "BIGINT", span)
+        among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+        kept = Filter(ranked, among)
+        first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
         return self._remembering(query, first, node, env)
 
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
         node, fields, items = self._ordered(query, env)
-        arrival = Arrival(node, self.judge, source)
+        arrival = Arrival(node, self.checker, source)
         order = arrival.of(items)
         node = arrival.node
         time = time_of(node, order)
         if time is None:
             what, hint = CLAUSES["order"]
             raise UnsupportedError(what, span, hint=hint)
-        node = by_time(node, time, self.judge, span)
+        node = by_time(node, time, self.checker, span)
         ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
         if fields == schema(node):
             return ordered
-        return Project(ordered, tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields))
+        return Projection(ordered, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
 
-    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: Source) -> tuple[Expression, ...]:
-        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.judge)
+    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: SourceText) -> tuple[Expression, ...]:
+        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.checker)
         return typed(items, schema(node), binder, None)
 
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
@@ -450,7 +452,7 @@ class Binder:
         whole = with_hidden_items(query, fields)
         if whole is not query:
             node = self.query(_without(whole, "order"), env)
-        binder = ExpressionBinder(Scope("", schema(node), env.source, "the result"), self.catalog, self.judge)
+        binder = ExpressionBinder(Scope("", schema(node), env.source, "the result"), self.catalog, self.checker)
         return node, fields, bound_items(whole.args["order"], fields, binder)
 
     # -- UNION, INTERSECT, EXCEPT
@@ -459,7 +461,7 @@ class Binder:
         refuse_clauses(_without(query, "distinct"), env.source)
         span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
         both = [self.query(side, env) for side in (query.this, query.expression)]
-        sides = alike(both, query.key.upper(), span, self.judge)
+        sides = alike(both, query.key.upper(), span, self.checker)
         found: Aggregate | SetOperation
         if isinstance(query, exp.Union):
             found = distinct_rows(Union(sides), span)
@@ -470,7 +472,7 @@ class Binder:
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)
         inputs = [self.query(side, env) for side in sides_of(query)]
-        return Union(alike(inputs, "UNION ALL", operator_span(query, env.source), self.judge))
+        return Union(alike(inputs, "UNION ALL", operator_span(query, env.source), self.checker))
 
 
 def _without(query: Q, *clauses: str) -> Q:
@@ -494,8 +496,8 @@ def named(node: Node, name: str) -> Node:
         case (
             WindowAggregate()
             | WindowRank()
-            | Session()
-            | RowWindows()
+            | SessionWindow()
+            | CountWindows()
             | Aggregate()
             | Rank()
             | SetOperation()
@@ -503,7 +505,7 @@ def named(node: Node, name: str) -> Node:
             | Joining()
         ) if name and not node.name:
             return replace(node, name=name)
-        case Filter() | Project() | Lateral():
+        case Filter() | Projection() | Lateral():
             return replace(node, input=named(node.input, name))
         case _:
             return node

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, missing
+from sqlstream.errors import BindError, SourceText, missing
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.sql.spans import placed_at, span_of
 
@@ -38,7 +38,7 @@ class Scope:
 
     alias: str
     schema: Schema
-    source: Source
+    source: SourceText
     described: str
     select_aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
     joined: tuple[Visible, ...] = ()

@@ -10,16 +10,16 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, Span
 from sqlstream.logical.bind.assignment import assignable
-from sqlstream.logical.bind.expressions.type_checker import Judge
-from sqlstream.logical.plan.expressions import Expression, Field, Item, quote
-from sqlstream.logical.plan.nodes import Aggregate, Filter, Node, Project, SetOperation, Union
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
+from sqlstream.logical.plan.expressions import Expression, Field, Item
+from sqlstream.logical.plan.nodes import Aggregate, Filter, Node, Projection, SetOperation, Union
 from sqlstream.logical.plan.properties import schema
 
 
 def distinct_rows(node: Node, span: Span) -> Aggregate:
     """Return every row of a plan once."""
     return Aggregate(
-        node, "", tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node)), (), span=span
+        node, "", tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in schema(node)), (), span=span
     )
 
 
@@ -31,12 +31,14 @@ def of_both_sides(
     side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
     marked = []
     for number, node in enumerate(sides):
-        items = [Item(f.name, Expression(quote(o.name), f.type)) for f, o in zip(fields, schema(node), strict=True)]
-        marked.append(Project(node, (*items, Item(side, Expression(f"CAST({number} AS INTEGER)", "INTEGER")))))
+        items = [Item(f.name, Expression.of_column(o.name, f.type)) for f, o in zip(fields, schema(node), strict=True)]
+        marked.append(
+            Projection(node, (*items, Item(side, Expression.over((), f"CAST({number} AS INTEGER)", "INTEGER"))))
+        )
     return SetOperation(Union(tuple(marked)), "", function, side, distinct, span=span)
 
 
-def alike(inputs: Sequence[Node], name: str, span: Span, judge: Judge) -> tuple[Node, ...]:
+def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -> tuple[Node, ...]:
     """Return inputs whose columns have the same types, by position."""
     first = schema(inputs[0])
     for node in inputs[1:]:
@@ -44,7 +46,7 @@ def alike(inputs: Sequence[Node], name: str, span: Span, judge: Judge) -> tuple[
             places = [span_of_column(node, place) for place in (0, len(schema(node)) - 1)]
             at = places[0].to(places[1]) if places[0] and places[1] else span
             raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", at)
-    types = judge.union_types([schema(n) for n in inputs])
+    types = checker.union_types([schema(n) for n in inputs])
     if types is None:
         raise BindError(f"the columns of {name} have types that do not fit", span)
     for place, (field, type) in enumerate(zip(first, types, strict=True)):
@@ -63,7 +65,7 @@ def alike(inputs: Sequence[Node], name: str, span: Span, judge: Judge) -> tuple[
 def span_of_column(node: Node, place: int) -> Span | None:
     """Return where the expression of an output column stands."""
     match node:
-        case Project():
+        case Projection():
             return node.items[place].expression.span
         case Filter():
             return span_of_column(node.input, place)
@@ -92,6 +94,5 @@ def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
         return node
     items = []
     for f, w in zip(own, wanted, strict=True):
-        sql = quote(f.name) if f.type == w.type else f"CAST({quote(f.name)} AS {w.type})"
-        items.append(Item(f.name, Expression(sql, w.type)))
-    return Project(node, tuple(items))
+        items.append(Item(f.name, Expression.of_column(f.name, f.type).cast(w.type)))
+    return Projection(node, tuple(items))

@@ -6,28 +6,28 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import VALUES, Catalog, Column, Table
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.expressions.type_checker import Judge, plain
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker, plain
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 
-def values_table(values: exp.Values, catalog: Catalog, judge: Judge, source: Source) -> Table:
+def values_table(values: exp.Values, catalog: Catalog, checker: TypeChecker, source: SourceText) -> Table:
     """Return the rows of VALUES as a table; its columns are called col0, col1, .., as DuckDB calls them."""
-    binder = ExpressionBinder(Scope("", (), source, "VALUES"), catalog, judge)
+    binder = ExpressionBinder(Scope("", (), source, "VALUES"), catalog, checker)
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
     bound = [[_constant(binder, node) for node in row] for row in rows]
     sql = ", ".join(f"({', '.join(map(to_duckdb, row))})" for row in bound)
     try:
-        described = judge.con.execute(f"DESCRIBE SELECT * FROM (VALUES {sql})").fetchall()
+        described = checker.con.execute(f"DESCRIBE SELECT * FROM (VALUES {sql})").fetchall()
         if not any(catalog.function(c.name) for row in bound for node in row for c in node.find_all(exp.Anonymous)):
             # A text that is no number is found here, not when the job runs.
-            judge.con.execute(f"SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM (VALUES {sql}))").fetchall()
+            checker.con.execute(f"SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM (VALUES {sql}))").fetchall()
     except duckdb.Error as e:
         for row in bound:
-            judge.types((), row, source)
+            checker.types((), row, source)
         raise BindError(f"the rows of VALUES do not fit: {plain(str(e))}", span_of(values, source)) from e
     columns = tuple(Column(name, type) for name, type, *_ in described)
     return Table(VALUES, columns, options={"connector": VALUES, "rows": sql})
@@ -41,7 +41,7 @@ def _constant(binder: ExpressionBinder, node: exp.Expr) -> exp.Expr:
     return bound
 
 
-def span_of_value(query: exp.Query, place: int, source: Source) -> Span:
+def span_of_value(query: exp.Query, place: int, source: SourceText) -> Span:
     """Return where the first value of a column of `INSERT .. VALUES` stands."""
     row = query.args["from_"].this.expressions[0]
     return span_of(row.expressions[place] if isinstance(row, exp.Tuple) else row, source)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from sqlstream.catalog import Table
 from sqlstream.errors import UnboundedState
 from sqlstream.logical.bind.over.over import keeps_rows
-from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.join_nodes import Join, LookupJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
     Changing,
+    CountWindows,
     Expand,
     Filter,
     InOrder,
@@ -19,10 +19,9 @@ from sqlstream.logical.plan.nodes import (
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
     Remembering,
-    RowWindows,
     Scan,
     SetOperation,
     Sort,
@@ -55,7 +54,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
         if isinstance(node, Windowed) and node.late_rows is not None:
             message = "the state of LATE_ROWS grows without a bound: it keeps every row that comes too late"
             yield UnboundedState(message, node.span, hint=f"sqlstream.operators counts late rows without it. {_ALLOW}")
-        if isinstance(node, RowWindows) and not node.ttl and _has_many(node):
+        if isinstance(node, CountWindows) and not node.ttl and _has_many(node):
             message = (
                 f"the state of windows by rows grows without a bound: it keeps up to {node.size} rows for every key"
             )
@@ -68,7 +67,7 @@ def unbounded(plans: Iterable[Node], ends: Callable[[Table], bool]) -> Iterator[
             yield UnboundedState(message, node.span, hint=f"{_WINDOW} Or {_ttl(node)} {_ALLOW}")
 
 
-def _has_many(node: RowWindows) -> bool:
+def _has_many(node: CountWindows) -> bool:
     """Tell whether the keys of windows by rows may have many values."""
     return any(f.type not in _FEW for f in schema(node.input) if f.name in node.keys)
 
@@ -122,8 +121,8 @@ def growth(node: Changing | InOrder) -> str | None:
         case Normalize():
             return None
         case Aggregate():
-            sets = {quote(n.column) for n in walk(node.input) if isinstance(n, Expand)}
-            keyed = any(k.expression.type not in _FEW and k.expression.sql not in sets for k in node.keys)
+            sets = {n.column for n in walk(node.input) if isinstance(n, Expand)}
+            keyed = any(k.expression.type not in _FEW and k.expression.column not in sets for k in node.keys)
             if changes(node.input):
                 return "it keeps every row of its input"
             if any(a.distinct or a.order_by for a in node.aggregates):
@@ -175,7 +174,7 @@ def _inputs(node: Node) -> Iterator[Node]:
         match node:
             case Union():
                 pending += reversed(node.inputs)
-            case Filter() | Project() | Expand() | Lateral() | LookupJoin():
+            case Filter() | Projection() | Expand() | Lateral() | LookupJoin():
                 pending.append(node.input)
             case _:
                 yield node

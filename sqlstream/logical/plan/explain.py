@@ -11,6 +11,7 @@ from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
+    CountWindows,
     Expand,
     Filter,
     Joins,
@@ -18,19 +19,18 @@ from sqlstream.logical.plan.nodes import (
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
-    RowWindows,
     Scan,
-    Session,
+    SessionWindow,
     SetOperation,
     Sink,
     Sort,
     Stateful,
+    TimeWindows,
     Union,
     WindowAggregate,
     WindowRank,
-    Windows,
     children,
     walk,
 )
@@ -91,9 +91,9 @@ def describe(node: Node) -> str:
             return f"Scan {table.name} ({options}){changes}{mark}{more}"
         case Filter():
             return f"Filter {node.predicate.sql}"
-        case Project():
+        case Projection():
             return f"Project {', '.join(f'{i.expression.sql} AS {i.name}' for i in node.items)}"
-        case Windows():
+        case TimeWindows():
             offset = f" offset {duration(node.offset)}" if node.offset else ""
             zone = f" in {node.zone}" if node.zone else ""
             every = "" if node.kind == "TUMBLE" else f" {_STEPS[node.kind]} {duration(node.slide)}"
@@ -122,14 +122,14 @@ def _describe_operator(node: Stateful) -> str:
     match node:
         case Normalize():
             return f"Normalize{_quoted(node.name)} by {', '.join(node.keys)}"
-        case Session():
+        case SessionWindow():
             keys = ", ".join(node.keys) or "no key"
             gap = node.gap.sql if isinstance(node.gap, Expression) else duration(node.gap)
             return f"Session{_quoted(node.name)} {node.time_column} by {keys} gap {gap}{_late(node)}"
-        case RowWindows():
+        case CountWindows():
             every = "" if node.slide == node.size else f" slide {node.slide}"
             keys = ", ".join(node.keys) or "no key"
-            return f"RowWindows{_quoted(node.name)} {node.time_column} by {keys}{every} size {node.size} rows"
+            return f"CountWindows{_quoted(node.name)} {node.time_column} by {keys}{every} size {node.size} rows"
         case WindowRank():
             keys = ", ".join(k.sql for k in node.keys) or "no key"
             limit = f" limit {node.limit}" if node.limit is not None else ""
@@ -186,7 +186,7 @@ def _shifted(column: str, micros: int) -> str:
     return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
 
 
-def _late(node: Session | WindowRank | WindowAggregate) -> str:
+def _late(node: SessionWindow | WindowRank | WindowAggregate) -> str:
     return f" late rows in {node.late_rows}" if node.late_rows else ""
 
 

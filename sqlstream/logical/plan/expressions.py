@@ -2,27 +2,112 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 
+from sqlglot import exp
+
+from sqlstream.duck import clock
 from sqlstream.errors import Span
+from sqlstream.sql.dialect import to_duckdb
 
-_QUOTED = re.compile(r'''"((?:[^"]|"")*)"''')
 # The types that a time attribute can have.
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
 
+# The functions that make several rows of one.
+UNNESTS = ("unnest", "unlist")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a value depends on: columns of its input, the batch's time, the watermark before the batch."""
+
+    columns: frozenset[str] = frozenset()
+    time: bool = False
+    watermark: bool = False
+
+    @property
+    def clock(self) -> bool:
+        """Whether it depends on either part of the clock."""
+        return self.time or self.watermark
+
+    def __or__(self, other: Reads) -> Reads:
+        return Reads(self.columns | other.columns, self.time or other.time, self.watermark or other.watermark)
+
+    @classmethod
+    def of(cls, bound: exp.Expr) -> Reads:
+        """Return what a bound tree reads."""
+        asked = clock.variables_in(bound)
+        columns = frozenset(node.name for node in bound.find_all(exp.Column))
+        return cls(columns, clock.NOW_VARIABLE in asked, clock.WATERMARK_VARIABLE in asked)
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A bound scalar expression: DuckDB SQL over the columns of one node, and its DuckDB type."""
+    """A bound scalar expression: DuckDB SQL over the columns of one node, its DuckDB type, and what is known of it.
+
+    `column` is the name of the column that it is, where it is nothing else. With `is_now` it is the batch's time itself, with
+    `makes_rows` it makes several rows of one, or none.
+    """
 
     sql: str
     type: str
     span: Span | None = field(default=None, compare=False, repr=False)
     volatile: bool = False
+    reads: Reads = field(kw_only=True, compare=False, repr=False)
+    column: str | None = field(default=None, kw_only=True, compare=False, repr=False)
+    is_now: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    makes_rows: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.sql
+
+    @classmethod
+    def of(cls, bound: exp.Expr, type: str, span: Span | None = None, volatile: bool = False) -> Expression:
+        """Return what a bound tree says: an expression, or an item of an order with its direction."""
+        value = (bound.this if isinstance(bound, exp.Ordered) else bound).unnest()
+        return cls(
+            to_duckdb(bound),
+            type,
+            span,
+            volatile,
+            reads=Reads.of(bound),
+            column=value.name if isinstance(value, exp.Column) else None,
+            is_now=clock.is_now(value),
+            makes_rows=makes_rows(bound),
+        )
+
+    @classmethod
+    def of_column(cls, name: str, type: str, span: Span | None = None) -> Expression:
+        """Return the expression that is a column."""
+        return cls(quote(name), type, span, reads=Reads(frozenset({name})), column=name)
+
+    @classmethod
+    def over(cls, parts: Iterable[Expression], sql: str, type: str) -> Expression:
+        """Return an expression whose SQL is made of others, at the place of the first."""
+        parts = tuple(parts)
+        return cls(
+            sql,
+            type,
+            parts[0].span if parts else None,
+            any(p.volatile for p in parts),
+            reads=reduce(or_, (p.reads for p in parts), Reads()),
+            makes_rows=any(p.makes_rows for p in parts),
+        )
+
+    def cast(self, type: str, *, how: str = "CAST") -> Expression:
+        """Return the expression as a value of a type; the same one where it is of that type."""
+        if self.type == type:
+            return self
+        return replace(self, sql=f"{how}({self.sql} AS {type})", type=type, column=None, is_now=False)
+
+
+def makes_rows(bound: exp.Expr) -> bool:
+    """Tell whether there is a call of UNNEST in a tree."""
+    return any(call.name.lower() in UNNESTS for call in bound.find_all(exp.Anonymous))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +167,3 @@ def quote(name: str) -> str:
     "window start"
     """
     return '"' + name.replace('"', '""') + '"'
-
-
-def unquoted(sql: str) -> str:
-    """Return SQL with its quoted names as people write them.
-
-    >>> print(unquoted('"a""b" + c.d'))
-    a"b + c.d
-    """
-    return _QUOTED.sub(lambda found: found[1].replace('""', '"'), sql)

@@ -26,7 +26,7 @@ class WindowColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class OverFrame:
     """The rows that a call with OVER looks at: from so many before a row to so many after it.
 
     In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
@@ -47,7 +47,7 @@ class OverItem:
     """A call with OVER: the call, the rows that it looks at, and whether it passes over NULLs."""
 
     call: AggregateItem
-    frame: Frame
+    frame: OverFrame
     ignore_nulls: bool = False
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class Projection:
     """Computes new columns from each row. An item with UNNEST makes several rows of one, or none."""
 
     input: Node
@@ -99,7 +99,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class TimeWindows:
     """Emits each row once for every window [start, end) that holds its event time.
 
     TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
@@ -119,7 +119,7 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionWindow:
     """Emits each row with the bounds of its session, when the watermark passes the session's end.
 
     Rows of equal keys that follow each other within the gap (microseconds) are one session; its end is the gap after its last
@@ -138,7 +138,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class RowWindows:
+class CountWindows:
     """Emits each row once for every window of rows that holds it, when the watermark has passed the window's last row.
 
     The rows of a key are numbered by time once the watermark has passed them: those of one time in the order of all their
@@ -360,16 +360,16 @@ class Sink:
 
 
 # They emit what is final, once: rows that a window has collected, also where rows come and go.
-Windowed = Session | WindowAggregate | WindowRank
+Windowed = SessionWindow | WindowAggregate | WindowRank
 # They emit what is so now, and change it.
 Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
-Remembering = RowWindows | Aggregate | Rank | SetOperation | Over
+Remembering = CountWindows | Aggregate | Rank | SetOperation | Over
 Joins = Join | IntervalJoin | TemporalJoin
-Stateful = Windowed | RowWindows | Changing | InOrder | Joins
-Node = Scan | Filter | Project | Windows | Expand | Lateral | LookupJoin | Stateful | Union | Sink
+Stateful = Windowed | CountWindows | Changing | InOrder | Joins
+Node = Scan | Filter | Projection | TimeWindows | Expand | Lateral | LookupJoin | Stateful | Union | Sink
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
@@ -381,11 +381,13 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Scan():
             return ()
-        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink() | Normalize():
+        case Filter() | Projection() | TimeWindows() | Expand() | Lateral() | LookupJoin() | Sink() | Normalize():
             return (node.input,)
-        case Session() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort():
+        case (
+            SessionWindow() | WindowAggregate() | WindowRank() | Aggregate() | Rank() | SetOperation() | Over() | Sort()
+        ):
             return (node.input,)
-        case RowWindows():
+        case CountWindows():
             return (node.input,)
         case Union() | Joining():
             return node.inputs

@@ -7,34 +7,33 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import TypeVar, assert_never
 
-from sqlstream.duck.clock import is_batch_time
-from sqlstream.logical.plan.expressions import Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Field, Item, Schema
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     BOUNDS,
     WINDOW_ID,
     Aggregate,
     Changing,
+    CountWindows,
     Expand,
     Filter,
     Lateral,
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
-    RowWindows,
     Scan,
-    Session,
+    SessionWindow,
     SetOperation,
     Sink,
     Sort,
     Stateful,
+    TimeWindows,
     Union,
     WindowAggregate,
     WindowColumns,
     WindowRank,
-    Windows,
     children,
     walk,
 )
@@ -56,13 +55,13 @@ def schema(node: Node) -> Schema:
             return tuple(Field(c.name, c.type) for c in node.table.visible)
         case Filter() | Sort() | Normalize():
             return schema(node.input)
-        case Project():
+        case Projection():
             return tuple(Field(i.name, i.expression.type) for i in node.items)
         case Sink():
             return node.columns
-        case Windows() | Session():
+        case TimeWindows() | SessionWindow():
             return (*schema(node.input), *(Field(name, "TIMESTAMP") for name in BOUNDS))
-        case RowWindows():
+        case CountWindows():
             added = (*(Field(name, "TIMESTAMP") for name in BOUNDS), Field(WINDOW_ID, "BIGINT"))
             return (*schema(node.input), *added)
         case LookupJoin():
@@ -113,11 +112,11 @@ def time_attributes(node: Node) -> tuple[str, ...]:
             # A row that waits for the rows after it leaves behind the watermark.
             waits = isinstance(node, Over) and node.waits
             return () if waits else tuple(t for t in time_attributes(node.input) if t == node.time)
-        case Project():
-            below = {quote(name) for name in time_attributes(node.input)}
+        case Projection():
+            below = time_attributes(node.input)
             own = processing_times(node) if _goes_by_clock(node) else ()
-            return tuple(i.name for i in node.items if i.expression.sql in below or i.name in own)
-        case Windows() | Session() | RowWindows():
+            return tuple(i.name for i in node.items if i.expression.column in below or i.name in own)
+        case TimeWindows() | SessionWindow() | CountWindows():
             return ("window_time",)
         case WindowAggregate():
             return (node.window.time,) if node.window.time is not None else ()
@@ -162,7 +161,7 @@ def behind(node: Node) -> int:
 
 
 def _in_windows(node: Node) -> bool:
-    return any(isinstance(n, Windows | Session | RowWindows | WindowAggregate) for n in walk(node))
+    return any(isinstance(n, TimeWindows | SessionWindow | CountWindows | WindowAggregate) for n in walk(node))
 
 
 @once
@@ -177,19 +176,19 @@ def batch_times(node: Node) -> tuple[str, ...]:
     match node:
         case Scan():
             return tuple(c.name for c in node.table.columns if c.processing_time)
-        case Filter() | Expand() | Lateral() | LookupJoin() | Windows():
+        case Filter() | Expand() | Lateral() | LookupJoin() | TimeWindows():
             return batch_times(node.input)
         case Over() | Sort():
             # Over processing time, and only there, a row leaves in the batch in which it comes.
             return batch_times(node.input) if _can_go_by_clock(node) else ()
-        case Project():
-            below = {quote(name) for name in batch_times(node.input)}
-            return tuple(i.name for i in node.items if i.expression.sql in below or is_batch_time(i.expression.sql))
+        case Projection():
+            below = batch_times(node.input)
+            return tuple(i.name for i in node.items if i.expression.column in below or i.expression.is_now)
         case Union():
             return _in_all_inputs(node, batch_times)
         case (
-            Session()
-            | RowWindows()
+            SessionWindow()
+            | CountWindows()
             | WindowAggregate()
             | WindowRank()
             | Aggregate()
@@ -211,9 +210,9 @@ def _can_go_by_clock(node: Node) -> bool:
     match node:
         case Scan():
             return True
-        case Filter() | Expand() | Lateral() | LookupJoin() | Project():
+        case Filter() | Expand() | Lateral() | LookupJoin() | Projection():
             return _can_go_by_clock(node.input)
-        case Windows():
+        case TimeWindows():
             return node.time_column in processing_times(node.input)
         case Over() | Sort():
             return node.time in processing_times(node.input) and not (isinstance(node, Over) and node.waits)
@@ -247,13 +246,13 @@ def window_columns(node: Node) -> WindowColumns | None:
             return window_columns(node.input)
         case Over():
             return None if node.waits else window_columns(node.input)
-        case Project():
+        case Projection():
             below = window_columns(node.input)
             if below is None:
                 return None
             kept = WindowColumns(*(_renamed(node.items, c) for c in (below.start, below.end, below.time)))
             return kept if kept.end is not None else None
-        case Windows() | Session() | RowWindows():
+        case TimeWindows() | SessionWindow() | CountWindows():
             return WindowColumns(*BOUNDS)
         case WindowAggregate():
             return node.window
@@ -267,15 +266,15 @@ def window_columns(node: Node) -> WindowColumns | None:
 def window_size(node: Node) -> int | None:
     """Return the size (microseconds) of the windows that a node's rows are in, where it is one and the same."""
     match node:
-        case Scan() | Normalize() | Session() | RowWindows() | Aggregate() | Rank() | SetOperation() | Join():
+        case Scan() | Normalize() | SessionWindow() | CountWindows() | Aggregate() | Rank() | SetOperation() | Join():
             return None
         case IntervalJoin():
             return window_size(node.inputs[0]) if node.windowed else None
         case TemporalJoin():
             return window_size(node.inputs[0])
-        case Windows():
+        case TimeWindows():
             return None if node.kind == "CUMULATE" else node.size
-        case Filter() | Project() | Expand() | Lateral() | LookupJoin() | WindowAggregate() | WindowRank():
+        case Filter() | Projection() | Expand() | Lateral() | LookupJoin() | WindowAggregate() | WindowRank():
             return window_size(node.input)
         case Over() | Sort() | Sink():
             return window_size(node.input)
@@ -299,11 +298,19 @@ def on_time(node: Node) -> bool:
             return False
         case WindowAggregate() if node.corrects:
             return False
-        case Session() | RowWindows() | WindowAggregate() | WindowRank() | Sort() | IntervalJoin() | TemporalJoin():
+        case (
+            SessionWindow()
+            | CountWindows()
+            | WindowAggregate()
+            | WindowRank()
+            | Sort()
+            | IntervalJoin()
+            | TemporalJoin()
+        ):
             return True
         case Over():
             return not node.waits
-        case Filter() | Project() | Windows() | Expand() | Lateral() | LookupJoin() | Sink():
+        case Filter() | Projection() | TimeWindows() | Expand() | Lateral() | LookupJoin() | Sink():
             return on_time(node.input)
         case Union():
             return all(on_time(n) for n in node.inputs)
@@ -333,7 +340,7 @@ def changer(node: Node) -> Scan | Changing | Join | WindowAggregate | None:
             return below if node.kind in ("inner", "semi") else node
         case WindowAggregate() if node.corrects:
             return node
-        case Session() | WindowAggregate() | WindowRank() | TemporalJoin():
+        case SessionWindow() | WindowAggregate() | WindowRank() | TemporalJoin():
             return None
         case _:
             return next((found for n in children(node) if (found := changer(n)) is not None), None)
@@ -351,20 +358,20 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             own = frozenset(k.name for k in node.keys)
             return tuple(own | bounds for bounds in _telling_bounds(node))
         case Rank():
-            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            partition = frozenset(f.name for f in schema(node) if any(k.column == f.name for k in node.keys))
             if node.function != "row_number" or len(partition) < len(node.keys):
                 return ()
             return (partition,) if node.limit == 1 and partition else (partition | {node.column},)
         case SetOperation():
             return (frozenset(f.name for f in schema(node)),) if node.distinct else ()
         case Over():
-            partition = frozenset(f.name for f in schema(node) if any(k.sql == quote(f.name) for k in node.keys))
+            partition = frozenset(f.name for f in schema(node) if any(k.column == f.name for k in node.keys))
             numbers = [c.call.name for c in node.calls if c.call.function == "row_number"]
             return tuple(partition | {n} for n in numbers) if len(partition) == len(node.keys) else ()
         case Filter():
             bounds, fixed = upper_bounds(node.predicate.sql), constants(node.predicate.sql)
             names = frozenset().union(*keys(node.input))
-            alike = {n for n in names if quote(n) in fixed or (bounds.get(quote(n)) == 1 and _is_number(node.input, n))}
+            alike = {n for n in names if n in fixed or (bounds.get(n) == 1 and _is_number(node.input, n))}
             return tuple(f - alike for f in keys(node.input) if f - alike)
         case Sink():
             return keys(node.input)
@@ -375,10 +382,10 @@ def keys(node: Node) -> tuple[frozenset[str], ...]:
             return tuple(names | node.key for names in keys(node.input)) if node.key is not None else ()
         case Joining():
             return _keys_of_join(node)
-        case Project():
+        case Projection():
             # A column may have several names.
             below = [
-                [[i.name for i in node.items if i.expression.sql == quote(name)] for name in sorted(found)]
+                [[i.name for i in node.items if i.expression.column == name] for name in sorted(found)]
                 for found in keys(node.input)
             ]
             return tuple(islice((frozenset(names) for found in below for names in product(*found)), _MOST_KEYS))
@@ -398,8 +405,8 @@ def _keys_of_join(node: Joining) -> tuple[frozenset[str], ...]:
         return ()
     found = [frozenset[str]()]
     for place, (below, equal) in enumerate(zip(node.inputs, node.keys, strict=True)):
-        own = {k.sql for k in equal}
-        alone = any({quote(n) for n in names} <= own for names in keys(below))
+        own = {k.column for k in equal}
+        alone = any(names <= own for names in keys(below))
         # The rows that have no match on the other side are told apart by their own key.
         if alone and place and node.kind in ("inner", "left"):
             continue
@@ -414,7 +421,7 @@ def _is_number(node: Node, column: str) -> bool:
             return any(c.call.name == column and c.call.function == "row_number" for c in node.calls)
         case Filter():
             return _is_number(node.input, column)
-        case Project():
+        case Projection():
             below = [f.name for f in schema(node.input) if _renamed(node.items, f.name) == column]
             return any(_is_number(node.input, name) for name in below)
         case _:
@@ -424,9 +431,9 @@ def _is_number(node: Node, column: str) -> bool:
 def _telling_bounds(node: WindowAggregate) -> Iterator[frozenset[str]]:
     """Yield sets of columns that tell the windows of one key apart."""
     bounds = [b for b in (node.window.end, node.window.time, node.window.start) if b is not None]
-    made = [n for n in walk(node.input) if isinstance(n, Windows | Session)]
+    made = [n for n in walk(node.input) if isinstance(n, TimeWindows | SessionWindow)]
     # Several windows of different sizes may have one of their bounds in common.
-    alone = window_size(node.input) is not None or (len(made) == 1 and isinstance(made[0], Session))
+    alone = window_size(node.input) is not None or (len(made) == 1 and isinstance(made[0], SessionWindow))
     yield from (frozenset({b}) for b in bounds) if alone else (frozenset(bounds),)
 
 
@@ -463,7 +470,7 @@ def _renamed(items: tuple[Item, ...], column: str | None) -> str | None:
     """Return the name under which a projection passes a column on unchanged."""
     if column is None:
         return None
-    return next((i.name for i in items if i.expression.sql == quote(column)), None)
+    return next((i.name for i in items if i.expression.column == column), None)
 
 
 def _in_all_inputs(node: Union, prop: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ Each is a function from a node to a node, and returns the same object when it do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
@@ -18,7 +18,7 @@ from sqlstream.logical.plan.nodes import (
     Lateral,
     Node,
     Over,
-    Project,
+    Projection,
     Rank,
     Union,
     WindowAggregate,
@@ -37,9 +37,9 @@ def merge_filters(node: Node) -> Node:
     """Make one filter of two that follow each other."""
     match node:
         case Filter(input=Filter() as below):
-            both = f"({below.predicate.sql}) AND ({node.predicate.sql})"
-            volatile = node.predicate.volatile or below.predicate.volatile
-            return Filter(below.input, Expression(both, "BOOLEAN", node.predicate.span, volatile))
+            first, second = below.predicate, node.predicate
+            both = Expression.over((second, first), f"({first.sql}) AND ({second.sql})", "BOOLEAN")
+            return Filter(below.input, both)
         case _:
             return node
 
@@ -47,8 +47,8 @@ def merge_filters(node: Node) -> Node:
 def drop_identity_projections(node: Node) -> Node:
     """Leave out a projection that passes every column on under its own name, in the same order."""
     match node:
-        case Project(input=below) if [(i.name, i.expression.sql) for i in node.items] == [
-            (f.name, quote(f.name)) for f in schema(below)
+        case Projection(input=below) if [(i.name, i.expression.column) for i in node.items] == [
+            (f.name, f.name) for f in schema(below)
         ]:
             return below
         case _:
@@ -87,7 +87,7 @@ def merge_overs(node: Node) -> Node:
             # Calls that wait for later rows keep nothing but rows.
             and not node.waits
             and not below.waits
-            and not any(quote(c.call.name) in e.sql for c in below.calls for e in over_expressions(node))
+            and not any(c.call.name in e.reads.columns for c in below.calls for e in over_expressions(node))
         ):
             return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))
         case _:
@@ -99,17 +99,17 @@ def over_expressions(node: Over) -> tuple[Expression, ...]:
     return (*node.keys, *node.order, *(e for c in node.calls for e in c.call.expressions))
 
 
-def _limited(node: Node, column: str, limit: int) -> Node:
+def _limited(node: Node, column: str | None, limit: int) -> Node:
     """Return a plan in which the rank that a column of its result shows has a limit."""
     match node:
-        case Project():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+        case Projection():
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             found = _limited(node.input, below, limit)
             return node if found is node.input else replace(node, input=found)
         case Filter():
             found = _limited(node.input, column, limit)
             return node if found is node.input else replace(node, input=found)
-        case WindowRank() | Rank() if quote(node.column) == column and (node.limit is None or node.limit > limit):
+        case WindowRank() | Rank() if node.column == column and (node.limit is None or node.limit > limit):
             return replace(node, limit=limit)
         case _:
             return node
@@ -139,60 +139,62 @@ def merge_joins(node: Node) -> Node:
 def narrow_joins(node: Node) -> Node:
     """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
     match node:
-        case Project() | Aggregate() | WindowAggregate():
-            below = _narrowed(node.input, [e.sql for e in _looked_at(node)])
+        case Projection() | Aggregate() | WindowAggregate():
+            below = _narrowed(node.input, _looked_at(node))
             return node if below is node.input else replace(node, input=below)
         case _:
             return node
 
 
-def _looked_at(node: Project | Aggregate | WindowAggregate) -> Iterator[Expression]:
-    if isinstance(node, Project):
-        yield from (i.expression for i in node.items)
-        return
-    yield from (k.expression for k in node.keys)
-    yield from (e for a in node.aggregates for e in a.expressions)
+def _looked_at(node: Projection | Aggregate | WindowAggregate) -> frozenset[str]:
+    """Return the columns of its input that a node needs."""
+    if isinstance(node, Projection):
+        return _read_by(i.expression for i in node.items)
+    found = _read_by((*(k.expression for k in node.keys), *(e for a in node.aggregates for e in a.expressions)))
     if isinstance(node, WindowAggregate):
-        bounds = (node.window.start, node.window.end, node.window.time)
-        yield from (Expression(quote(b), "TIMESTAMP") for b in bounds if b is not None)
+        return found.union(b for b in (node.window.start, node.window.end, node.window.time) if b is not None)
+    return found
 
 
-def _narrowed(node: Node, sqls: list[str]) -> Node:
-    """Return a plan that has at least the columns that some SQL names; joins in it get no others than they need."""
+def _read_by(expressions: Iterable[Expression]) -> frozenset[str]:
+    return frozenset[str]().union(*(e.reads.columns for e in expressions))
+
+
+def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
+    """Return a plan that has at least the columns that are wanted; joins in it get no others than they need."""
     match node:
         case Filter():
-            below = _narrowed(node.input, [*sqls, node.predicate.sql])
+            below = _narrowed(node.input, wanted | node.predicate.reads.columns)
             return node if below is node.input else replace(node, input=below)
         case Lateral():
-            below = _narrowed(node.input, [*sqls, node.rows.sql])
+            below = _narrowed(node.input, wanted | node.rows.reads.columns)
             return node if below is node.input else replace(node, input=below)
         case Join() | IntervalJoin() | TemporalJoin():
-            used = [*sqls, *(k.sql for keys in node.keys for k in keys)]
-            used += [node.condition.sql] if node.condition else []
-            used += [quote(t) for t in node.times] if not isinstance(node, Join) else []
+            used = wanted | _read_by(k for keys in node.keys for k in keys)
+            used |= node.condition.reads.columns if node.condition else frozenset()
+            used |= frozenset(node.times) if not isinstance(node, Join) else frozenset()
             return with_children(node, tuple(_only(below, used) for below in node.inputs))
         case _:
             return node
 
 
-def _only(node: Node, sqls: list[str]) -> Node:
-    """Return a plan with the columns that some SQL names, and no others but one where there would be none."""
+def _only(node: Node, wanted: frozenset[str]) -> Node:
+    """Return a plan with the columns that are wanted, and no others but one where there would be none."""
     fields = schema(node)
-    kept = tuple(f for f in fields if any(quote(f.name) in sql for sql in sqls)) or fields[:1]
-    below = _narrowed(node, [quote(f.name) for f in kept])
+    kept = tuple(f for f in fields if f.name in wanted) or fields[:1]
+    below = _narrowed(node, frozenset(f.name for f in kept))
     if len(kept) == len(fields):
         return below
-    items = (Item(f.name, Expression(quote(f.name), f.type)) for f in kept)
     # An item with UNNEST makes rows, also where nobody looks at them.
-    if isinstance(below, Project) and not any("unnest(" in i.expression.sql.lower() for i in below.items):
-        return Project(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
-    return Project(below, tuple(items))
+    if isinstance(below, Projection) and not any(i.expression.makes_rows for i in below.items):
+        return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
+    return Projection(below, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in kept))
 
 
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:
     if a is None or b is None:
         return a or b
-    return Expression(f"{a.sql} AND {b.sql}", "BOOLEAN", a.span, a.volatile or b.volatile)
+    return Expression.over((a, b), f"{a.sql} AND {b.sql}", "BOOLEAN")
 
 
 # Projections go first: what they hid between two filters or two unions can then be merged.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.explain import duration
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.nodes import (
     Aggregate,
+    CountWindows,
     Expand,
     Filter,
     Joins,
@@ -18,21 +19,19 @@ from sqlstream.logical.plan.nodes import (
     Node,
     Normalize,
     Over,
-    Project,
+    Projection,
     Rank,
-    RowWindows,
     Scan,
-    Session,
+    SessionWindow,
     SetOperation,
     Sort,
     Stateful,
+    TimeWindows,
     Union,
     WindowAggregate,
     WindowRank,
-    Windows,
 )
 
-_PLAIN = re.compile(r'"([a-z_][a-z0-9_]*)"')
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
 # From which leaf rows come, and what is done to them on the way.
@@ -41,23 +40,14 @@ _AT_END = "when the watermark passes the window's end"
 _ON_CHANGE = "again whenever a row changes it"
 
 
-def plain(sql: str) -> str:
-    """Return SQL without the quotes that names need not have.
-
-    >>> plain('"ts" - "My time"')
-    'ts - "My time"'
-    """
-    return _PLAIN.sub(r"\1", sql)
-
-
 def title(node: Stateful) -> str:
     """Return what an operator does, in a line."""
     match node:
         case WindowAggregate():
             return f"aggregate {_windows_below(node.input)}"
-        case Session():
+        case SessionWindow():
             return f"collect {in_words(node)}"
-        case RowWindows():
+        case CountWindows():
             every = f" every {node.slide} rows" if node.slide != node.size else ""
             return f"collect windows of {node.size} rows{every}"
         case WindowRank():
@@ -89,29 +79,29 @@ def _ranked(node: WindowRank | Rank) -> str:
 def _windows_below(node: Node) -> str:
     """Return which windows the rows of an input are in."""
     match node:
-        case Windows() | Session() | RowWindows():
+        case TimeWindows() | SessionWindow() | CountWindows():
             return f"in {in_words(node)}"
-        case Project() | Filter() | Expand() | Lateral() | LookupJoin():
+        case Projection() | Filter() | Expand() | Lateral() | LookupJoin():
             return _windows_below(node.input)
         case _:
             return "in the windows of its input"
 
 
-def in_words(node: Windows | Session | RowWindows) -> str:
+def in_words(node: TimeWindows | SessionWindow | CountWindows) -> str:
     """Return windows in words."""
     match node:
-        case Windows(kind="TUMBLE"):
+        case TimeWindows(kind="TUMBLE"):
             return f"tumbling windows of {duration(node.size)} by {node.time_column}"
-        case Windows(kind="HOP"):
+        case TimeWindows(kind="HOP"):
             every = duration(node.slide)
             return f"hopping windows of {duration(node.size)} every {every} by {node.time_column}"
-        case Windows():
+        case TimeWindows():
             step = duration(node.slide)
             return f"cumulative windows of {duration(node.size)} in steps of {step} by {node.time_column}"
-        case Session():
-            gap = plain(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
+        case SessionWindow():
+            gap = unquoted(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
             return f"sessions with a gap of {gap} by {node.time_column}"
-        case RowWindows():
+        case CountWindows():
             return f"windows of {node.size} rows by {node.time_column}"
 
 
@@ -140,7 +130,7 @@ def keys(node: Stateful) -> str:
     match node:
         case WindowAggregate() | Aggregate():
             return ", ".join(map(_named, node.keys))
-        case Session() | RowWindows() | Normalize():
+        case SessionWindow() | CountWindows() | Normalize():
             return ", ".join(node.keys)
         case WindowRank() | Rank() | Over():
             return _list(node.keys)
@@ -149,8 +139,8 @@ def keys(node: Stateful) -> str:
         case Sort():
             return ""
         case Joining():
-            pairs = [" = ".join(plain(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
-            where = [plain(node.condition.sql)] if node.condition else []
+            pairs = [" = ".join(unquoted(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
+            where = [unquoted(node.condition.sql)] if node.condition else []
             return " and ".join([*pairs, *where])
         case _:
             assert_never(node)
@@ -179,9 +169,9 @@ def emits(node: Stateful) -> str:
             return ", ".join(parts)
         case WindowAggregate():
             return f"a row per key and window, {_AT_END}"
-        case Session():
+        case SessionWindow():
             return "the rows of a session, when the watermark passes its end"
-        case RowWindows():
+        case CountWindows():
             return "the rows of a window, when the watermark has passed its last row"
         case WindowRank():
             return f"rows with their rank, {_AT_END}"
@@ -244,25 +234,25 @@ def _done(node: Node) -> tuple[str, ...]:
     """Return what a stateless node does to rows, as far as a reader of a plan wants to know."""
     match node:
         case Filter():
-            return (f"where {plain(node.predicate.sql)}",)
+            return (f"where {unquoted(node.predicate.sql)}",)
         case LookupJoin():
-            by = ", ".join(f"{column} = {plain(key.sql)}" for key, column in node.keys)
+            by = ", ".join(f"{column} = {unquoted(key.sql)}" for key, column in node.keys)
             return (f"{node.kind} join with what table {node.table.name} has at the moment, by {by}",)
         case Lateral():
-            return (f"rows made of each: {plain(node.rows.sql)}",)
+            return (f"rows made of each: {unquoted(node.rows.sql)}",)
         case _:
             return ()
 
 
 def _called(text: str, name: str) -> str:
     """Return a call with its name, if that says more."""
-    text = plain(text)
+    text = unquoted(text)
     return name + text.removeprefix(f"{name} AS {name}") if text.startswith(f"{name} AS {name}") else text
 
 
 def _list(parts: tuple[Expression, ...]) -> str:
-    return ", ".join(plain(p.sql) for p in parts)
+    return ", ".join(unquoted(p.sql) for p in parts)
 
 
 def _named(item: Item) -> str:
-    return item.name if item.expression.sql == quote(item.name) else f"{plain(item.expression.sql)} AS {item.name}"
+    return item.name if item.expression.column == item.name else f"{unquoted(item.expression.sql)} AS {item.name}"

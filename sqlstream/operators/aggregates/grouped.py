@@ -16,7 +16,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall, Partial, Strategy, Values, partials, strategy, values
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Grouped(Groups):
         group = self.group
         columns = (*group, Column(ROWS, "BIGINT"), *(Column(n, t) for n, (t, _, _) in self.partial_columns.items()))
         by = ", ".join(c.name for c in group)
-        merge = f"SELECT {by}, {', '.join(self.merged())} FROM {{rows}} GROUP BY {by}"
+        merge = f"SELECT {by}, {', '.join(self.merged())} FROM {MERGED} GROUP BY {by}"
         declared = [TableDeclaration(PARTIALS, columns, END, merge if self.windows.mergeable else None)]
         for table, kept in self.value_tables.items():
             stored = (*group, *(Column(n, t) for n, t in kept.columns))
             names = ", ".join(quote_name(c.name) for c in stored)
-            unique = f"SELECT DISTINCT {names} FROM {{rows}}" if kept.distinct else None
+            unique = f"SELECT DISTINCT {names} FROM {MERGED}" if kept.distinct else None
             declared.append(TableDeclaration(table, stored, END, unique if self.windows.mergeable else None))
         return tuple(declared)
 

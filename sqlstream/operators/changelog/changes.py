@@ -124,7 +124,7 @@ class Changes(ABC):
         """The part that has a row for each key, with the time of its last row."""
         return next(part for part, columns in self.stored.items() if columns[-1] == AT)
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result over the state tables, with the time of each key's last row."""
         tables = self._state.current(relations)
         return self._state.timed(self.result(tables), self.result_keys, self.columns_out, tables, all=False)

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.scratch import nothing
 from sqlstream.operators.step import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, declared
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.views import WATERMARK
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # Microseconds: the time of a row, and that up to which it is kept.
@@ -217,7 +217,7 @@ class IntervalJoin(JoinOperator):
 
     # -- the view
 
-    def view(self, place: int, relations: Mapping[str, str]) -> str:
+    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of an input's rows that are kept: since when, until when, and whether they have matched.
 
         A row that can have no match any more stays for the sake of others. What it matched may be forgotten before it is: then
@@ -225,7 +225,7 @@ class IntervalJoin(JoinOperator):
         """
         rows = self.matching.named(place, relations[SIDES[place]], AT.name, UNTIL.name)
         exists = self._exists(1 - place, relations[SIDES[1 - place]])
-        waits = f"{AT.name} > {WATERMARK} - {self._wait(place)}"
+        waits = f"{AT.name} > {watermark} - {self._wait(place)}"
         matched = f"CASE WHEN {exists} THEN true WHEN {waits} THEN false END"
         times = [f"make_timestamp({c.name}) AS {name}" for c, name in ((AT, "_event_time"), (UNTIL, "_leaves_at"))]
         own = self.matching.shown((place,))
@@ -236,9 +236,11 @@ class IntervalJoin(JoinOperator):
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
         return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows of both sides that are kept."""
-        both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations)})" for p, side in enumerate(SIDES)]
+        both = [
+            f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations, watermark)})" for p, side in enumerate(SIDES)
+        ]
         return " UNION ALL BY NAME ".join(both)
 
     @cached_property

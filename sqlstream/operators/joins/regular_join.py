@@ -289,7 +289,7 @@ class Join(JoinOperator):
         current = keyed.current({name: relations[name] for name in keyed.tables})
         return f"({repeated(self.matching.stored(place), current[f'rows_{place}'])})"
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result."""
         rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
         shown = (0,) if self.join in ("semi", "anti") else tuple(self._places)
@@ -300,7 +300,7 @@ class Join(JoinOperator):
         """The columns of `current`."""
         return self.columns_out
 
-    def view(self, place: int, relations: Mapping[str, str]) -> str:
+    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of an input's rows that are kept, whether they have a match now, and how long they stay."""
         keyed = self._states[place]
         own = self.matching.named(place, self._rows(place, relations))

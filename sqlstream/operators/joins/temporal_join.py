@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.scratch import keep, nothing
 from sqlstream.operators.step import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, declared
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE
 from sqlstream.state.segments import Segment
@@ -193,7 +194,7 @@ class TemporalJoin(JoinOperator):
 
     # -- the views
 
-    def view(self, place: int, relations: Mapping[str, str]) -> str:
+    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows that wait, or of the versions: those that wait, and the newest of each key."""
         own, at = self.matching.shown((place,)), f"make_timestamp({AT.name})"
         if place == 0:
@@ -212,10 +213,10 @@ class TemporalJoin(JoinOperator):
         more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
         return (*self.matching.columns[place], time, *more)
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows and the versions that are kept."""
         sides = enumerate(("left", "right"))
-        both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations)})" for p, side in sides]
+        both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations, watermark)})" for p, side in sides]
         return " UNION ALL BY NAME ".join(both)
 
     @cached_property

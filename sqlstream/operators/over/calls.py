@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.logical.plan.nodes import Frame
+from sqlstream.logical.plan.nodes import OverFrame
 from sqlstream.operators.aggregates.calls import FRAME, AggregateCall, Strategy, partials, strategy
 from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind
 
@@ -31,7 +31,7 @@ class OverCall:
 
     name: str
     call: AggregateCall
-    frame: Frame
+    frame: OverFrame
     ignore_nulls: bool = False
 
     @property

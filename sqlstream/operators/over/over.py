@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
@@ -26,7 +27,6 @@ from sqlstream.operators.scratch import keep, nothing
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.views import NEVER, WATERMARK
 from sqlstream.state.zsets import WEIGHT, current, names, repeated, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
@@ -304,7 +304,7 @@ class Over:
         pairs = zip(self.keys, self.hash_columns, strict=True)
         return [(c, name) for (c, _), name in pairs if c.name.lower() not in taken]
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows that wait and those that are kept, and of what is known of partitions so far."""
         context = self._context
         known = self._known.current(relations) if self._knows else {}
@@ -317,14 +317,14 @@ class Over:
         waits = (
             "'kept'"
             if self.by_clock
-            else f"CASE WHEN {AT} >= {WATERMARK} - {context.later} THEN 'waiting' ELSE 'kept' END"
+            else f"CASE WHEN {AT} >= {watermark} - {context.later} THEN 'waiting' ELSE 'kept' END"
         )
         found = [f"SELECT {', '.join([named, *of])}, {waits} AS {state} FROM {relations[ROWS]}"]
         if self._kept != 0:
             last = f"SELECT {names(context.stored)}, false AS {NEW} FROM ({current(context.stored, known[LAST])})"
-            older = f" WHERE {AT} < {WATERMARK} - {self._span}" if self._span else ""
+            older = f" WHERE {AT} < {watermark} - {self._span}" if self._span else ""
             # At the end of the input nothing waits.
-            waits = f"{PLACE} > {COUNT} - {context.following} AND {WATERMARK} < {-NEVER}"
+            waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(
                 [*(quote_name(c.name) for c in self.columns), *(f"__sqlstream_{item}" for item in [*computed, *of])]
             )

@@ -16,7 +16,6 @@ from sqlstream.duck.types import time_literal
 from sqlstream.operators.groups import Grouping
 from sqlstream.operators.windows.grid import Grid
 from sqlstream.state.segments import Segment
-from sqlstream.state.views import WATERMARK
 from sqlstream.state.zsets import WEIGHT
 
 # The table whose rows say which windows there are.
@@ -112,9 +111,9 @@ class Windowing(Grouping, Protocol):
         watermark: int,
     ) -> Admitted: ...
 
-    def open(self, relations: Relations, keys: Sequence[str]) -> Relations: ...
+    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations: ...
 
-    def count(self, rows: str, keys: Sequence[str]) -> str: ...
+    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str: ...
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None: ...
 
@@ -184,10 +183,10 @@ class Given:
     ) -> Admitted:
         return Admitted(after)
 
-    def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
+    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
         return relations
 
-    def count(self, rows: str, keys: Sequence[str]) -> str:
+    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})"
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
@@ -281,13 +280,13 @@ class Sliced:
     ) -> Admitted:
         return Admitted(after)
 
-    def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
-        after = self.grid.first_end_sql(f"({WATERMARK} + 1)")
+    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
+        after = self.grid.first_end_sql(f"({watermark} + 1)")
         return {table: self.spread(rows, after, None) for table, rows in relations.items()}
 
-    def count(self, rows: str, keys: Sequence[str]) -> str:
+    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
-        return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys)[PARTIALS]}"
+        return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
 
     def _of_ends(self, rows: str, ends: Iterable[int]) -> str:
         """Return rows of slices as rows of some windows: for a few, to look for each one's costs half of what a spread does."""

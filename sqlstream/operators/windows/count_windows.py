@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import window_time
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, declared, empty_relation
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, names, zset
@@ -100,7 +101,7 @@ class RowWindows:
             f"{c.name} AS {quote_name(own.name)}" for c, own in zip(self._stored, self.columns, strict=True)
         )
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows that wait for their place or their window, with the number of their next window."""
         tables = self._known.current(relations)
         following = f"max({NUMBER.name}) OVER ({self._by}) // {self.slide} + 1"

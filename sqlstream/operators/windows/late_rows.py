@@ -74,4 +74,4 @@ class LateRows:
         items = [f"CAST({stored} AS {c.type}) AS {quote_name(c.name)}" for stored, c in names]
         items += [TIME.name, MARK.name, f"{quote_text(operator)} AS {OPERATOR.name}"]
         columns = tuple((c.name, c.type) for c in (*self.columns, TIME, MARK, OPERATOR))
-        return f"SELECT {', '.join(items)} FROM {{{LATE}}}", columns
+        return f"SELECT {', '.join(items)} FROM {quote_name(LATE)}", columns

@@ -156,11 +156,11 @@ class Sessions:
         rows = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
         return Admitted(rows, within(after[PARTIALS], "_sessions", keys, past))
 
-    def open(self, relations: Relations, keys: Sequence[str]) -> Relations:
+    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
         known = f"({sessions_of(self.there(relations[PARTIALS]), keys)})"
         return {name: within(rows, known, keys, "true") for name, rows in relations.items()}
 
-    def count(self, rows: str, keys: Sequence[str]) -> str:
+    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
 
     def next_time(self, earliest: int | None, watermark: int | None) -> int | None:

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.aggregates.calls import AggregateCall
@@ -26,12 +27,11 @@ from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, START, Relations, Span, Windowing, window_time
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_aggregate import WindowAggregate
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, NEVER, Received, declared, empty_relation
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, declared, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.views import WATERMARK
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # The stored time: the end of a row's window, and the lateness.
 KEPT = "_kept_until"
@@ -130,7 +130,7 @@ class FiringAggregate(WindowAggregate):
     def _weighted(self, name: str, columns: Sequence[Column]) -> TableDeclaration:
         """Return the declaration of a table of rows with weights; a session's are told apart by where it ended when."""
         stored = (*columns, Column(KEPT, "TIMESTAMP"))
-        merge = summed(stored, "{rows}") if self.windows.mergeable else None
+        merge = summed(stored, MERGED) if self.windows.mergeable else None
         return TableDeclaration(name, (*stored, WEIGHT_COLUMN), KEPT, merge)
 
     @cached_property
@@ -145,15 +145,12 @@ class FiringAggregate(WindowAggregate):
     def outputs(self) -> tuple[Column, ...]:
         return (*self._grouped.outputs, WEIGHT_COLUMN)
 
-    def current(self, relations: Relations) -> str:
+    def current(self, relations: Relations, watermark: str) -> str:
         """Return the SELECT of the results of all windows that can still change, over the state tables."""
-        return self._as_kept(super().current(relations))
+        return super().current(relations, f"({watermark} - {self.lateness})")
 
-    def count(self, partials: str) -> str:
-        return self._as_kept(super().count(partials))
-
-    def _as_kept(self, sql: str) -> str:
-        return sql.replace(WATERMARK, f"({WATERMARK} - {self.lateness})")
+    def count(self, partials: str, watermark: str) -> str:
+        return super().count(partials, f"({watermark} - {self.lateness})")
 
     # -- a batch
 

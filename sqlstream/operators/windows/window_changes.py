@@ -17,7 +17,7 @@ from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 
 class WindowChanges(WindowOperator):
@@ -42,7 +42,7 @@ class WindowChanges(WindowOperator):
     @cached_property
     def row_tables(self) -> tuple[TableDeclaration, ...]:
         columns = (*self.group, *(c for c, _ in self._rows))
-        return (TableDeclaration(PARTIALS, (*columns, WEIGHT_COLUMN), END, summed(columns, "{rows}")),)
+        return (TableDeclaration(PARTIALS, (*columns, WEIGHT_COLUMN), END, summed(columns, MERGED)),)
 
     @cached_property
     def row_parts(self) -> dict[str, str]:
@@ -65,10 +65,10 @@ class WindowChanges(WindowOperator):
         rows = repeated(self._placed, f"({summed(self._placed, relations[PARTIALS])})")
         return self.of_rows(f"({rows})")
 
-    def count(self, partials: str) -> str:
+    def count(self, partials: str, watermark: str) -> str:
         [table] = self.row_tables
         present = f"({summed(table.columns[:-1], partials)})"
-        return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)")
+        return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)", watermark)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import Groups
@@ -23,8 +24,6 @@ from sqlstream.state.segments import Segment
 from sqlstream.warehouse.declarations import TableDeclaration
 
 BATCH_ROWS = 100_000
-# Before any event time: nothing is forgotten, no window is closed.
-NEVER = -(2**62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,13 @@ class WindowOperator(Groups, ABC):
         """The columns whose hash picks the bucket: without a key, all rows of a window must meet."""
         return self.key_names or self.windows.meeting
 
-    def current(self, relations: Mapping[str, str]) -> str:
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result over the state tables, given as FROM-able SQL by name."""
-        return self.result(self.windows.open(relations, self.key_names))
+        return self.result(self.windows.open(relations, self.key_names, watermark))
 
-    def count(self, partials: str) -> str:
+    def count(self, partials: str, watermark: str) -> str:
         """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""
-        return self.windows.count(partials, self.key_names)
+        return self.windows.count(partials, self.key_names, watermark)
 
     def step(
         self,

@@ -14,7 +14,7 @@ from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.windows.assigners import END, PARTIALS, Windowing, window_time
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_operator import WindowOperator
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # An item of ORDER BY as sqlglot writes it.
 _ITEM = re.compile(r"(?P<value>.*?)(?: ASC)?(?P<down> DESC)?(?: NULLS (?P<nulls>FIRST|LAST))?", re.DOTALL)
@@ -89,7 +89,7 @@ class WindowRows(WindowOperator):
         if self.ranking is not None and self.ranking.limit is not None:
             # Rows beyond the limit among some are beyond it among all.
             names = ", ".join(c.name for c in columns)
-            rows = f"(SELECT {', '.join([*(c.name for c in self.group), self._named()])} FROM {{rows}})"
+            rows = f"(SELECT {', '.join([*(c.name for c in self.group), self._named()])} FROM {MERGED})"
             made = ", ".join([*(c.name for c in self.group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
             ranked = f"SELECT {made}, {self._rank()} AS _rank FROM {rows}"
             merge = f"SELECT {names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}"

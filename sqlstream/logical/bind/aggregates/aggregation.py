@@ -9,7 +9,7 @@ from sqlglot import exp, parse_one
 
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
-from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder, makes_rows
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
@@ -21,7 +21,7 @@ from sqlstream.logical.plan.nodes import (
     Filter,
     Node,
     Over,
-    Project,
+    Projection,
     Rank,
     WindowAggregate,
     WindowColumns,
@@ -87,14 +87,10 @@ class Aggregation:
         items = self._items(self._over(plan), selected)
         if qualify is not None:
             plan = filtered(Filter(plan, self._condition(plan, "QUALIFY", *qualify)))
-        ranked = {quote(f.name) for f in ranks.fields}
+        ranked = {f.name for f in ranks.fields}
         # The state has a row per group, however many rows UNNEST makes of one, and no ranks.
-        shown = tuple(
-            item
-            for item, (_, _, bound) in zip(items, selected, strict=True)
-            if not makes_rows(bound) and not any(name in item.expression.sql for name in ranked)
-        )
-        return Project(_with_shown(plan, aggregate, shown), items)
+        shown = tuple(i for i in items if not i.expression.makes_rows and ranked.isdisjoint(i.expression.reads.columns))
+        return Projection(_with_shown(plan, aggregate, shown), items)
 
     def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
         """Return where the aggregate stands that errors about the block mean: its first call, else GROUP BY."""
@@ -103,7 +99,7 @@ class Aggregation:
 
     def _over(self, node: Node) -> ExpressionBinder:
         above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")
-        return ExpressionBinder(above, self.binder.catalog, self.binder.judge)
+        return ExpressionBinder(above, self.binder.catalog, self.binder.checker)
 
     def _condition(self, node: Node, name: str, clause: exp.Expr, bound: exp.Expr) -> Expression:
         predicate = self._over(node).typed(bound, clause.this)
@@ -118,14 +114,14 @@ class Aggregation:
 
         binder = self.binder
         return GroupedBinder(
-            binder.scope, binder.catalog, binder.judge, names, self._aggregate, self._grouping, rows, self.ranks
+            binder.scope, binder.catalog, binder.checker, names, self._aggregate, self._grouping, rows, self.ranks
         )
 
     def _items(self, result: ExpressionBinder, selected: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
-        types = result.judge.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
+        types = result.checker.types(result.scope.schema, [b for _, _, b in selected], result.scope.source)
         names = unique([name for name, _, _ in selected])
         return tuple(
-            Item(name, Expression(to_duckdb(b), type, result.span(node), result.is_volatile(b)))
+            Item(name, Expression.of(b, type, result.span(node), result.is_volatile(b)))
             for name, (_, node, b), type in zip(names, selected, types, strict=True)
         )
 
@@ -153,9 +149,7 @@ class Aggregation:
             # A window's bounds keep their names: they say which window a row of the state is of.
             name = names[bound.sql] = bounds.get(bound.sql) or self._key_name(node)
             # A key of no type, NULL, could not be stored.
-            typed = (
-                bound if bound.type != NULL_TYPE else Expression(f"CAST({bound.sql} AS INTEGER)", "INTEGER", bound.span)
-            )
+            typed = bound if bound.type != NULL_TYPE else bound.cast("INTEGER")
             keys.append(Item(name, typed))
 
     def _keys_of_sets(
@@ -178,7 +172,7 @@ class Aggregation:
         column = self._free(SET)
         self.node = Expand(self.node, column, tuple(range(len(sets))))
         members = [{sqls[id(node)] for node in s} for s in sets]
-        found = []
+        found, number_of_set = [], Expression.of_column(column, "INTEGER")
         for key, sql in zip(keys, names, strict=True):
             inside = [str(number) for number, member in enumerate(members) if sql in member]
             self.sets[sql] = f"{quote(column)} IN ({', '.join(inside)})"
@@ -189,9 +183,9 @@ class Aggregation:
                     )
                     raise self.binder.unsupported(f"a grouping set without {key.name}", group, hint)
                 sql = f"CASE WHEN {self.sets[sql]} THEN {key.expression.sql} END"
-                key = Item(key.name, replace(key.expression, sql=sql))
+                key = Item(key.name, Expression.over((key.expression, number_of_set), sql, key.expression.type))
             found.append(key)
-        return [*found, Item(column, Expression(quote(column), "INTEGER"))], names
+        return [*found, Item(column, number_of_set)], names
 
     def _grouping(self, node: exp.Anonymous) -> exp.Expr:
         """Return GROUPING(a, b, ..) as a number with a bit for each key that the row's grouping set leaves out."""
@@ -318,7 +312,7 @@ class Aggregation:
             distinct=distinct,
             order_by=directed,
             filter=binder.bind(where) if where is not None else None,
-            type=binder.judge.type(binder.scope.schema, self._whole(node), binder.scope.source),
+            type=binder.checker.type(binder.scope.schema, self._whole(node), binder.scope.source),
             span=binder.span(node),
         )
 
@@ -326,15 +320,15 @@ class Aggregation:
         """Bind several expressions at once."""
         binder = self.binder
         bound = [binder.rewrite(node) for node in nodes]
-        types = binder.judge.types(binder.scope.schema, bound, binder.scope.source)
+        types = binder.checker.types(binder.scope.schema, bound, binder.scope.source)
         return tuple(
-            Expression(to_duckdb(b), t, binder.span(node), binder.is_volatile(b))
+            Expression.of(b, t, binder.span(node), binder.is_volatile(b))
             for node, b, t in zip(nodes, bound, types, strict=True)
         )
 
     def _whole(self, node: exp.Expr) -> exp.Expr:
         """Return the bound call itself, for its type."""
-        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.judge).rewrite(node)
+        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.checker).rewrite(node)
 
     def _free(self, name: str) -> str:
         candidate, number = name, 1
@@ -349,7 +343,7 @@ def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple
     """Give the aggregate below filters, ranks, and the times for these the select list that is above them."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
-    assert isinstance(node, Filter | Project | WindowRank | Rank | Over)
+    assert isinstance(node, Filter | Projection | WindowRank | Rank | Over)
     return replace(node, input=_with_shown(node.input, aggregate, shown))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from sqlstream.catalog import Function
-from sqlstream.errors import BindError, Source, missing
+from sqlstream.errors import BindError, SourceText, missing
 from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression
 
 
-def place_arguments(call: exp.Anonymous, function: Function, source: Source) -> None:
+def place_arguments(call: exp.Anonymous, function: Function, source: SourceText) -> None:
     """Give a call one argument per parameter, in order: `f(1, scale => 2)` and `f(1)` where Python has a default.
 
     A call with too many arguments is left to DuckDB to refuse. Raises BindError at the argument that does not fit.
@@ -43,7 +43,7 @@ def place_arguments(call: exp.Anonymous, function: Function, source: Source) -> 
 
 
 def _literal(default: str, call: exp.Anonymous) -> exp.Expr:
-    literal = parse_expression(Source("default", default))
+    literal = parse_expression(SourceText("default", default))
     for node in literal.walk():
         node.meta.update(call.meta)
     return literal

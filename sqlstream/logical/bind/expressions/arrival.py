@@ -7,12 +7,11 @@ from itertools import count
 
 from sqlglot import exp
 
-from sqlstream.duck.clock import uses_clock
-from sqlstream.errors import Source
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.errors import SourceText
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import column_reference
-from sqlstream.logical.plan.expressions import Expression, Item, quote
-from sqlstream.logical.plan.nodes import Node, Project
+from sqlstream.logical.plan.expressions import Expression, Item, Reads
+from sqlstream.logical.plan.nodes import Node, Projection
 from sqlstream.logical.plan.properties import schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import mark, span_of
@@ -21,8 +20,8 @@ from sqlstream.sql.spans import mark, span_of
 class Arrival:
     """The columns that rows of a plan get for what bound expressions say of the current time: one for each expression."""
 
-    def __init__(self, node: Node, judge: Judge, source: Source):
-        self._below, self._judge, self._source = node, judge, source
+    def __init__(self, node: Node, checker: TypeChecker, source: SourceText):
+        self._below, self._checker, self._source = node, checker, source
         self._items: dict[str, Item] = {}
 
     @property
@@ -30,8 +29,8 @@ class Arrival:
         """The plan with the columns that were asked for; the same one where there are none."""
         if not self._items:
             return self._below
-        own = (Item(f.name, Expression(quote(f.name), f.type)) for f in schema(self._below))
-        return Project(self._below, (*own, *self._items.values()))
+        own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in schema(self._below))
+        return Projection(self._below, (*own, *self._items.values()))
 
     def of(self, parts: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
         """Return expressions, some with a direction, over the plan with its new columns."""
@@ -39,15 +38,15 @@ class Arrival:
 
     def _of(self, part: exp.Expr) -> exp.Expr:
         value = part.this if isinstance(part, exp.Ordered) else part
-        sql = to_duckdb(value)
-        if not uses_clock(sql):
+        if not Reads.of(value).clock:
             return part
+        sql = to_duckdb(value)
         if sql not in self._items:
             fields = schema(self._below)
             taken = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
             name = next(n for i in count(1) if (n := f"_time_{i}") not in taken)
-            type = self._judge.type(fields, value, self._source)
-            self._items[sql] = Item(name, Expression(sql, type, span_of(value, self._source)))
+            type = self._checker.type(fields, value, self._source)
+            self._items[sql] = Item(name, Expression.of(value, type, span_of(value, self._source)))
         column = column_reference(self._items[sql].name)
         place = span_of(value, self._source)
         mark(column, place.start, place.end - 1)

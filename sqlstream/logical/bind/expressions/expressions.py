@@ -10,21 +10,20 @@ from sqlglot import exp
 
 from sqlstream.catalog import Catalog
 from sqlstream.duck.clock import CLOCK_NODES, CLOCKS
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.flink_functions import INSTEAD, REWRITTEN, WrongArgument
-from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.over.ranking import Ranks
 from sqlstream.logical.bind.scope import Scope, column_reference
-from sqlstream.logical.plan.expressions import Expression, Schema
+from sqlstream.logical.plan.expressions import UNNESTS, Expression, Schema, makes_rows
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression
 
 # What stands for an argument in a form.
 _PLACE = re.compile(r"_\d+")
-UNNESTS = ("unnest", "unlist")
 _UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
 _RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
 # They ask about a connection, or change it: a worker's connection is nobody's business.
@@ -47,8 +46,8 @@ _OF_GROUPS = (exp.Window,)
 class ExpressionBinder:
     """Binds the expressions of one query block."""
 
-    def __init__(self, scope: Scope, catalog: Catalog, judge: Judge, ranks: Ranks | None = None):
-        self.scope, self.catalog, self.judge = scope, catalog, judge
+    def __init__(self, scope: Scope, catalog: Catalog, checker: TypeChecker, ranks: Ranks | None = None):
+        self.scope, self.catalog, self.checker = scope, catalog, checker
         # Takes ranking calls where the block can have them.
         self.ranks = ranks
         # The aliases whose expressions are being bound: they may not name themselves.
@@ -61,8 +60,8 @@ class ExpressionBinder:
         return self.typed(self.rewrite(node), node)
 
     def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
-        kind = self.judge.type(self.scope.rows, bound, self.scope.source)
-        return Expression(to_duckdb(bound), kind, self.span(node), self.is_volatile(bound))
+        kind = self.checker.type(self.scope.rows, bound, self.scope.source)
+        return Expression.of(bound, kind, self.span(node), self.is_volatile(bound))
 
     def is_volatile(self, bound: exp.Expr) -> bool:
         """Tell whether an expression may give another result when its batch is repeated."""
@@ -164,7 +163,7 @@ class ExpressionBinder:
         return isinstance(node, exp.Anonymous) and self._is_aggregate_name(node.name)
 
     def _is_aggregate_name(self, name: str) -> bool:
-        return name.lower() in self.judge.aggregates and self.catalog.function(name) is None
+        return name.lower() in self.checker.aggregates and self.catalog.function(name) is None
 
     def _alias(self, node: exp.Column) -> exp.Expr:
         name = node.name.lower()
@@ -225,7 +224,7 @@ class ExpressionBinder:
                     hint = "Compute it in a subquery in FROM, and use its column here."
                     raise self.unsupported(f"a random argument of {name.upper()}", given, hint)
             return _filled(form, node, argument)
-        if not self.judge.knows(name):
+        if not self.checker.knows(name):
             counted = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
             raise self.error(f"function {name} takes {flink_functions.arities(name)}, not {counted}", node)
         return None
@@ -238,7 +237,7 @@ class ExpressionBinder:
     def type_of(self, bound: exp.Expr) -> str | None:
         """Return the type of a bound expression, None where it has none by itself, such as inside a lambda."""
         try:
-            return self.judge.type(self.rows, bound, self.scope.source)
+            return self.checker.type(self.rows, bound, self.scope.source)
         except SqlStreamError:
             return None
 
@@ -256,19 +255,19 @@ class GroupedBinder(ExpressionBinder):
         self,
         scope: Scope,
         catalog: Catalog,
-        judge: Judge,
+        checker: TypeChecker,
         keys: dict[str, str],
         aggregate: Callable[[exp.Expr], str],
         grouping: Callable[[exp.Anonymous], exp.Expr],
         grouped: Callable[[], Schema],
         ranks: Ranks,
     ):
-        super().__init__(scope, catalog, judge, ranks)
+        super().__init__(scope, catalog, checker, ranks)
         self.keys = keys
         self.aggregate = aggregate
         self.grouping = grouping
         self.grouped = grouped
-        self.below = ExpressionBinder(scope, catalog, judge)
+        self.below = ExpressionBinder(scope, catalog, checker)
 
     @property
     def rows(self) -> Schema:
@@ -308,8 +307,8 @@ class GroupedBinder(ExpressionBinder):
     def _check_function_around(self, node: exp.Column) -> None:
         """Raise when a column stands in a call of a function that does not exist: it may be meant for an aggregate."""
         call = node.find_ancestor(exp.Anonymous)
-        if call is not None and self.catalog.function(call.name) is None and not self.judge.knows(call.name):
-            raise self.judge.no_function(call.name, self.span(call))
+        if call is not None and self.catalog.function(call.name) is None and not self.checker.knows(call.name):
+            raise self.checker.no_function(call.name, self.span(call))
 
 
 def name_of(node: exp.Expr) -> str:
@@ -319,11 +318,6 @@ def name_of(node: exp.Expr) -> str:
             return node.name or to_duckdb(node)
         case _:
             return to_duckdb(node).lower()
-
-
-def makes_rows(node: exp.Expr) -> bool:
-    """Tell whether an expression makes several rows of one."""
-    return any(call.name.lower() in UNNESTS for call in node.find_all(exp.Anonymous))
 
 
 def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
@@ -348,4 +342,4 @@ def _filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | Non
 
 @cache
 def _parsed(sql: str) -> exp.Expr:
-    return parse_expression(Source("form", sql))
+    return parse_expression(SourceText("form", sql))

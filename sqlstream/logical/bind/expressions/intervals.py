@@ -5,13 +5,13 @@ from __future__ import annotations
 import duckdb
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.errors import BindError, SourceText
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 
-def microseconds(judge: Judge, node: exp.Expr, source: Source) -> int:
+def microseconds(checker: TypeChecker, node: exp.Expr, source: SourceText) -> int:
     """Return the length of a constant interval.
 
     Raises BindError for what is no constant interval, or one of months or years, whose length varies.
@@ -21,14 +21,14 @@ def microseconds(judge: Judge, node: exp.Expr, source: Source) -> int:
     if node.find(exp.Column) is not None:
         raise BindError("an interval here must be a constant", span)
     try:
-        [(kind,)] = judge.con.execute(f"SELECT typeof({sql})").fetchall()
+        [(kind,)] = checker.con.execute(f"SELECT typeof({sql})").fetchall()
         if kind != "INTERVAL":
             raise BindError("an interval is needed here", span, hint="Write INTERVAL '10' MINUTE.")
-        [(months, micros)] = judge.con.execute(
+        [(months, micros)] = checker.con.execute(
             f"SELECT date_part('year', i) * 12 + date_part('month', i), epoch_us(i) FROM (SELECT {sql} AS i)"
         ).fetchall()
     except duckdb.Error as e:
-        raise judge.translate(e, node, source) from e
+        raise checker.translate(e, node, source) from e
     if months:
         raise BindError(
             "a window of months or years has no fixed length", span, hint="Use days, such as INTERVAL '30' DAY."

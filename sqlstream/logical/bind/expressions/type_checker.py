@@ -1,4 +1,4 @@
-"""DuckDB as the judge of expressions: it says which type an expression has, or what is wrong with it."""
+"""DuckDB checks expressions: it says which type an expression has, or what is wrong with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.duck.clock import variables
-from sqlstream.errors import BindError, Source, Span, SqlStreamError, missing, nearest, sql_types
+from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
 from sqlstream.logical.plan.expressions import Field, Schema, quote
 from sqlstream.sql.dialect import to_duckdb
@@ -34,7 +34,7 @@ _CALLED = re.compile(r"(\w+)\(")
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.*?)'\.? ")
 
 
-class Judge:
+class TypeChecker:
     """Types of expressions over a schema, by preparing them against an empty table.
 
     The user's functions, whose names are given, are registered in `con`. `broken` says why files with more of them could not be
@@ -59,7 +59,7 @@ class Judge:
         [(zone,)] = self.con.execute("SELECT current_setting('TimeZone')").fetchall()
         return str(zone)
 
-    def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: Source) -> list[str]:
+    def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: SourceText) -> list[str]:
         """Return the DuckDB types of bound expressions over a schema; raise BindError at the part that does not fit."""
         if not expressions:
             return []
@@ -70,7 +70,7 @@ class Judge:
                 self._check(schema, expression, source)
             raise self.translate(e, expressions[0], source) from e
 
-    def type(self, schema: Schema, expression: exp.Expr, source: Source) -> str:
+    def type(self, schema: Schema, expression: exp.Expr, source: SourceText) -> str:
         return self.types(schema, [expression], source)[0]
 
     def parts(self, schema: Schema, sql: str) -> Schema:
@@ -113,7 +113,7 @@ class Judge:
         items = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(sqls))
         return [row[1] for row in self.con.execute(f"DESCRIBE SELECT {items} FROM {empty(schema)}").fetchall()]
 
-    def _check(self, schema: Schema, expression: exp.Expr, source: Source) -> None:
+    def _check(self, schema: Schema, expression: exp.Expr, source: SourceText) -> None:
         """Raise for the smallest part of an expression that DuckDB refuses."""
         try:
             self._describe(schema, [to_duckdb(expression)])
@@ -125,7 +125,7 @@ class Judge:
                         self._check(schema, child, source)
             raise self.translate(e, expression, source) from e
 
-    def translate(self, error: duckdb.Error, expression: exp.Expr, source: Source) -> SqlStreamError:
+    def translate(self, error: duckdb.Error, expression: exp.Expr, source: SourceText) -> SqlStreamError:
         """Return our error for what DuckDB said about an expression."""
         span = span_of(expression, source)
         text = str(error)

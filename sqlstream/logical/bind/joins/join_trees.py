@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, Span
+from sqlstream.errors import BindError, SourceText, Span
 from sqlstream.logical.bind.expressions.intervals import microseconds
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.joins.lateral import Made
 from sqlstream.logical.bind.joins.lookup_joins import lookup_join
 from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
@@ -19,7 +19,7 @@ from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.explain import duration
 from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
 from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Kind, TemporalJoin
-from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Project
+from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Projection
 from sqlstream.logical.plan.properties import (
     batch_times,
     by_clock,
@@ -66,8 +66,8 @@ class JoinTree:
     relation a column is of, `ttls` how many milliseconds those of some names, in lower case, are kept.
     """
 
-    judge: Judge
-    source: Source
+    checker: TypeChecker
+    source: SourceText
     ttls: Mapping[str, int]
     nodes: Sequence[Node | None]
     fields: Sequence[Schema]
@@ -185,31 +185,29 @@ class JoinTree:
         """Return the sides of an equality as they are; the types must be comparable."""
         self._comparable(condition, pair)
         fields = tuple(f for fields in self.fields for f in fields)
-        types, given = self.judge.types(fields, list(pair), self.source), condition.expression
-        left, right = (
-            Expression(to_duckdb(s), t, given.span, given.volatile) for s, t in zip(pair, types, strict=True)
-        )
+        types, given = self.checker.types(fields, list(pair), self.source), condition.expression
+        left, right = (Expression.of(s, t, given.span, given.volatile) for s, t in zip(pair, types, strict=True))
         return left, right
 
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
         """Return the sides of an equality as values of one type."""
         fields, span = tuple(f for fields in self.fields for f in fields), condition.expression.span
-        types = self.judge.types(fields, list(pair), self.source)
+        types = self.checker.types(fields, list(pair), self.source)
         volatile = condition.expression.volatile
         if types[0] == types[1]:
-            sqls = [to_duckdb(side) for side in pair]
-            return Expression(sqls[0], types[0], span, volatile), Expression(sqls[1], types[1], span, volatile)
+            left, right = (Expression.of(side, types[0], span, volatile) for side in pair)
+            return left, right
         if "VARCHAR" in types:
             hint = "Convert one of them with CAST."
             raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint)
         both = exp.Anonymous(this="coalesce", expressions=[side.copy() for side in pair])
         try:
-            kind = self.judge.type(fields, both, self.source)
+            kind = self.checker.type(fields, both, self.source)
         except BindError:
             hint = "Convert one of them with CAST."
             raise BindError(f"{types[0]} and {types[1]} cannot be keys of a join", span, hint=hint) from None
-        found = [Expression(f"CAST({to_duckdb(side)} AS {kind})", kind, span, volatile) for side in pair]
-        return found[0], found[1]
+        left, right = (Expression.of(s, t, span, volatile).cast(kind) for s, t in zip(pair, types, strict=True))
+        return left, right
 
     def _windows(
         self, left: Node, right: Node, pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]], step: Step
@@ -241,12 +239,12 @@ class JoinTree:
             for b in (*time_attributes(right), *processing_times(right)):
                 types = [next(f.type for f in schema(n) if f.name == t) for n, t in ((left, a), (right, b))]
                 # Days of a zone differ in length.
-                if types[0] != types[1] or ("ZONE" in types[0] and self.judge.zone != "UTC"):
+                if types[0] != types[1] or ("ZONE" in types[0] and self.checker.zone != "UTC"):
                     continue
                 bounds = TimeBounds()
                 used: list[Conjunct] = []
                 for condition in conditions:
-                    found = time_bounds(condition.bound, a, b, lambda n: microseconds(self.judge, n, self.source))
+                    found = time_bounds(condition.bound, a, b, lambda n: microseconds(self.checker, n, self.source))
                     if found is not None:
                         bounds, used = bounds.and_(found), [*used, condition]
                 if bounds.before is not None and bounds.after is not None:
@@ -314,16 +312,15 @@ def _all(conditions: Sequence[Conjunct]) -> Expression | None:
     if not conditions:
         return None
     sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)
-    volatile = any(c.expression.volatile for c in conditions)
-    return Expression(sql, "BOOLEAN", conditions[0].expression.span, volatile)
+    return Expression.over((c.expression for c in conditions), sql, "BOOLEAN")
 
 
 def _with(node: Node, items: Sequence[Item]) -> Node:
     """Return a plan with further columns."""
     if not items:
         return node
-    own = (Item(f.name, Expression(quote(f.name), f.type)) for f in schema(node))
-    return Project(node, (*own, *items))
+    own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in schema(node))
+    return Projection(node, (*own, *items))
 
 
 def _filtered(node: Node, conditions: Sequence[Conjunct]) -> Node:

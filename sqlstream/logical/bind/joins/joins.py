@@ -9,20 +9,19 @@ from typing import get_args
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.joins.join_trees import Conjunct, JoinTree, Step, named_places
 from sqlstream.logical.bind.joins.lateral import LateralBinder
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
-from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.join_nodes import Joining, Kind
-from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Project
+from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Projection
 from sqlstream.logical.plan.properties import (
     schema,
 )
-from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import head_span, span_of
 
 
@@ -41,8 +40,8 @@ class JoinBinder:
     Columns get names that are all different: those that occur before get a number.
     """
 
-    def __init__(self, catalog: Catalog, judge: Judge, source: Source, ttls: Mapping[str, int]):
-        self.catalog, self.judge, self.source = catalog, judge, source
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, int]):
+        self.catalog, self.checker, self.source = catalog, checker, source
         # Milliseconds, by the names of relations in lower case.
         self.ttls = ttls
         # What is read, None where a relation is made of the rows before it; and the columns of all.
@@ -81,7 +80,7 @@ class JoinBinder:
         if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
             hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
             raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
-        made = LateralBinder(self.catalog, self.judge, self.source, self.scope, [*self.places]).bind(join.this)
+        made = LateralBinder(self.catalog, self.checker, self.source, self.scope, [*self.places]).bind(join.this)
         if made.rows.volatile:
             raise UnsupportedError(
                 "a random function in UNNEST or LATERAL",
@@ -154,7 +153,7 @@ class JoinBinder:
             hint = "Write FOR SYSTEM_TIME AS OF o.ts, a time attribute of a table before it, or o.p, a column p AS PROCTIME()."
             raise UnsupportedError("AS OF anything but a column", span, hint=hint)
         scope = self._scope({*self.hidden, place})
-        return AsOf(ExpressionBinder(scope, self.catalog, self.judge).rewrite(time).name, time.sql(), span)
+        return AsOf(ExpressionBinder(scope, self.catalog, self.checker).rewrite(time).name, time.sql(), span)
 
     def _kind(self, join: exp.Join, span: Span) -> Kind:
         method = join.args.get("method") or ""
@@ -184,14 +183,14 @@ class JoinBinder:
         elif kind not in ("semi", "anti"):
             self.merged[name.lower()] = right if kind == "right" else left
         bound = exp.EQ(this=column_reference(left), expression=column_reference(right))
-        return self.conjunct(bound, Expression(to_duckdb(bound), "BOOLEAN", span))
+        return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span))
 
     def _coalesced(self, name: str, left: str, right: str, place: int, span: Span) -> str:
         """Add the column that has the value of either side, and return its name."""
         bound = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
-        kind = self.judge.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
+        kind = self.checker.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
         own = unique([*self.places, name])[-1]
-        self.coalesced.setdefault(place, []).append(Item(own, Expression(to_duckdb(bound), kind, span)))
+        self.coalesced.setdefault(place, []).append(Item(own, Expression.of(bound, kind, span)))
         self.fields[place] = (*self.fields[place], Field(own, kind))
         self.places[own] = place
         return own
@@ -215,7 +214,7 @@ class JoinBinder:
     def conjuncts(self, condition: exp.Expr, scope: Scope, clause: str) -> list[Conjunct]:
         """Return the conditions that must all be true for one to be."""
         found = []
-        binder = ExpressionBinder(scope, self.catalog, self.judge)
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
         for part in parts_of(condition):
             binder.refuse_aggregates(part, f"in {clause}")
             bound = binder.rewrite(part)
@@ -233,7 +232,7 @@ class JoinBinder:
     def tree(self, where: Sequence[Conjunct]) -> Node:
         """Return the joins, with the conditions of WHERE."""
         return JoinTree(
-            self.judge, self.source, self.ttls, self.nodes, self.fields, self.visible, self.places, self.steps
+            self.checker, self.source, self.ttls, self.nodes, self.fields, self.visible, self.places, self.steps
         ).of(where)
 
 
@@ -252,7 +251,7 @@ def parts_of(condition: exp.Expr) -> list[exp.Expr]:
 
 def reads_join(node: Node) -> bool:
     """Tell whether the rows of a node are those of a join, filtered and with what is made of them."""
-    if isinstance(node, Filter | Project | Lateral):
+    if isinstance(node, Filter | Projection | Lateral):
         return reads_join(node.input)
     return isinstance(node, Joining)
 
@@ -261,5 +260,5 @@ def _renamed(node: Node, fields: Schema, names: Sequence[str]) -> Node:
     """Return a plan with other names for its columns."""
     if [f.name for f in fields] == list(names):
         return node
-    items = (Item(n, Expression(quote(f.name), f.type)) for f, n in zip(fields, names, strict=True))
-    return Project(node, tuple(items))
+    items = (Item(n, Expression.of_column(f.name, f.type)) for f, n in zip(fields, names, strict=True))
+    return Projection(node, tuple(items))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.errors import BindError, Source, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
-from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, Judge
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Schema, quote
 from sqlstream.sql.dialect import to_duckdb
@@ -51,7 +51,7 @@ class _List:
     fields: Schema
     visible: Visible
     number: str | None
-    volatile: bool
+    values: Expression
 
 
 def is_made(item: exp.Expr) -> bool:
@@ -62,8 +62,8 @@ def is_made(item: exp.Expr) -> bool:
 class LateralBinder:
     """Binds items of FROM over a row; `scope` is what they can name, `taken` the names that its columns have."""
 
-    def __init__(self, catalog: Catalog, judge: Judge, source: Source, scope: Scope, taken: Sequence[str]):
-        self.catalog, self.judge, self.source, self.scope = catalog, judge, source, scope
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, scope: Scope, taken: Sequence[str]):
+        self.catalog, self.checker, self.source, self.scope = catalog, checker, source, scope
         self.taken = list(taken)
 
     def bind(self, item: exp.Expr) -> Made:
@@ -75,7 +75,7 @@ class LateralBinder:
         match inner:
             case exp.Unnest():
                 found = self._unnest(inner, alias or inner.args.get("alias"), self.scope, numbered=False)
-                rows = Expression(found.sql, "", span_of(item, self.source), found.volatile)
+                rows = _rows([found.values], found.sql, span_of(item, self.source))
                 return Made(rows, found.fields, found.visible, frozenset({found.number}) if found.number else None)
             case exp.Select():
                 return self._select(inner, alias)
@@ -93,7 +93,7 @@ class LateralBinder:
         if len(item.expressions) != 1:
             raise self._unsupported("UNNEST of several lists", item, "Write UNNEST(list_zip(a, b)).")
         [written] = item.expressions
-        binder = ExpressionBinder(scope, self.catalog, self.judge)
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(written, "in FROM")
         values = binder.bind(written)
         elements = f"map_entries({values.sql})" if values.type.startswith("MAP(") else values.sql
@@ -102,7 +102,7 @@ class LateralBinder:
             message = f"UNNEST takes a list or a map, not {kind}"
             hint = "Name its fields: they are columns already." if values.type.startswith("STRUCT(") else None
             raise BindError(message, values.span, hint=hint)
-        parts = self.judge.parts(scope.rows, f"({elements})[1]")
+        parts = self.checker.parts(scope.rows, f"({elements})[1]")
         whole = alias.name if alias is not None and alias.this is not None else "unnest"
         names = [part.name or whole for part in parts]
         offset = item.args.get("offset")
@@ -124,7 +124,7 @@ class LateralBinder:
             tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
             Visible(called, f'"{called}"' if called else "UNNEST", dict(zip(shown, own, strict=False))),
             own[-1] if numbered else None,
-            values.volatile,
+            values,
         )
 
     # -- LATERAL (SELECT ..)
@@ -138,7 +138,7 @@ class LateralBinder:
                 raise self._unsupported(what, at, None)
         lists = self._lists(select)
         inner = self._inside(lists)
-        binder = _RowBinder(inner, self.catalog, self.judge)
+        binder = _RowBinder(inner, self.catalog, self.checker)
         numbers = [quote(made.number) for made in lists if made.number is not None]
         items = [(_name(e, i), binder.item(e, numbers)) for i, e in enumerate(_expanded(select, inner))]
         names = [name for name, _ in items]
@@ -154,8 +154,7 @@ class LateralBinder:
         fields = tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True))
         called = alias.name if alias is not None else ""
         described = f'subquery "{called}"' if called else "the subquery"
-        volatile = binder.volatile or any(made.volatile for made in lists)
-        rows = Expression(sql, "", span_of(select, self.source), volatile)
+        rows = _rows([*binder.bound, *(made.values for made in lists)], sql, span_of(select, self.source))
         one = not lists or (binder.aggregates and select.args.get("group") is None)
         return Made(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
 
@@ -215,9 +214,9 @@ class LateralBinder:
 
     def _types(self, sql: str, select: exp.Select) -> list[str]:
         try:
-            return [column.type for column in self.judge.columns(self.scope.rows, sql)]
+            return [column.type for column in self.checker.columns(self.scope.rows, sql)]
         except duckdb.Error as error:
-            raise self.judge.translate(error, select, self.source) from error
+            raise self.checker.translate(error, select, self.source) from error
 
     # -- names
 
@@ -242,7 +241,11 @@ class _RowBinder(ExpressionBinder):
     """Binds what stands in LATERAL, where aggregates are over the elements of lists."""
 
     aggregates = False
-    volatile = False
+
+    def __init__(self, scope: Scope, catalog: Catalog, checker: TypeChecker):
+        super().__init__(scope, catalog, checker)
+        # All that was bound.
+        self.bound: list[Expression] = []
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         """Let aggregates be: DuckDB computes them."""
@@ -257,14 +260,14 @@ class _RowBinder(ExpressionBinder):
 
     def bind(self, node: exp.Expr) -> Expression:
         found = super().bind(node)
-        self.volatile = self.volatile or found.volatile
+        self.bound.append(found)
         return found
 
     def item(self, node: exp.Expr, numbers: Sequence[str]) -> str:
         """Return the SQL of an expression that may have aggregates, whose values come in the order of the lists."""
         inner = node.this if isinstance(node, exp.Alias) else node
         bound = self.rewrite(inner)
-        self.volatile = self.volatile or self.is_volatile(bound)
+        self.bound.append(Expression.of(bound, "", volatile=self.is_volatile(bound)))
         if not any(self.is_aggregate(n) for n in bound.walk()):
             return self.typed(bound, inner).sql
         for call in bound.find_all(exp.Anonymous):
@@ -301,6 +304,11 @@ def _expanded(select: exp.Select, scope: Scope) -> list[exp.Expr]:
 
 def _name(item: exp.Expr, place: int) -> str:
     return item.alias_or_name or f"column{place}"
+
+
+def _rows(parts: Sequence[Expression], sql: str, span: Span) -> Expression:
+    """Return the SELECT that is made of some expressions over a row."""
+    return replace(Expression.over(parts, sql, ""), span=span)
 
 
 def _one(is_one: bool) -> frozenset[str] | None:

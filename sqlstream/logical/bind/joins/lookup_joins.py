@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
-from sqlstream.logical.plan.expressions import Expression, Field, quote
+from sqlstream.logical.plan.expressions import Expression, Field
 from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
-from sqlstream.logical.plan.nodes import Node, Normalize, Project, Scan
+from sqlstream.logical.plan.nodes import Node, Normalize, Projection, Scan
 from sqlstream.logical.plan.properties import changes, schema
 
 
@@ -57,18 +57,17 @@ def lookup_join(
 def _keys(
     table: Table, columns: tuple[tuple[str, Field], ...], pairs: Sequence[tuple[Expression, Expression]]
 ) -> Iterator[tuple[Expression, str]]:
-    own = {quote(f.name): name for name, f in columns}
+    own = {f.name: name for name, f in columns}
     physical = {c.name: c for c in table.physical}
     seen = set[str]()
     for wanted, side in pairs:
-        name = own.get(side.sql)
+        name = own.get(side.column or "")
         if name is None or name not in physical or name in seen:
             continue
         seen.add(name)
         kind = physical[name].type
         # What the column cannot hold is not there.
-        sql = wanted.sql if wanted.type == kind else f"TRY_CAST({wanted.sql} AS {kind})"
-        yield Expression(sql, kind, wanted.span, wanted.volatile), name
+        yield wanted.cast(kind, how="TRY_CAST"), name
 
 
 def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
@@ -78,12 +77,13 @@ def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
             return node.table, tuple((f.name, f) for f in schema(node))
         case Normalize():
             return _outside(node.input)
-        case Project():
+        case Projection():
             if (below := _outside(node.input)) is None:
                 return None
-            names = {quote(f.name): name for name, f in below[1]}
-            if any(i.expression.sql not in names for i in node.items):
+            names = {f.name: name for name, f in below[1]}
+            if any(i.expression.column not in names for i in node.items):
                 return None
-            return below[0], tuple((names[i.expression.sql], Field(i.name, i.expression.type)) for i in node.items)
+            passed = ((names[i.expression.column or ""], i) for i in node.items)
+            return below[0], tuple((name, Field(i.name, i.expression.type)) for name, i in passed)
         case _:
             return None

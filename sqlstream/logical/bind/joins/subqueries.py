@@ -12,12 +12,11 @@ from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
-from sqlstream.logical.plan.expressions import Expression, quote
+from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.join_nodes import Kind
-from sqlstream.logical.plan.nodes import Filter, Node, Project, Scan
+from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan
 from sqlstream.logical.plan.predicates import never_null
 from sqlstream.logical.plan.properties import schema
-from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
 # Binds a query that names nothing of the block around it.
@@ -98,7 +97,7 @@ class Subqueries:
         """Tell whether a subquery is a FROM with a WHERE: then it may name columns of the block around it."""
         if any(select.args.get(clause) for clause in _CLAUSES) or select.args.get("from_") is None:
             return False
-        names = self.joins.judge.aggregates
+        names = self.joins.checker.aggregates
         calls = (c for e in select.expressions for c in e.find_all(exp.Anonymous))
         windows = any(e.find(exp.Window) is not None for e in select.expressions)
         return not windows and not any(c.name.lower() in names for c in calls)
@@ -122,7 +121,7 @@ class Subqueries:
         """Return a condition of IN; where one may be NULL, a row that is not in the subquery is not known not to be."""
         joins = self.joins
         sides = [
-            ExpressionBinder(s, joins.catalog, joins.judge).rewrite(e) for s, e in ((scope, wanted), (below, value))
+            ExpressionBinder(s, joins.catalog, joins.checker).rewrite(e) for s, e in ((scope, wanted), (below, value))
         ]
         equal: exp.Expr = exp.EQ(this=sides[0], expression=sides[1])
         equal.meta.update(matched.written.meta)
@@ -131,8 +130,8 @@ class Subqueries:
                 equal = exp.Or(this=equal, expression=exp.Is(this=side.copy(), expression=exp.Null()))
         both = Scope("", (*below.schema, *scope.schema), scope.source, "")
         span = span_of(matched.written, joins.source)
-        joins.judge.type(both.schema, equal, joins.source)
-        return joins.conjunct(equal, Expression(to_duckdb(equal), "BOOLEAN", span))
+        joins.checker.type(both.schema, equal, joins.source)
+        return joins.conjunct(equal, Expression.of(equal, "BOOLEAN", span))
 
     def _is_certain(self, side: exp.Expr) -> bool:
         """Tell whether a value is known not to be NULL: a column that is declared so, or that a filter below keeps so."""
@@ -191,10 +190,9 @@ def _never_null(node: Node, column: str) -> bool:
         case Scan():
             return any(c.name == column and c.not_null for c in node.table.columns)
         case Filter():
-            return quote(column) in never_null(node.predicate.sql) or _never_null(node.input, column)
-        case Project():
-            below = next((i.expression.sql for i in node.items if i.name == column), "")
-            own = next((f.name for f in schema(node.input) if quote(f.name) == below), None)
+            return column in never_null(node.predicate.sql) or _never_null(node.input, column)
+        case Projection():
+            own = next((i.expression.column for i in node.items if i.name == column), None)
             return own is not None and _never_null(node.input, own)
         case _:
             return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.plan.expressions import Expression, Item, quote
-from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Project, Rank, Scan
+from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Projection, Rank, Scan
 from sqlstream.logical.plan.predicates import only_bound
 from sqlstream.logical.plan.properties import batch_times, changes, schema, time_attributes
 
@@ -43,7 +43,7 @@ def versions(node: Node) -> Versions | None:
             if not table.primary_key or table.watermark is None:
                 return None
             return Versions(node, table.primary_key, table.watermark.column)
-        case Project():
+        case Projection():
             return _projected(node, versions(node.input))
         case Filter() if (bound := only_bound(node.predicate.sql)) is not None and bound[1] == 1:
             return _newest(node.input, bound[0])
@@ -51,22 +51,21 @@ def versions(node: Node) -> Versions | None:
             return None
 
 
-def _newest(node: Node, column: str) -> Versions | None:
-    """Return the versions of which a node has the newest, where a column (as SQL) is 1."""
+def _newest(node: Node, column: str | None) -> Versions | None:
+    """Return the versions of which a node has the newest, where a column is 1."""
     match node:
-        case Project():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+        case Projection():
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             return _projected(node, _newest(node.input, below))
-        case Rank(function="row_number") if quote(node.column) == column and not changes(node.input):
+        case Rank(function="row_number") if node.column == column and not changes(node.input):
             fields = schema(node.input)
-            # An alias of the select list is put in with parentheses.
-            keys = tuple(f.name for k in node.keys for f in fields if k.sql in (quote(f.name), f"({quote(f.name)})"))
+            keys = tuple(f.name for k in node.keys for f in fields if k.column == f.name)
             time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
-            own = (Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
-            first = Item(node.column, Expression("CAST(1 AS BIGINT)", "BIGINT"))
-            return Versions(Project(node.input, (*own, first)), keys, time)
+            own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
+            first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
+            return Versions(Projection(node.input, (*own, first)), keys, time)
         case _:
             return None
 
@@ -76,15 +75,15 @@ def _is_newest_first(node: Rank, time: str) -> bool:
     return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
 
 
-def _projected(node: Project, below: Versions | None) -> Versions | None:
+def _projected(node: Projection, below: Versions | None) -> Versions | None:
     """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
     if below is None:
         return None
-    names = {i.expression.sql: i.name for i in reversed(node.items)}
-    if any(quote(name) not in names for name in (*below.keys, below.time)):
+    names = {i.expression.column: i.name for i in reversed(node.items)}
+    if any(name not in names for name in (*below.keys, below.time)):
         return None
-    keys = tuple(names[quote(name)] for name in below.keys)
-    return Versions(replace(node, input=below.node), keys, names[quote(below.time)])
+    keys = tuple(names[name] for name in below.keys)
+    return Versions(replace(node, input=below.node), keys, names[below.time])
 
 
 def check_time(node: Node, as_of: AsOf) -> None:

@@ -12,11 +12,11 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.intervals import microseconds
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema, quote
 from sqlstream.logical.plan.join_nodes import Join, Joining
-from sqlstream.logical.plan.nodes import Frame, Node, Over, OverItem, walk
+from sqlstream.logical.plan.nodes import Node, Over, OverFrame, OverItem, walk
 from sqlstream.logical.plan.properties import by_clock, changes, processing_times, schema, time_attribute
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
@@ -57,7 +57,7 @@ class Block(Protocol):
 
     scope: Scope
     catalog: Catalog
-    judge: Judge
+    checker: TypeChecker
 
     @property
     def rows(self) -> Schema: ...
@@ -124,10 +124,10 @@ def bind_call(window: exp.Window, block: Block) -> OverItem:
     call = window.this.this if isinstance(window.this, exp.Filter) else window.this
     function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     own = block.catalog.function(function) is not None
-    if own or (function not in PLACED and function not in block.judge.aggregates):
-        known = own or function in _OF_WHOLE_PARTITIONS or block.judge.knows(function)
+    if own or (function not in PLACED and function not in block.checker.aggregates):
+        known = own or function in _OF_WHOLE_PARTITIONS or block.checker.knows(function)
         if function and not known:
-            raise block.judge.no_function(call.name, span)
+            raise block.checker.no_function(call.name, span)
         raise UnsupportedError(f"{call.name.upper() or 'this'} with OVER", span, hint=_HINT)
     if (inner := next(iter(window.this.find_all(exp.Window)), None)) is not None:
         raise BindError("OVER is not allowed inside OVER", block.span(inner), hint="Compute it in a subquery in FROM.")
@@ -138,7 +138,7 @@ def bind_call(window: exp.Window, block: Block) -> OverItem:
     bound = _bound(window.this, block)
     whole = exp.Window(this=bound, order=exp.Order(expressions=[exp.Ordered(this=exp.Literal.number(1))]), over="OVER")
     whole.meta.update(window.meta)
-    type = block.judge.type(block.rows, whole, block.scope.source)
+    type = block.checker.type(block.rows, whole, block.scope.source)
     return _item(function, bound, type, window, block)
 
 
@@ -183,33 +183,31 @@ def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: 
 
 def _expressions(nodes: Sequence[exp.Expr], block: Block) -> tuple[Expression, ...]:
     values = [n.this if isinstance(n, exp.Ordered) else n for n in nodes]
-    types = block.judge.types(block.rows, values, block.scope.source)
-    return tuple(
-        Expression(to_duckdb(n), t, block.span(n), block.is_volatile(n)) for n, t in zip(nodes, types, strict=True)
-    )
+    types = block.checker.types(block.rows, values, block.scope.source)
+    return tuple(Expression.of(n, t, block.span(n), block.is_volatile(n)) for n, t in zip(nodes, types, strict=True))
 
 
 # -- frames
 
 
-def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block: Block) -> Frame:
+def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block: Block) -> OverFrame:
     if item.function not in ("lag", "lead"):
         return _frame(window, block)
     offset = item.arguments[1].sql if len(item.arguments) > 1 else "1"
     if not offset.isdigit():
         raise BindError(f"{item.function.upper()} needs a constant number of rows", item.arguments[1].span)
     if item.function == "lag":
-        return Frame("rows", None if ignore_nulls else int(offset))
+        return OverFrame("rows", None if ignore_nulls else int(offset))
     if ignore_nulls:
         raise UnsupportedError("LEAD with IGNORE NULLS", item.span, hint="Filter NULLs in a subquery in FROM.")
-    return Frame("rows", 0, int(offset))
+    return OverFrame("rows", 0, int(offset))
 
 
-def _frame(window: exp.Window, block: Block) -> Frame:
+def _frame(window: exp.Window, block: Block) -> OverFrame:
     """Return the frame of an OVER clause; by default all rows up to the current one and those equal to it in the order."""
     spec = window.args.get("spec")
     if spec is None:
-        return Frame("range", None)
+        return OverFrame("range", None)
     mode, span = spec.args["kind"].upper(), _frame_span(window, block)
     if mode not in ("ROWS", "RANGE"):
         raise UnsupportedError(f"{mode} in OVER", span, hint=_FRAMES)
@@ -228,8 +226,8 @@ def _frame(window: exp.Window, block: Block) -> Frame:
             raise UnsupportedError("a RANGE frame without the current row", span, hint=_FRAMES)
         if following and first is None:
             raise UnsupportedError("a RANGE frame from UNBOUNDED PRECEDING to FOLLOWING", span, hint=_FRAMES)
-        return Frame("range", first, following)
-    return Frame("rows", first, following)
+        return OverFrame("range", first, following)
+    return OverFrame("rows", first, following)
 
 
 def _frame_span(window: exp.Window, block: Block) -> Span:
@@ -250,7 +248,7 @@ def _bound_of(value: object, side: str | None, mode: str, block: Block) -> int |
     assert isinstance(value, exp.Expr)
     sign = -1 if (side or "").upper() == "FOLLOWING" else 1
     if mode == "RANGE":
-        length = microseconds(block.judge, value, block.scope.source)
+        length = microseconds(block.checker, value, block.scope.source)
         if length < 0:
             raise BindError("a frame's interval must not be negative", block.span(value))
         return sign * length
@@ -272,14 +270,14 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
     return next((t for t in times if to_duckdb(value) == quote(t)), None)
 
 
-def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
+def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
     """Return a plan whose rows are in the order of a column that `time_of` has found."""
     if time in processing_times(node):
         node = by_clock(node)
     kind = next(f.type for f in schema(node) if f.name == time)
-    if judge.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
+    if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
         raise UnsupportedError(
-            f"rows in the order of a TIMESTAMP_LTZ in the zone {judge.zone}",
+            f"rows in the order of a TIMESTAMP_LTZ in the zone {checker.zone}",
             span,
             hint="Leave 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
         )
@@ -289,10 +287,9 @@ def by_time(node: Node, time: str, judge: Judge, span: Span) -> Node:
 def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | None) -> tuple[Expression, ...]:
     """Return bound keys, or items of an order with their directions, over columns; `span` is the place of those without one."""
     source = block.scope.source
-    types = block.judge.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
+    types = block.checker.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
     return tuple(
-        Expression(to_duckdb(p), t, span_of(p, source, span), block.is_volatile(p))
-        for p, t in zip(parts, types, strict=True)
+        Expression.of(p, t, span_of(p, source, span), block.is_volatile(p)) for p, t in zip(parts, types, strict=True)
     )
 
 
@@ -309,7 +306,7 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Blo
     if time in processing_times(node) and any(c.frame.mode == "range" and c.frame.following for c in calls):
         hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
         raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
-    node = by_time(node, time, block.judge, span)
+    node = by_time(node, time, block.checker, span)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
     keys, order = (typed(parts, schema(node), block, span) for parts in (partition.keys, partition.order))

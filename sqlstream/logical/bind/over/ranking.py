@@ -12,7 +12,7 @@ from sqlstream.logical.bind.expressions.arrival import Arrival
 from sqlstream.logical.bind.over.over import RANKS, Block, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.expressions import AggregateItem, Field, quote
-from sqlstream.logical.plan.nodes import Filter, Frame, Node, Over, OverItem, Project, Rank, WindowRank
+from sqlstream.logical.plan.nodes import Filter, Node, Over, OverFrame, OverItem, Projection, Rank, WindowRank
 from sqlstream.logical.plan.predicates import upper_bounds
 from sqlstream.logical.plan.properties import schema, window_columns
 from sqlstream.sql.dialect import to_duckdb
@@ -35,7 +35,7 @@ class _Call:
     def in_order(self, column: str) -> OverItem:
         """Return the call as one over rows in the order of time."""
         return OverItem(
-            AggregateItem(column, self.function, (), False, (), None, "BIGINT", self.span), Frame("rows", None)
+            AggregateItem(column, self.function, (), False, (), None, "BIGINT", self.span), OverFrame("rows", None)
         )
 
 
@@ -102,7 +102,7 @@ class Ranks:
 
     def above(self, node: Node, block: Block) -> Node:
         """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
-        arrival = Arrival(node, block.judge, block.scope.source)
+        arrival = Arrival(node, block.checker, block.scope.source)
         calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
         overs = [(_arrived(partition, arrival), item) for partition, item in self._overs.values()]
         node = _in_order(arrival.node, overs, block, waiting=False)
@@ -166,15 +166,15 @@ def filtered(node: Filter) -> Filter:
     return node if below is node.input else replace(node, input=below)
 
 
-def _as_ranks(node: Node, column: str) -> Node:
+def _as_ranks(node: Node, column: str | None) -> Node:
     match node:
-        case Project():
-            below = next((i.expression.sql for i in node.items if quote(i.name) == column), "")
+        case Projection():
+            below = next((i.expression.column for i in node.items if i.name == column), None)
             found = _as_ranks(node.input, below)
         case Filter():
             found = _as_ranks(node.input, column)
         case Over(calls=(OverItem(call=call),)) if call.function in RANKS:
-            own = quote(call.name) == column
+            own = call.name == column
             found = node.input if own else _as_ranks(node.input, column)
             if own or found is not node.input:
                 return Rank(found, node.name, call.name, call.function, node.keys, node.order, span=call.span)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from sqlstream.errors import BindError, UnsupportedError
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope, column_reference
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
 from sqlstream.logical.plan.nodes import Node
@@ -31,8 +31,8 @@ def find_group_window(select: exp.Select) -> exp.Anonymous | None:
 class GroupWindows:
     """Rewrites a block that groups by a window into one over the rows in such windows."""
 
-    def __init__(self, judge: Judge, scope: Scope, node: Node):
-        self.judge, self.scope, self.node = judge, scope, node
+    def __init__(self, checker: TypeChecker, scope: Scope, node: Node):
+        self.checker, self.scope, self.node = checker, scope, node
 
     def rewrite(self, select: exp.Select) -> tuple[Node, exp.Select]:
         """Return the rows in windows, and the block with the windows' columns in the place of its calls."""
@@ -46,7 +46,7 @@ class GroupWindows:
         time, *intervals = arguments
         if not isinstance(time, exp.Column):
             raise BindError(f"{kind.upper()} needs a time attribute", span_of(time, self.scope.source))
-        windows = WindowBinder(self.judge, self.scope.source, self.scope.described)
+        windows = WindowBinder(self.checker, self.scope.source, self.scope.described)
         node = windows.windows(
             self.node,
             kind=kind.upper(),

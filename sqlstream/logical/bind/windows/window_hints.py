@@ -9,12 +9,12 @@ from typing import Literal
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, Span, UnsupportedError
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.plan.nodes import (
     EarlyFire,
     Node,
     Scan,
-    Session,
+    SessionWindow,
     WindowAggregate,
     Windowed,
     WindowRank,
@@ -35,7 +35,7 @@ _USAGE = {
 _IN_WINDOWS = "Put it behind the SELECT that has GROUP BY window_start, window_end over TUMBLE(..) or its kin."
 
 
-def with_window_hints(select: exp.Expr, node: Node, base: Node, source: Source) -> Node:
+def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceText) -> Node:
     """Return the plan of a query block over `base` whose windows do what the block's hints say.
 
     Raises BindError where it has no windows, UnsupportedError where they cannot do it.
@@ -62,9 +62,9 @@ def _windowed(node: Node, base: Node) -> Windowed | None:
     """Return the operator of a block to which rows come that can be late: the lowest, or the aggregate that makes sessions."""
     above = list(_path(node, base))
     found = [n for n in reversed(above) if isinstance(n, Windowed)]
-    if isinstance(base, Session):
+    if isinstance(base, SessionWindow):
         found.insert(0, base)
-    if len(found) > 1 and isinstance(found[0], Session) and isinstance(found[1], WindowAggregate):
+    if len(found) > 1 and isinstance(found[0], SessionWindow) and isinstance(found[1], WindowAggregate):
         return found[1]
     return found[0] if found else None
 
@@ -94,7 +94,7 @@ def _check(name: str, node: Windowed, span: Span) -> None:
         raise UnsupportedError(f"{name} over processing time", span, hint="No row is late there: leave the hint out.")
 
 
-def _with(node: Windowed, call: HintCall, source: Source) -> Windowed:
+def _with(node: Windowed, call: HintCall, source: SourceText) -> Windowed:
     match call.this, call.expressions:
         case "ALLOWED_LATENESS", [exp.Literal() as text] if isinstance(node, WindowAggregate):
             return replace(node, lateness=_microseconds(text, source))
@@ -106,7 +106,7 @@ def _with(node: Windowed, call: HintCall, source: Source) -> Windowed:
     raise _misused(call, source)
 
 
-def _early(call: HintCall, every: exp.Literal, by: str, source: Source) -> EarlyFire:
+def _early(call: HintCall, every: exp.Literal, by: str, source: SourceText) -> EarlyFire:
     if by == "rows":
         if not every.name.isdigit() or int(every.name) == 0:
             raise _misused(call, source)
@@ -120,11 +120,11 @@ def _early(call: HintCall, every: exp.Literal, by: str, source: Source) -> Early
     return EarlyFire(length, units[by])
 
 
-def _misused(call: HintCall, source: Source) -> BindError:
+def _misused(call: HintCall, source: SourceText) -> BindError:
     return BindError(f"{call.this} does not take these arguments", span_of(call, source), hint=_USAGE[call.this])
 
 
-def _microseconds(text: exp.Literal, source: Source) -> int:
+def _microseconds(text: exp.Literal, source: SourceText) -> int:
     try:
         return parse_duration(text.name) // timedelta(microseconds=1)
     except ValueError as error:

@@ -7,22 +7,22 @@ from itertools import count
 
 from sqlglot import exp
 
-from sqlstream.errors import BindError, Source, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.expressions.intervals import microseconds
-from sqlstream.logical.bind.expressions.type_checker import Judge
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
 from sqlstream.logical.plan.nodes import (
     BOUNDS,
     WINDOW_ID,
+    CountWindows,
     Node,
     Normalize,
-    Project,
-    RowWindows,
+    Projection,
     Scan,
-    Session,
+    SessionWindow,
+    TimeWindows,
     WindowColumns,
-    Windows,
     children,
     walk,
 )
@@ -47,10 +47,10 @@ def _is_cumulative(node: Node) -> bool:
         if id(below) in seen:
             continue
         seen.add(id(below))
-        if isinstance(below, Windows) and below.kind == "CUMULATE":
+        if isinstance(below, TimeWindows) and below.kind == "CUMULATE":
             return True
         # What is below other windows is in theirs.
-        pending += () if isinstance(below, Windows | Session | RowWindows) else children(below)
+        pending += () if isinstance(below, TimeWindows | SessionWindow | CountWindows) else children(below)
     return False
 
 
@@ -63,7 +63,7 @@ def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node,
     fields = schema(node)
     names = {name: name for name in used}
     # A table's own column of such a name is no bound of a window.
-    in_windows = any(isinstance(n, Windows | Session | RowWindows) for n in walk(node))
+    in_windows = any(isinstance(n, TimeWindows | SessionWindow | CountWindows) for n in walk(node))
     if not in_windows or not any(f.name.lower() in added for f in fields):
         return node, names
     taken = {f.name.lower() for f in fields}
@@ -72,13 +72,13 @@ def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node,
             names[name] = next(n for i in count(1) if (n := f"_{name}_{i}") not in taken)
     kept = _kept(f for f in fields if f.name.lower() not in added)
     renamed = [
-        Item(names[f.name], Expression(quote(f.name), f.type)) for f in fields if names.get(f.name, f.name) != f.name
+        Item(names[f.name], Expression.of_column(f.name, f.type)) for f in fields if names.get(f.name, f.name) != f.name
     ]
-    return Project(node, (*kept, *renamed)), names
+    return Projection(node, (*kept, *renamed)), names
 
 
 def _kept(fields: Iterable[Field]) -> tuple[Item, ...]:
-    return tuple(Item(f.name, Expression(quote(f.name), f.type)) for f in fields)
+    return tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
 
 
 class WindowBinder:
@@ -88,9 +88,13 @@ class WindowBinder:
     """
 
     def __init__(
-        self, judge: Judge, source: Source, described: str, of_row: Callable[[exp.Expr], Expression] | None = None
+        self,
+        checker: TypeChecker,
+        source: SourceText,
+        described: str,
+        of_row: Callable[[exp.Expr], Expression] | None = None,
     ):
-        self.judge, self.source, self.described, self.of_row = judge, source, described, of_row
+        self.checker, self.source, self.described, self.of_row = checker, source, described, of_row
 
     def bind(self, below: Node, node: WindowTVF) -> Node:
         """Return the rows of a relation in windows. Their bounds hide those of windows that the rows are in already."""
@@ -113,7 +117,7 @@ class WindowBinder:
             span=span_of(node, self.source),
         )
         hidden = {names[name] for name in names if names[name] != name}
-        return Project(found, _kept(f for f in schema(found) if f.name not in hidden)) if hidden else found
+        return Projection(found, _kept(f for f in schema(found) if f.name not in hidden)) if hidden else found
 
     def windows(
         self,
@@ -140,30 +144,30 @@ class WindowBinder:
                 )
         if kind == "SESSION" and self.of_row is not None and intervals[0].find(exp.Column) is not None:
             self._zone(below, time, at, kind, [])
-            return Session(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
+            return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
         if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
             # Where clocks are set back, the time does not say which row came first.
             self._zone(below, time, at, kind, [1])
             return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
         lengths = [self._length(interval) for interval in intervals]
-        shift = microseconds(self.judge, offset, self.source) if offset is not None else 0
+        shift = microseconds(self.checker, offset, self.source) if offset is not None else 0
         zone = self._zone(below, time, at, kind, [*lengths, shift])
         match kind:
             case "TUMBLE":
-                return Windows(below, kind, time, lengths[0], lengths[0], shift % lengths[0], zone, span)
+                return TimeWindows(below, kind, time, lengths[0], lengths[0], shift % lengths[0], zone, span)
             case "HOP":
-                return Windows(below, kind, time, lengths[1], lengths[0], shift % lengths[0], zone, span)
+                return TimeWindows(below, kind, time, lengths[1], lengths[0], shift % lengths[0], zone, span)
             case "CUMULATE":
                 step, size = lengths
                 if size % step:
                     message = "the size of CUMULATE windows must be a multiple of their step"
                     raise BindError(message, span_of(intervals[1], self.source))
-                return Windows(below, kind, time, size, step, shift % size, zone, span)
+                return TimeWindows(below, kind, time, size, step, shift % size, zone, span)
             case _:
-                return Session(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
+                return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
 
     def _length(self, interval: exp.Expr) -> int:
-        length = microseconds(self.judge, interval, self.source)
+        length = microseconds(self.checker, interval, self.source)
         if length <= 0:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
@@ -174,7 +178,7 @@ class WindowBinder:
         if any(f.name.lower() == WINDOW_ID for f in schema(below)):
             hint = "Rename or leave out that column first."
             raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', at, hint=hint)
-        return RowWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
+        return CountWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
 
     def _own_gap(self, node: exp.Expr) -> Expression:
         assert self.of_row is not None
@@ -202,7 +206,7 @@ class WindowBinder:
 
         Where clocks are set back an hour comes twice: only windows of whole days hold both.
         """
-        zone = self.judge.zone
+        zone = self.checker.zone
         if zone == "UTC" or next(f.type for f in schema(below) if f.name == name) != "TIMESTAMP WITH TIME ZONE":
             return None
         if kind == "SESSION" or any(length % DAY for length in lengths) or name in processing_times(below):

@@ -1,0 +1,229 @@
+"""The hash that spreads keys over buckets: our own, so that no upgrade of DuckDB moves a key away from its state.
+
+It must never change. `tests/duck/test_key_hash.py` has test vectors for every type.
+
+**Canonical values.** A value is hashed as a whole number, as a DOUBLE or as a text; equal values of like types have one hash:
+
+- BOOLEAN and integers of up to 64 bits: the number. TIME: microseconds. TIMESTAMP with and without a time zone, and in seconds
+  or milliseconds: microseconds since 1970; TIMESTAMP_NS: nanoseconds. DATE: days since 1970, modulo 2^32. DECIMAL of up to 18
+  digits: the number without its point, so 1.50 in a DECIMAL(4, 2) is 150.
+- FLOAT and DOUBLE: the DOUBLE. -0.0 is 0.0, and there is one NaN.
+- VARCHAR: its UTF-8 bytes. Longer integers and decimals, UUID, BLOB and all other types: DuckDB's text of them.
+- A list, an array or a map: the text of the hashes of its elements, joined by commas; of a map these are the entries. A STRUCT:
+  the text of the hashes of its fields, joined by commas.
+
+**Hashes**, with all arithmetic modulo 2^64, `P` = 0xd6e8feb86659fd93 and
+
+    mix(x) = x ^= x >> 32; x *= P; x ^= x >> 32; x *= P; x ^ (x >> 32)
+
+- A number: `mix` of its two's complement. A DOUBLE: `mix` of its IEEE 754 bits.
+- A text of n bytes: h = 0xe17a1465 ^ (n * 0xc6a4a7935bd1e995). For every 8 bytes as a little-endian number w, the last ones
+  filled up with zeros: h = (h ^ w) * P. The hash is mix(h).
+- NULL: 0xbf58476d1ce4e5b9.
+- Several columns: the hash a of the columns so far and the hash b of the next one make ((a ^ (a >> 32)) * P) ^ b.
+- No column at all: the hash of the number 0.
+
+The bucket is the hash modulo the number of buckets.
+
+This is what `hash` of DuckDB 2.0 makes of canonical values, so DuckDB computes it as long as it gives those values, which every
+process tests once. With another DuckDB the functions below do, more slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+from duckdb.sqltypes import UBIGINT, DuckDBPyType
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+
+Hashes = npt.NDArray[np.uint64]
+
+_P = np.uint64(0xD6E8FEB86659FD93)
+_SEED = np.uint64(0xE17A1465)
+_LENGTH = np.uint64(0xC6A4A7935BD1E995)
+_NULL = np.uint64(0xBF58476D1CE4E5B9)
+_HALF = np.uint64(32)
+
+# Of each kind of canonical value, of NULL and of several columns: what DuckDB's `hash` has to give.
+_PROBES = {
+    "-1::BIGINT": 4939931809569846361,
+    "18446744073709551615::UBIGINT": 4939931809569846361,
+    "DATE '1960-01-01'": 4131337331256851724,
+    "TIME '00:00:01'": 2781178149335693548,
+    "TIMESTAMP '1970-01-01 00:00:01'": 2781178149335693548,
+    "TIMESTAMP_NS '1970-01-01 00:00:00.001'": 2781178149335693548,
+    "-1.50::DECIMAL(18, 2)": 2339823072644577261,
+    "-0.0::DOUBLE": 0,
+    "-'nan'::DOUBLE": 9170934016072976158,
+    "1.5::DOUBLE": 1706605666616485939,
+    "''": 5104928228550385088,
+    "'abcdefgh'": 10586210142991718607,
+    "'ä€ä€ä€ä€ä€ä€ä€'": 8407862644196782558,
+    "NULL::VARCHAR": 13787848793156543929,
+    "1::BIGINT, 2::BIGINT": 6530802887144669425,
+}
+# Types whose canonical value is the value itself.
+_AS_THEY_ARE = {
+    "bigint",
+    "ubigint",
+    "date",
+    "time",
+    "timestamp",
+    "timestamp with time zone",
+    "timestamp_ns",
+    "double",
+    "varchar",
+}
+_CASTS = {
+    **dict.fromkeys(("boolean", "tinyint", "smallint", "integer", "utinyint", "usmallint", "uinteger"), "BIGINT"),
+    **dict.fromkeys(("timestamp_s", "timestamp_ms"), "TIMESTAMP"),
+    "float": "DOUBLE",
+}
+# Digits of a DECIMAL that fits into 64 bits.
+_SHORT = 18
+
+
+def bucket(keys: Sequence[Column], buckets: int) -> str:
+    """Return the SQL of the bucket, an INTEGER from 0 on, that the row with these keys belongs to."""
+    return f"CAST({key_hash([(quote_name(c.name), c.type) for c in keys])} % {buckets} AS INTEGER)"
+
+
+def key_hash(keys: Sequence[tuple[str, str]]) -> str:
+    """Return the SQL of the hash, a UBIGINT, of values that are given as SQL with their types.
+
+    >>> key_hash([("a", "INTEGER"), ("b", "VARCHAR")])
+    'hash(CAST(a AS BIGINT), b)'
+    """
+    values = [_canonical(sql, DuckDBPyType(type)) for sql, type in keys or [("0", "BIGINT")]]
+    if duckdb_agrees():
+        return f"hash({', '.join(sql for sql, _ in values)})"
+    first, *others = (_own_hash(sql, kind) for sql, kind in values)
+    for other in others:
+        first = f"_hash_both({first}, {other})"
+    return first
+
+
+def _canonical(sql: str, type: DuckDBPyType) -> tuple[str, str]:
+    """Return the SQL of the canonical value, and the name of its type."""
+    parts = [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)] if _is_nested(type) else []
+    match type.id:
+        case id if id in _AS_THEY_ARE:
+            return sql, id
+        case id if id in _CASTS:
+            return f"CAST({sql} AS {_CASTS[id]})", _CASTS[id].lower()
+        case "decimal" if (digits := _digits(type))[0] <= _SHORT:
+            return f"CAST({sql} AS DECIMAL({_SHORT}, {digits[1]}))", "decimal"
+        case "list" | "array":
+            return _listed(sql, parts[0][1]), "varchar"
+        case "map":
+            entry = DuckDBPyType(f"STRUCT(key {parts[0][1]}, value {parts[1][1]})")
+            return _listed(f"map_entries({sql})", entry), "varchar"
+        case "struct":
+            # concat_ws leaves NULLs out, and no hash is NULL.
+            hashes = ", ".join(key_hash([(f"({sql}).{quote_name(name)}", str(part))]) for name, part in parts)
+            return f"CASE WHEN {sql} IS NOT NULL THEN concat_ws(',', {hashes}) END", "varchar"
+    return f"CAST({sql} AS VARCHAR)", "varchar"
+
+
+def _listed(sql: str, element: DuckDBPyType) -> str:
+    return f"array_to_string(list_transform({sql}, lambda _e: {key_hash([('_e', str(element))])}), ',')"
+
+
+def _is_nested(type: DuckDBPyType) -> bool:
+    return type.id in ("list", "array", "map", "struct")
+
+
+def _digits(type: DuckDBPyType) -> tuple[int, int]:
+    """Return how many digits a DECIMAL has, and how many of them are behind its point."""
+    (_, precision), (_, scale) = type.children
+    assert isinstance(precision, int)
+    assert isinstance(scale, int)
+    return precision, scale
+
+
+@cache
+def duckdb_agrees() -> bool:
+    """Tell whether DuckDB's `hash` is the hash of this module."""
+    with duckdb.connect() as con:
+        given = con.execute(f"SELECT {', '.join(f'hash({values})' for values in _PROBES)}").fetchone()
+    return given == tuple(_PROBES.values())
+
+
+# The functions that compute the hash where DuckDB does not, by the type of what they take.
+_TAKEN = {id: f"_hash_{id.replace(' ', '_')}" for id in sorted(_AS_THEY_ARE)}
+
+
+def _own_hash(sql: str, kind: str) -> str:
+    if kind == "decimal":
+        sql, kind = f"CAST(replace(CAST({sql} AS VARCHAR), '.', '') AS BIGINT)", "bigint"
+    return f"{_TAKEN[kind]}({sql})"
+
+
+def register(con: duckdb.DuckDBPyConnection) -> None:
+    """Give a connection what `key_hash` needs where DuckDB's `hash` is another one."""
+    if duckdb_agrees():
+        return
+    for id, name in _TAKEN.items():
+        _create(con, name, _hashes, [DuckDBPyType(id)])
+    _create(con, "_hash_both", _both, [UBIGINT, UBIGINT])
+
+
+def _create(
+    con: duckdb.DuckDBPyConnection, name: str, function: Callable[..., pa.Array], parameters: Sequence[DuckDBPyType]
+) -> None:
+    special = FunctionNullHandling.SPECIAL
+    con.create_function(name, function, [*parameters], UBIGINT, type=PythonUDFType.ARROW, null_handling=special)
+
+
+def _hashes(values: pa.ChunkedArray) -> pa.Array:
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        found = _texts(array.cast(pa.large_binary()))
+    elif pa.types.is_floating(array.type):
+        found = _mixed(_bits(array.fill_null(0.0).to_numpy(zero_copy_only=False)))
+    else:
+        width = array.type.bit_width
+        numbers = array.view(pa.uint32() if width == 32 else pa.uint64())
+        found = _mixed(numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
+    return pa.array(np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, found))
+
+
+def _both(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.Array:
+    a, b = (values.to_numpy() for values in (first, second))
+    return pa.array(((a ^ (a >> _HALF)) * _P) ^ b)
+
+
+def _mixed(x: Hashes) -> Hashes:
+    x = (x ^ (x >> _HALF)) * _P
+    x = (x ^ (x >> _HALF)) * _P
+    return x ^ (x >> _HALF)
+
+
+def _bits(numbers: npt.NDArray[np.float64]) -> Hashes:
+    # 0.0 is added for -0.0; every NaN becomes the one.
+    return np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
+
+
+def _texts(array: pa.LargeBinaryArray) -> Hashes:
+    """Return the hashes of texts, eight bytes of all of them at a time."""
+    _, places, content = array.buffers()
+    ends = np.frombuffer(places, np.int64)[array.offset : array.offset + len(array) + 1]
+    starts, lengths = ends[:-1], np.diff(ends)
+    # Every text can be read up to seven bytes past its end.
+    data = np.frombuffer(bytes(content or b"") + bytes(8), np.uint8)
+    found = _SEED ^ (lengths.astype(np.uint64) * _LENGTH)
+    for block in range(-(-int(lengths.max(initial=0)) // 8)):
+        left = lengths - 8 * block
+        [rows] = np.nonzero(left > 0)
+        read = data[(starts[rows] + 8 * block)[:, None] + np.arange(8)]
+        read[np.arange(8) >= left[rows][:, None]] = 0
+        found[rows] = (found[rows] ^ read.view("<u8")[:, 0]) * _P
+    return _mixed(found)
