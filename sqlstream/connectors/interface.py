@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import Context, Discovery, Offsets, Position, Split
@@ -199,13 +199,12 @@ class SessionSink(TableSink):
     """A sink whose rows go to the session that started the job, which shows them."""
 
 
-class LookupFunction(ABC):
+class LookupFunction(Protocol):
     """Returns the rows whose columns have the values of some keys, with the table's physical columns.
 
     `keys` are columns of the table with their types; none is NULL, no two rows are equal. Rows of other keys do no harm.
     """
 
-    @abstractmethod
     def __call__(self, keys: pa.Table) -> pa.Table: ...
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-<<<<<<< HEAD
 from sqlstream.connectors.registry import sink_of
-from sqlstream.duck.clock import uses_clock
-=======
->>>>>>> main
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import nodes, properties
 from sqlstream.logical.plan.explain import duration

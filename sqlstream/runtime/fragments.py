@@ -11,13 +11,8 @@ import pyarrow as pa
 
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
-<<<<<<< HEAD
 from sqlstream.connectors.interface import TableSource
-=======
-from sqlstream.connectors.formats.read_errors import name_file
-from sqlstream.connectors.splits import Split
 from sqlstream.duck import key_hash
->>>>>>> main
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
 from sqlstream.duck.sql import quote_name

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.catalog import Function
-<<<<<<< HEAD
 from sqlstream.connectors.interface import SinkContext
-=======
-from sqlstream.connectors.filesystem.sink import FileSink
 from sqlstream.duck import key_hash
->>>>>>> main
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan

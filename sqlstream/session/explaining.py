@@ -7,12 +7,8 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
-<<<<<<< HEAD
 from sqlstream.connectors.tables import guarantee
-=======
-from sqlstream.connectors.guarantees import guarantee
 from sqlstream.duck.sql import unquoted
->>>>>>> main
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.nodes import Node, Scan, Stateful, children, walk
 from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, title

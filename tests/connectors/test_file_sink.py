@@ -16,13 +16,8 @@ import pytest
 from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.sink import FileSink, discard
-<<<<<<< HEAD
-from sqlstream.errors import Source, SqlStreamError
-from sqlstream.session.state_queries import snapshot
-=======
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.session.state_queries import relation
->>>>>>> main
+from sqlstream.session.state_queries import snapshot
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import write_sealed

@@ -17,13 +17,8 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.formats.faults import take
 from sqlstream.connectors.formats.reading import read
-<<<<<<< HEAD
-from sqlstream.errors import Source, SqlStreamError
-from sqlstream.session.state_queries import snapshot
-=======
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.session.state_queries import relation
->>>>>>> main
+from sqlstream.session.state_queries import snapshot
 
 
 def declared(script: str, project: Path) -> Table:

@@ -10,17 +10,10 @@ import duckdb
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-<<<<<<< HEAD
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.socket.source import LinesFile
-from sqlstream.errors import Source, SqlStreamError, UsageError
-=======
-from sqlstream.connectors.formats.faults import malformed_rows
-from sqlstream.connectors.reading import files_among, locate, read
-from sqlstream.connectors.splits import LinesFile
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
->>>>>>> main
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.kinds import last_job

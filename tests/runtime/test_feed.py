@@ -184,11 +184,7 @@ def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:
     restarted.remind(0, {0: 111, 1: 222})
     work = from_lines(read_sealed(LocalFilesystem(), str(project / "feed" / "next" / "0000000001.json")))
     assert {(w.scan, w.tick) for w in work if w.tick is not None} == {(0, 111), (1, 222)}
-<<<<<<< HEAD
     assert [os.path.basename(w.split[0]) for w in work if w.split] == ["3"]
-=======
-    assert [os.path.basename(w.split.path) for w in work if isinstance(w.split, Split)] == ["3"]
->>>>>>> main
     assert {w.sequence for w in work} == {1}
 
 
