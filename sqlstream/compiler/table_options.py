@@ -8,8 +8,9 @@ from dataclasses import replace
 from sqlstream.catalog import Table
 from sqlstream.connectors.tables import identity
 from sqlstream.errors import BindError, Span, UsageError, missing
-from sqlstream.logical.plan.nodes import Node, Scan
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.graph import rebuilt
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.nodes import CreateTable, OptionValue
 
 

@@ -48,7 +48,7 @@ def flink_functions() -> str:
     def names(listed: Iterable[str]) -> str:
         return ", ".join(f"`{name.upper()}`" for name in sorted(listed))
 
-    others = "\n".join(f"- `{name.upper()}`: {meaning}" for name, meaning in sorted(DIFFERENT.items()))
+    others = "\n".join(f"- {_different(name.upper(), meaning)}" for name, meaning in sorted(DIFFERENT.items()))
     return "\n".join(
         [
             f"Flink's meaning: {names(REWRITTEN)}, and `IS JSON`.",
@@ -62,6 +62,13 @@ def flink_functions() -> str:
             f"Refused; the error says what to write instead: {names(INSTEAD)}.",
         ]
     )
+
+
+def _different(name: str, meaning: str) -> str:
+    if meaning.startswith("and "):
+        other, _, meaning = meaning.removeprefix("and ").partition(": ")
+        return f"`{name}`, `{other}`: {meaning}"
+    return f"`{name}`: {meaning}"
 
 
 def layers() -> str:
