@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 FLINK_VENV := .venv-flink
 
+# The tests start hundreds of Python processes, which begin in half the time when compiled modules may be kept.
+export PYTHONDONTWRITEBYTECODE :=
+PARALLEL := --numprocesses 2 --dist worksteal
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz check bench soak clean
+.PHONY: help demo quick test fuzz check bench soak clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -13,8 +17,11 @@ help: ## Show this list
 demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a second process
 	@$(BIN)/python examples/flights/demo.py
 
+quick: $(VENV)/.test ## Run the quick tests: no Java, less than a minute on two cores
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(PYTEST)
+
 test: $(VENV)/.test $(VENV)/.demo ## Run all tests
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST)
+	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
 
 fuzz: $(VENV)/.test ## Compile texts and run queries made by chance (ARGS="--seed 7 --seconds 900")
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,8 +1,13 @@
-"""Collects golden scripts (see `golden`): an item per case. `--update` writes what comes out in the place of what should."""
+"""Collects golden scripts (see `golden`): an item per case. `--update` writes what comes out in the place of what should.
+
+Deals the tests out so that parallel workers end together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -25,6 +30,31 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     return Script.from_parent(parent, path=file_path) if file_path.suffix == ".slt" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = dealt(items, workers)
+
+
+def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Order tests for `--dist worksteal`, which gives each worker a run of as many, and moves them from the end of a run.
+
+    Each run begins with files of tests on Spark, which are whole because their tests may share a JVM. The short tests
+    behind them are moved.
+    """
+    on_spark = [
+        list(tests) for _, tests in groupby((i for i in items if i.get_closest_marker("spark")), lambda i: i.path)
+    ]
+    on_spark.sort(key=len)
+    rest = iter([i for i in items if not i.get_closest_marker("spark")])
+    order: list[pytest.Item] = []
+    for worker in range(workers):
+        end = len(items) * (worker + 1) // workers
+        order += [test for file in on_spark[worker::workers] for test in file]
+        order += [test for _, test in zip(range(end - len(order)), rest, strict=False)]
+    return [*order, *rest]
 
 
 class Script(pytest.File):

@@ -231,6 +231,23 @@ def check(job: str | None, repair: bool, project: str | None, warehouse: str | N
         return 0 if checked(session, job, repair=repair, write=click.echo) else 1
 
 
+@cli.command(short_help="Read the manual: list its pages, show one, or search.")
+@click.argument("page", required=False)
+@click.option("--search", "words", metavar="WORD", help="Show the lines of all pages that have a word, or several.")
+def docs(page: str | None, words: str | None) -> None:
+    """Read the manual: without PAGE the list of its pages. Into a pipe or a file a page is written as Markdown."""
+    from sqlstream.cli.docs import show_contents, show_matches, show_page
+
+    if words is not None:
+        if page is not None:
+            raise UsageError("--search goes through all pages", hint="Leave out the page, or the search.")
+        show_matches(words)
+    elif page is not None:
+        show_page(page)
+    else:
+        show_contents()
+
+
 def _format_of(output: str | None) -> str:
     """Return the format that a file's name asks for."""
     ending = os.path.splitext(output or "")[1].lower()

@@ -8,8 +8,9 @@ from dataclasses import replace
 from sqlstream.catalog import ERRORS_TO, IDLE_TIMEOUT, IGNORE, MAX_AHEAD, Table
 from sqlstream.connectors.filesystem.listing import is_absolute
 from sqlstream.errors import BindError, Span, UsageError, missing
-from sqlstream.logical.plan.nodes import Node, Scan
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.graph import rebuilt
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.nodes import CreateTable, OptionValue
 
 # How fast a source is read, and whether it is watched: what was read before stays what it is. By connector, None for all.

@@ -1,4 +1,4 @@
-"""What a job promises, by its sources and its sink: the rows of the README's table, and the line that EXPLAIN prints."""
+"""What a job promises, by its sources and its sink: the rows of the manual's table, and the line that EXPLAIN prints."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _kind(table: Table) -> str:
 
 
 def matrix() -> str:
-    """Return the README's table of sources and sinks."""
+    """Return the manual's table of sources and sinks."""
     lines = ["| source | can be read again | |", "|---|---|---|"]
     for name, g in SOURCES.items():
         lines.append(f"| {_shown(name)} | {'yes' if g.times == 'exactly once' else 'no'} | {g.reason} |")

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlstream.catalog import VALUES, Column
-from sqlstream.logical.plan import nodes
+from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.join_nodes import LookupJoin, TemporalJoin
-from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan, Sink, TimeWindows
-from sqlstream.logical.plan.properties import batch_times, called, changer, keys, schema
+from sqlstream.logical.plan.joins import LookupJoin, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.relational import Filter, Projection, Union
+from sqlstream.logical.plan.tables import Scan, Sink
+from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.state.internal_columns import PLACE, ROW
 
 # What tells which of two rows of a batch came later, by connector.
@@ -45,9 +49,9 @@ class Unordered:
 
 def needs_order(sink: Sink) -> bool:
     """Tell whether rows are only added to a table whose PRIMARY KEY they may share."""
-    if not sink.table.primary_key or changer(sink) is not None:
+    if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
-    return not any(_among_key(sink, names) for names in keys(sink.input))
+    return not any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
 def keeps_last(sink: Sink) -> bool:
@@ -61,14 +65,14 @@ def in_order(sink: Sink) -> Ordered | Unordered:
     if isinstance(found, Unordered) or found.columns[0].name != _AT:
         return found
     # Rows of one time have no order among each other.
-    if any(_among_key(sink, names - {_AT}) for names in keys(found.node)):
+    if any(_among_key(sink, names - {_AT}) for names in found.node.unique_keys):
         return found
     return Unordered("rows of one time have no order")
 
 
 def _among_key(sink: Sink, names: frozenset[str]) -> bool:
     """Tell whether columns of a query are stored in the PRIMARY KEY."""
-    pairs = zip(schema(sink.input), sink.columns, strict=True)
+    pairs = zip(sink.input.schema, sink.columns, strict=True)
     stored = {own.name: target.name for own, target in pairs}
     return {stored.get(name) for name in names} <= set(sink.table.primary_key)
 
@@ -79,7 +83,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
             place = PLACES[node.table.connector]
             return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
         case Scan():
-            return Unordered(f"the rows of a batch of {called(node)} have no order")
+            return Unordered(f"the rows of a batch of {node.label} have no order")
         case Filter():
             return _above(node, node.input)
         case TimeWindows() if node.kind == "TUMBLE":
@@ -92,17 +96,17 @@ def _with_order(node: Node) -> Ordered | Unordered:
                 return found
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
-        case nodes.WindowAggregate() if not node.corrects:
+        case WindowAggregate() if not node.corrects:
             window = node.window
             return _by_time(node, window.end or window.time or window.start)
-        case nodes.Over() | nodes.Sort() if not (isinstance(node, nodes.Over) and node.waits):
-            return _by_time(node, None if node.time in batch_times(node.input) else node.time)
+        case Over() | Sort() if not (isinstance(node, Over) and node.waits):
+            return _by_time(node, None if node.time in node.input.batch_times else node.time)
         case TemporalJoin():
             return _by_time(node, node.times[0])
-        case nodes.Union():
+        case Union():
             return Unordered("UNION ALL brings the rows of its inputs in no order")
-        case _ if isinstance(node, nodes.Stateful):
-            return Unordered(f"rows leave {called(node)} in no order")
+        case _ if isinstance(node, Stateful):
+            return Unordered(f"rows leave {node.label} in no order")
         case _:
             return Unordered("several rows that are made of one have no order")
 
@@ -112,11 +116,11 @@ def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Un
     return found if isinstance(found, Unordered) else Ordered(replace(node, input=found.node), found.columns)
 
 
-def _by_time(node: nodes.Stateful, time: str | None) -> Ordered | Unordered:
+def _by_time(node: Stateful, time: str | None) -> Ordered | Unordered:
     """Return the rows of an operator that emits them in the order of a time."""
-    own = {f.name: f.type for f in schema(node)}
+    own = {f.name: f.type for f in node.schema}
     if time is None or time not in own:
-        return Unordered(f"rows leave {called(node)} in no order")
+        return Unordered(f"rows leave {node.label} in no order")
     # It goes first: a key that has the time is known by it further up.
     items = [Item(_AT, Expression.of_column(time, own[time]))]
     items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]

@@ -24,7 +24,7 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output, decoded
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.joblog import JobLog, LogEntry, holders
 from sqlstream.state.segments import Segment
@@ -109,7 +109,7 @@ class Commits:
     `began` is when the job started or went on, in milliseconds.
     """
 
-    def __init__(self, job: Job, emit: Emit | None = None, *, began: int = 0):
+    def __init__(self, job: JobSpec, emit: Emit | None = None, *, began: int = 0):
         self.job = job
         self.emit = emit
         self.began = began

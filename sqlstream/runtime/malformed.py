@@ -23,7 +23,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.fragments import astray
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.internal_columns import ROW
 from sqlstream.state.segments import Segment, write_segment
 from sqlstream.units import parse_duration
@@ -87,7 +87,7 @@ def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
 
 def keep(
     con: duckdb.DuckDBPyConnection,
-    job: Job,
+    job: JobSpec,
     scan: ScanStage,
     splits: Sequence[Split],
     batch: int,

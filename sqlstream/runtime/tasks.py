@@ -32,7 +32,7 @@ from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
-from sqlstream.runtime.worker import CHUNK, Job, connection
+from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.state.bucket import EXPIRED, RETURNED
 from sqlstream.state.segments import Segment, write_segment
 from sqlstream.state.views import END_OF_TIME, behind
@@ -71,7 +71,7 @@ class Output:
 
 
 def run_scan(
-    job: Job, scan: int, work: Sequence[Work], batch: int, before: int | None
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: int | None
 ) -> Iterator[tuple[int | None, Frame | Output]]:
     """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
 
@@ -132,7 +132,7 @@ def run_scan(
         yield watermark, Output("metrics", json.dumps(message, separators=(",", ":")))
 
 
-def ring(job: Job, time: int) -> Iterator[Frame]:
+def ring(job: JobSpec, time: int) -> Iterator[Frame]:
     """Yield frames without rows, which call every operator that goes by processing time."""
     nothing = pa.table({})
     for number, stage in enumerate(job.plan.stages):
@@ -141,7 +141,7 @@ def ring(job: Job, time: int) -> Iterator[Frame]:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
-def opening(job: Job, time: int, batch: int) -> Iterator[Frame | Output]:
+def opening(job: JobSpec, time: int, batch: int) -> Iterator[Frame | Output]:
     """Yield the rows with which operators begin, those of the first batch before all others."""
     with connection(job, register) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
@@ -154,7 +154,7 @@ class Advance:
     `manifest`, `woken_at` (the event time at which it had asked to be called) and `wake_at` hold once `run` is exhausted.
     """
 
-    def __init__(self, job: Job, stage: int, bucket: int, manifest: str | None, clock: Clock):
+    def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: Clock):
         self.job, self.bucket, self.clock = job, bucket, clock
         self.stage = job.plan.stages[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
@@ -226,7 +226,7 @@ Explain = Callable[[duckdb.Error], SqlStreamError | None]
 
 
 def run_fragment(
-    job: Job,
+    job: JobSpec,
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
     rows: str,
@@ -263,7 +263,7 @@ def run_fragment(
                 yield Output("segment", json.dumps(segment.to_list()), fragment.sink)
 
 
-def finder(job: Job) -> execute.Find:
+def finder(job: JobSpec) -> execute.Find:
     """Return what looks up rows in the tables outside of a job."""
 
     def find(lookup: Lookup, keys: pa.Table) -> pa.Table:
@@ -273,7 +273,7 @@ def finder(job: Job) -> execute.Find:
     return find
 
 
-def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write:
+def segment_writer(job: JobSpec, exchange: Exchange, part: str, batch: int) -> Write:
     """Return what writes rows of a part straight into the state of the operator that they go to."""
     stage = job.plan.stages[exchange.stage]
     warehouse = Warehouse(job.warehouse)
@@ -288,7 +288,7 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
     return write
 
 
-def stored(fragment: Fragment, job: Job, batch: int) -> Fragment:
+def stored(fragment: Fragment, job: JobSpec, batch: int) -> Fragment:
     """Return the fragment with its rows in the form in which the sink stores them."""
     sink = job.plan.sinks[fragment.sink]
     version = f"SELECT *, {batch} AS {VERSION} FROM " if sink.upserts else ""

@@ -243,6 +243,7 @@ def test_what_cannot_be_cut_is_left_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_restart_anywhere_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     root = tmp_path_factory.mktemp("in")
     for i in range(data.draw(st.integers(1, 12))):

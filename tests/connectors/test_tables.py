@@ -96,6 +96,7 @@ def test_without_finish_every_start_reads_what_is_new(stream: Stream, tmp_path: 
     assert taken(stream, feed) is None
 
 
+@pytest.mark.slow
 def test_every_batch_is_read_once_while_segments_are_merged(stream: Stream, tmp_path: Path) -> None:
     seen: list[int] = []
     for number in range(60):

@@ -189,6 +189,7 @@ def test_bids_with_what_a_file_says(stream: Stream, batch: duckdb.DuckDBPyConnec
     assert alike(stream.rows("q13")) == alike(expected.fetchall())
 
 
+@pytest.mark.slow
 def test_every_query_runs_on_the_generator() -> None:
     """With the table as it is declared, which makes its own events."""
     tables = (EXAMPLE / "tables.sql").read_text()

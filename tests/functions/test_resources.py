@@ -122,6 +122,7 @@ print(open_project_query(project, "SELECT lookup('FRA')").fetchall())
 """
 
 
+@pytest.mark.slow
 def test_a_state_query_closes_what_it_opened(log: Path) -> None:
     (log.parent / "warehouse").mkdir()
     done = subprocess.run([sys.executable, "-c", QUERY, str(log.parent)], capture_output=True, text=True, check=False)

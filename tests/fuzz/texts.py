@@ -1,4 +1,4 @@
-"""Texts to compile: the SQL of the golden scripts, the README and the examples, cut up and put together again."""
+"""Texts to compile: the SQL of the golden scripts, the manual and the examples, cut up and put together again."""
 
 from __future__ import annotations
 
@@ -33,8 +33,12 @@ def corpus() -> tuple[tuple[str, str], ...]:
                 found.append((before, sql))
                 if sql.lstrip().upper().startswith("CREATE"):
                     before = f"{before};\n{sql}"
-    texts = re.findall(r"```sql\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    texts += [p.read_text() for p in sorted((ROOT / "examples").rglob("*.sql"))]
+    for path in (ROOT / "README.md", *sorted((ROOT / "sqlstream" / "docs").rglob("*.md"))):
+        before = ""
+        for sql in re.findall(r"^```sql\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+            found.append((before, sql))
+            before += sql
+    texts = [p.read_text() for p in sorted((ROOT / "examples").rglob("*.sql"))]
     return (*found, *(("", text) for text in texts))
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, limits
 from tests.properties.test_changes import KEYS, SLOW, TEXTS, VALUES
+
+pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 Row = tuple[int | None, int | None, str | None]

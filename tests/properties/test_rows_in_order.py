@@ -6,12 +6,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
 from tests.properties.model import Bag, bag, batch_tables, emitted, limits
 from tests.properties.strategies import RESTART, Batch, Restart, Row, Step, keys, near, near_or_none, texts
+
+pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from sqlstream.testing import Stream
 from tests.properties.model import Bag, Model, bag, batch_answer, limits, play, stream_of
 from tests.properties.strategies import RESTART, Batch, Query, Step, histories, queries
 from tests.properties.test_streams import delays, examples, parallelisms
+
+pytestmark = pytest.mark.slow
 
 
 def shown(stream: Stream, query: Query, at: str = "") -> Bag:

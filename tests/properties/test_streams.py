@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.properties.model import Model, batch_answer, emitted, limits, play, stream_of
 from tests.properties.strategies import RESTART, Batch, Query, Step, histories, near, queries, rows_of, splits
+
+pytestmark = pytest.mark.slow
 
 DELAYS = (0, 0, 4_000_000, 60_000_000)
 # PROPERTY_EXAMPLES=10 takes ten times as many: all properties take an hour then.

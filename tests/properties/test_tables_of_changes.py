@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from tests.properties.strategies import Row
 from tests.properties.test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
 from tests.properties.test_joins import joins
 from tests.properties.test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
+
+pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SPELLINGS = {"I": ("I", "+I", "i"), "U": ("U", "+U", "u"), "B": ("B", "-U", "b"), "D": ("D", "-D", "d")}

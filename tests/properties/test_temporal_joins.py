@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
 from tests.properties.model import Bag, _text, bag, connection, emitted, limits
 from tests.properties.strategies import RESTART, Restart
+
+pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

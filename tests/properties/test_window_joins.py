@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from tests.properties.interval_model import (
 from tests.properties.model import Bag, bag, connection, emitted, limits
 from tests.properties.strategies import Restart, Row, Step
 from tests.properties.test_windows import Kind, Model, Pair
+
+pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
 from tests.properties.model import Bag, bag, connection, limits
 from tests.properties.strategies import RESTART, Batch, Restart, Row, Step, keys, texts, values
+
+pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -45,6 +45,7 @@ def test_several_sessions_take_turns(tmp_path: Path) -> None:
     assert rows(tmp_path) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
 
+@pytest.mark.slow
 def test_many_inserts_stay_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(immediate, "KEPT_COMMITS", 10)
     with Session(str(tmp_path)) as session:

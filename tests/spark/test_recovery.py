@@ -15,18 +15,34 @@ import pytest
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.spark.orders import ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
+from tests.spark.orders import FILES, ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RESULT = "SELECT * FROM sales ORDER BY ALL"
 
 
+# As many batches as are needed to kill something in the middle.
+FEW = 12
+
+
+def prepared(folder: Path, files: int) -> Path:
+    write_orders(folder / "in", files)
+    (folder / "orders.sql").write_text(SCRIPT)
+    (folder / "udfs").mkdir()
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    write_orders(tmp_path / "in")
-    (tmp_path / "orders.sql").write_text(SCRIPT)
-    (tmp_path / "udfs").mkdir()
-    return tmp_path
+    return prepared(tmp_path, FEW)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose job has run to its end, undisturbed, in the warehouse `warehouse`."""
+    project = prepared(tmp_path_factory.mktemp("unbroken"), FILES)
+    finish(project)
+    return project
 
 
 def ask(project: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -46,10 +62,10 @@ def finish(project: Path, *arguments: str) -> str:
     return output
 
 
-def test_ten_kills_change_nothing(project: Path) -> None:
+def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
+    project = prepared(tmp_path, FILES)
     expected = batch_answer(project / "in")
-    finish(project, "--warehouse", "unbroken")
-    unbroken = open_query(Warehouse(str(project / "unbroken")), "SELECT version, watermark FROM sqlstream.snapshots")
+    snapshots = "SELECT version, watermark FROM sqlstream.snapshots"
     moments = random.Random(4)
     kills = 0
     for _ in range(10):
@@ -69,17 +85,16 @@ def test_ten_kills_change_nothing(project: Path) -> None:
     finish(project)
     assert kills >= 8
     assert ask(project, RESULT) == expected
-    assert ask(project, "SELECT version, watermark FROM sqlstream.snapshots") == unbroken.fetchall()
+    assert ask(project, snapshots) == ask(unbroken, snapshots)
     assert ask(project, "SELECT status, rows_in, rows_out FROM sqlstream.jobs") == [
-        ("FINISHED", 30 * ROWS, len(expected))
+        ("FINISHED", FILES * ROWS, len(expected))
     ]
     assert ask(project, "SELECT count(*) FROM state.sales.by_shop") == [(0,)]
 
 
-def test_an_old_version_of_a_finished_job_shows_its_open_windows(project: Path) -> None:
-    finish(project)
+def test_an_old_version_of_a_finished_job_shows_its_open_windows(unbroken: Path) -> None:
     found = ask(
-        project,
+        unbroken,
         "SELECT s.version, s.watermark, (SELECT min(window_end) FROM state.sales.by_shop AT (VERSION => 10)) AS low,"
         " (SELECT sum(n) FROM state.sales.by_shop AT (VERSION => 10)) AS open,"
         " (SELECT sum(n) FROM sales AT (VERSION => 10)) AS closed FROM sqlstream.snapshots s WHERE s.version = 10",

@@ -8,21 +8,16 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, missing
-from sqlstream.logical.plan.join_nodes import Join
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    CountWindows,
-    Node,
-    Normalize,
-    Over,
-    Rank,
-    Remembering,
-    Scan,
-    SetOperation,
-    Sink,
-    walk,
-)
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.aggregates import Aggregate
+from sqlstream.logical.plan.graph import rebuilt, walk
+from sqlstream.logical.plan.joins import Join
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Remembering
+from sqlstream.logical.plan.over import Over
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import SetOperation
+from sqlstream.logical.plan.tables import Normalize, Scan, Sink
+from sqlstream.logical.plan.windows import CountWindows
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration

@@ -29,27 +29,15 @@ from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
-from sqlstream.logical.plan.join_nodes import Joining
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    CountWindows,
-    Filter,
-    Lateral,
-    Node,
-    Normalize,
-    Over,
-    Projection,
-    Rank,
-    Scan,
-    SessionWindow,
-    SetOperation,
-    Sort,
-    Union,
-    WindowAggregate,
-    WindowRank,
-)
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.joins import Joining
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import operator_span, span_of
@@ -178,7 +166,7 @@ class Binder:
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
         node = relation.node
-        scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
+        scope = Scope(relation.alias, node.schema, env.source, relation.described, aliases)
         if where is not None:
             binder = ExpressionBinder(scope, self.catalog, self.checker)
             node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
@@ -212,7 +200,7 @@ class Binder:
         """Return the plan of a query block over what it selects from, but for its WHERE."""
         if find_group_window(select) is not None:
             node, select = GroupWindows(self.checker, scope, node).rewrite(select)
-            scope = replace(scope, schema=schema(node))
+            scope = replace(scope, schema=node.schema)
         binder = ExpressionBinder(scope, self.catalog, self.checker, Ranks(node))
         projections = self._expand(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
@@ -231,7 +219,7 @@ class Binder:
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
         ranked = binder.ranks.above(node, binder)
-        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.checker)
+        over = ExpressionBinder(replace(binder.scope, schema=ranked.schema), self.catalog, self.checker)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)
             if predicate.type not in ("BOOLEAN", NULL_TYPE):
@@ -374,7 +362,7 @@ class Binder:
         return self._rename_to(node, names, span_of(alias, source)) if names and alias is not None else node
 
     def _rename_to(self, node: Node, names: list[str], span: Span) -> Node:
-        fields = schema(node)
+        fields = node.schema
         if len(names) > len(fields):
             columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
             raise BindError(f"{len(names)} names are given for {columns}", span)
@@ -389,7 +377,7 @@ class Binder:
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
         relation = self._relation(node.this, env)
-        scope = Scope(relation.alias, schema(relation.node), env.source, relation.described)
+        scope = Scope(relation.alias, relation.node.schema, env.source, relation.described)
         of_row = ExpressionBinder(scope, self.catalog, self.checker).bind
         bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
@@ -406,7 +394,7 @@ class Binder:
         order = self._typed_items(node, found, source)
         skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
         last = skipped + row_count(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in node.schema})
         span = span_of(query.args["order"], source)
         function = "row_number"
         if with_ties(query):
@@ -434,13 +422,13 @@ class Binder:
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.checker, span)
         ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
-        if fields == schema(node):
+        if fields == node.schema:
             return ordered
         return Projection(ordered, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
 
     def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: SourceText) -> tuple[Expression, ...]:
-        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.checker)
-        return typed(items, schema(node), binder, None)
+        binder = ExpressionBinder(Scope("", node.schema, source, "the result"), self.catalog, self.checker)
+        return typed(items, node.schema, binder, None)
 
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
@@ -448,11 +436,11 @@ class Binder:
         Items that name columns which are not in the select list are added to the plan, behind the others.
         """
         node = self.query(_without(query, "order"), env)
-        fields = schema(node)
+        fields = node.schema
         whole = with_hidden_items(query, fields)
         if whole is not query:
             node = self.query(_without(whole, "order"), env)
-        binder = ExpressionBinder(Scope("", schema(node), env.source, "the result"), self.catalog, self.checker)
+        binder = ExpressionBinder(Scope("", node.schema, env.source, "the result"), self.catalog, self.checker)
         return node, fields, bound_items(whole.args["order"], fields, binder)
 
     # -- UNION, INTERSECT, EXCEPT

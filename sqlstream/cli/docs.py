@@ -1,0 +1,135 @@
+"""`sqlstream docs`: the manual in the terminal. Its pages are the Markdown files of `sqlstream/docs/`, part of the package."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
+
+import click
+
+from sqlstream.errors import UsageError, missing
+
+WIDTH = 100
+
+# A line of the contents: a link to a page, and what the page is about.
+_ENTRY = re.compile(r"^- \[[^\]]+\]\((?P<path>[\w/-]+)\.md\): (?P<about>.+)$", re.MULTILINE)
+_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+_COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+
+
+class Page(NamedTuple):
+    """A page of the manual, as the contents list it."""
+
+    name: str
+    about: str
+
+
+class Match(NamedTuple):
+    """A line of a page that has the words somebody looks for."""
+
+    page: str
+    line: int
+    text: str
+
+
+def contents() -> list[Page]:
+    """Return the pages in the order of the contents."""
+    return [Page(entry["path"], entry["about"]) for entry in _ENTRY.finditer(_file("README").read_text("utf-8"))]
+
+
+def read_page(name: str) -> tuple[str, str]:
+    """Return the full name of a page and its Markdown text.
+
+    The last part of a name is enough where no other page has it: `windows` is `sql/windows`.
+
+    Raises UsageError for a page that does not exist, with the nearest name as a hint.
+    """
+    names = [page.name for page in contents()]
+    wanted = name.strip("/").removesuffix(".md").lower()
+    found = [n for n in names if n == wanted] or [n for n in names if n.rpartition("/")[2] == wanted]
+    if len(found) == 1:
+        return found[0], _file(found[0]).read_text("utf-8")
+    if found:
+        raise UsageError(f'there are several pages called "{name}"', hint=f"Name one of them: {', '.join(found)}.")
+    last_parts = {n.rpartition("/")[2]: n for n in names}
+    hint = missing("page", wanted, [*names, *last_parts])
+    raise UsageError(f'page "{name}" does not exist', hint=hint, detail="`sqlstream docs` lists all pages.")
+
+
+def search(words: str) -> Iterator[Match]:
+    """Yield the lines that have all the words, whatever their case, page by page."""
+    wanted = words.lower().split()
+    for page in contents():
+        for number, line in enumerate(_file(page.name).read_text("utf-8").splitlines(), 1):
+            if all(word in line.lower() for word in wanted):
+                yield Match(page.name, number, line.strip())
+
+
+def terminal_text(name: str, text: str) -> str:
+    """Return a page's Markdown as a terminal shows it best: no comments, and links that name pages of the manual.
+
+    >>> terminal_text("sql/joins", "See [state](../concepts/state.md#views), [above](#top).")
+    'See [state](concepts/state), above.'
+    """
+
+    def link(found: re.Match[str]) -> str:
+        target = found["target"]
+        if target.startswith("#"):
+            return found["text"]
+        if "://" in target:
+            return found[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target.partition("#")[0]))
+        return f"[{found['text']}]({path.removesuffix('.md')})"
+
+    parts = _FENCE.split(text)
+    return "".join(p if p.startswith("```") else _LINK.sub(link, _COMMENT.sub("", p)) for p in parts)
+
+
+def show_contents() -> None:
+    """Write a line for each page."""
+    pages = contents()
+    width = max(len(page.name) for page in pages)
+    for page in pages:
+        click.echo(f"{page.name:{width}}  {page.about}")
+    click.echo("\nsqlstream docs PAGE shows a page, sqlstream docs --search WORD the lines that have a word.")
+
+
+def show_page(name: str) -> None:
+    """Show a page: on a terminal rendered, in a pager; into a file or a pipe as it is written."""
+    full_name, text = read_page(name)
+    if not sys.stdout.isatty():
+        click.echo(text, nl=False)
+        return
+    click.echo_via_pager(rendered(full_name, text, min(shutil.get_terminal_size().columns, WIDTH)))
+
+
+def show_matches(words: str) -> None:
+    """Write the lines that have all the words."""
+    matches = list(search(words))
+    if not matches:
+        raise UsageError(f'no page has "{words}"', hint="`sqlstream docs` lists the pages.")
+    for match in matches:
+        click.echo(f"{match.page}:{match.line}: {match.text}")
+
+
+def rendered(name: str, text: str, width: int) -> str:
+    """Return a page with the colours and tables of a terminal."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    with console.capture() as capture:
+        console.print(Markdown(terminal_text(name, text), hyperlinks=False))
+    return capture.get()
+
+
+def _file(name: str) -> Traversable:
+    return files("sqlstream").joinpath("docs", f"{name}.md")

@@ -1,0 +1,324 @@
+"""Runs a page of the manual from top to bottom, as its reader would, and compares what comes out with what the page shows.
+
+What a block is stands in the words behind its fence; readers see only the block.
+
+    sql                 statements: tables, views, jobs
+    sql query           a state query; the `text` block that follows shows its rows
+    sql error           statements that are refused; the `text` block shows the error
+    sql explain         a query; the `text` block shows its plan
+    csv TABLE           rows that arrive in a table, as one micro-batch; the first line has the columns
+    json TABLE          the same, a JSON object per line
+    json in/1.json      a file of the project (also csv, sql, ..)
+    python              runs; a `text` block right below shows what it prints. `# udfs/f.py` in its first line makes it that file
+    console             commands behind `$ `, and what they print
+    sh                  commands that are not run: their options must exist
+    text                what came out. `text sketch` is no output
+    python spark        on pages that run without Spark, code that is only compiled
+
+A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
+MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`. `<!-- run: printed -->` is what the last bare SELECT, or INSERT into
+a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->` runs a page's commands with Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqlstream.cli.main import cli
+from sqlstream.cli.query import write_table
+from sqlstream.compiler.compiler import Explanation, PlannedJob
+from sqlstream.compiler.project import find_project
+from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.functions import load
+from sqlstream.session.explaining import explained
+from sqlstream.session.state_queries import open_project_query
+from sqlstream.sql.statements import parse_script
+from sqlstream.testing import Stream
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "sqlstream" / "docs"
+README = ROOT / "README.md"
+
+_FENCE = re.compile(r"^```(.*)$")
+_DIRECTIVE = re.compile(r"^<!-- run: (.*) -->$")
+_FILE = re.compile(r"^(?:--|#) ([\w./-]+\.(?:sql|py))\b")
+# What `sqlstream run` says meanwhile depends on the clock.
+_PROGRESS = re.compile(r"^(starting Spark|\w+: batch \d)")
+_FED = re.compile(r'file "[^"]*\.parquet"')
+
+
+def pages() -> list[Path]:
+    """Return the README and all pages of the manual."""
+    return [README, *sorted(DOCS.rglob("*.md"))]
+
+
+def page_name(path: Path) -> str:
+    return "the-readme" if path == README else path.relative_to(DOCS).as_posix().removesuffix(".md")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, or a comment that moves time (`language` is "run"); its lines are `start:end` of the page."""
+
+    language: str
+    words: tuple[str, ...]
+    start: int
+    end: int
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    @property
+    def file(self) -> str | None:
+        """The file of the project that this block is."""
+        if self.language in ("sql", "python") and (found := _FILE.match(self.lines[0])):
+            return found[1]
+        return self.words[0] if self.words and "." in self.words[0] else None
+
+
+def blocks_of(path: Path) -> list[Block]:
+    """Return a page's blocks in their order."""
+    found: list[Block] = []
+    lines = path.read_text("utf-8").splitlines()
+    number = 0
+    while number < len(lines):
+        fence, directive = _FENCE.match(lines[number]), _DIRECTIVE.match(lines[number])
+        number += 1
+        if directive is not None:
+            found.append(Block("run", tuple(directive[1].split()), number, number, ()))
+        if fence is None:
+            continue
+        start = number
+        while lines[number] != "```":
+            number += 1
+        language, *words = fence[1].split() or [""]
+        found.append(Block(language, tuple(words), start, number, tuple(lines[start:number])))
+        number += 1
+    return found
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a block showed, and the lines of the page that should say so."""
+
+    start: int
+    end: int
+    expected: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @property
+    def is_right(self) -> bool:
+        return self.expected == self.lines
+
+
+def uses_spark(path: Path) -> bool:
+    return any(block.language == "run" and block.words == ("spark",) for block in blocks_of(path))
+
+
+def run_page(path: Path, project: Path | None = None) -> Iterator[Shown]:
+    """Run a page; yield what it shows. With a folder for its project its commands may start Spark."""
+    blocks = blocks_of(path)
+    with _Run(project) as run:
+        for number, block in enumerate(blocks):
+            following = blocks[number + 1] if number + 1 < len(blocks) else None
+            try:
+                yield from _shown(run, block, following)
+            except (SqlStreamError, AssertionError) as error:
+                error.add_note(f"{path}:{block.start}")
+                raise
+        _check_outputs(path, blocks)
+
+
+def _shown(run: _Run, block: Block, following: Block | None) -> Iterator[Shown]:
+    if block.language == "console":
+        lines = tuple(run.console(block.lines))
+        yield Shown(block.start, block.end, block.lines, lines)
+        return
+    output = run.block(block)
+    if following is not None and following.language == "text" and not following.words and output is not None:
+        yield Shown(following.start, following.end, following.lines, tuple(output.rstrip().splitlines()))
+    else:
+        assert block.words[:1] not in (("query",), ("error",), ("explain",)), "a block of text must show what comes out"
+
+
+def _check_outputs(path: Path, blocks: list[Block]) -> None:
+    """An output must be that of something."""
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        if block.language == "text" and not block.words:
+            assert before is not None, f"{path}:{block.start}: output of nothing"
+            assert before.language in ("sql", "python", "run"), f"{path}:{block.start}: output of nothing"
+
+
+class _Run:
+    """The project of a page, and its jobs, which run in this process unless there is a folder for Spark."""
+
+    def __init__(self, project: Path | None):
+        self.stream = Stream("", parallelism=2) if project is None else None
+        self.root = project if self.stream is None else Path(self.stream.warehouse).parent
+        self.names: dict[str, Any] = {"__name__": "page"}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> _Run:
+        assert self.root is not None
+        for folder in ("catalog", "udfs", "in"):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+        self._stack.enter_context(contextlib.chdir(self.root))
+        if self.stream is not None:
+            self._stack.enter_context(self.stream)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def block(self, block: Block) -> str | None:
+        """Run a block; return what it shows, None where it shows nothing."""
+        if block.file is not None:
+            self._write(block.file, block.text)
+        match block.language, block.words:
+            case "run", ("printed",):
+                return self._printed()
+            case "run", words:
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    self._move(words)
+                return printed.getvalue()
+            case "sql", ():
+                if self.stream is not None:
+                    self.stream.script(block.text, block.file or "sql")
+            case "sql", ("query",):
+                return self._query(block.text)
+            case "sql", ("error",):
+                return self._refused(block.text)
+            case "sql", ("explain",):
+                return self._explained(block.text)
+            case ("csv" | "json") as form, (table,) if block.file is None:
+                assert self.stream is not None
+                self.stream.advance(1000)
+                self.stream.batch(table, _rows(form, block.lines))
+            case "python", ("spark",) if self.stream is not None:
+                compile(block.text, "page", "exec")
+            case "python", _ if block.file is None:
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    exec(compile(block.text, "page", "exec"), self.names)
+                return printed.getvalue()
+            case "sh", _:
+                for line in block.text.replace("\\\n", " ").splitlines():
+                    _check_command(shlex.split(line, comments=True))
+            case (("sql" | "python" | "text" | "csv" | "json" | "toml"), _):
+                assert block.language == "text" or block.file is not None or block.words == (), block
+            case _:
+                raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")
+        return None
+
+    def console(self, lines: tuple[str, ...]) -> Iterator[str]:
+        """Run the commands of a terminal; yield them with what they print."""
+        text = iter([*lines, "$"])
+        line = next(text)
+        while line != "$":
+            assert line.startswith("$ "), f"a terminal shows a command first: {line}"
+            command = [line]
+            while (line := next(text)).startswith("> "):
+                command.append(line)
+            while not line.startswith("$"):
+                line = next(text)
+            yield from command
+            words = shlex.split("\n".join(part[2:] for part in command))
+            printed = self._command(words).rstrip().splitlines()
+            yield from (row.rstrip() for row in printed if not _PROGRESS.match(row))
+
+    def _command(self, words: list[str]) -> str:
+        program, *arguments = words
+        assert program == "sqlstream", f"{program} is not run"
+        assert self.stream is None or arguments[0] != "run" or "VALUES" in arguments[-1], "this would start Spark"
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            try:
+                cli.main(arguments, prog_name="sqlstream", standalone_mode=False)
+            except SqlStreamError as error:
+                print(error.render())
+        return printed.getvalue()
+
+    def _write(self, name: str, text: str) -> None:
+        assert self.root is not None
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if path.suffix == ".py" and path.parent.name == "udfs" and self.stream is not None:
+            known = self.stream.compiler.catalog.functions
+            self.stream.compiler.add_functions([f for f in load(str(path.parent)) if f.name.lower() not in known])
+
+    def _move(self, words: tuple[str, ...]) -> None:
+        verb, *arguments = words
+        if verb == "spark":
+            return
+        assert self.stream is not None
+        match verb:
+            case "advance":
+                self.stream.advance(int(arguments[0]))
+            case "tick":
+                self.stream.tick(arguments[0], " ".join(arguments[1:]))
+            case "finish":
+                self.stream.finish()
+            case "restart":
+                self.stream.restart()
+            case _:
+                raise AssertionError(f"nobody knows what {verb} is")
+
+    def _printed(self) -> str:
+        assert self.stream is not None
+        *_, rows = (run.printed for run in self.stream.runs.values() if run.printed)
+        return "\n".join(" | ".join("NULL" if value is None else str(value) for value in row) for row in rows)
+
+    def _query(self, sql: str) -> str:
+        shown = io.StringIO()
+        write_table(open_project_query(find_project(None, None), sql), shown)
+        return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
+
+    def _refused(self, sql: str) -> str:
+        assert self.stream is not None
+        try:
+            self.stream.script(sql, "query.sql")
+        except SqlStreamError as error:
+            return _FED.sub('file "fed"', error.render())
+        raise AssertionError("this is not refused")
+
+    def _explained(self, sql: str) -> str:
+        assert self.stream is not None
+        compiled = [self.stream.compile(statement) for statement in parse_script(SourceText("sql", sql))]
+        [answer] = [one for one in compiled if one is not None]
+        if isinstance(answer, Explanation):
+            return explained(answer.job, answer.stage)
+        assert isinstance(answer, PlannedJob)
+        return explained(answer, "plan")
+
+
+def _rows(form: str, lines: tuple[str, ...]) -> list[dict[str, Any]]:
+    if form == "json":
+        return [json.loads(line) for line in lines]
+    rows = csv.DictReader(lines, skipinitialspace=True)
+    return [{name: None if value == "NULL" else value for name, value in row.items()} for row in rows]
+
+
+def _check_command(words: list[str]) -> None:
+    """A command that is not run must be one that exists, with options that exist."""
+    if words[:1] == ["sqlstream"]:
+        context = click.Context(cli, info_name="sqlstream")
+        name, command, arguments = cli.resolve_command(context, words[1:])
+        assert command is not None
+        with command.make_context(name, arguments, parent=context):
+            pass
+    elif words[:1] == ["make"]:
+        targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in targets, f"make {words[1]} does not exist"

@@ -1,0 +1,112 @@
+"""The lists of the manual are made from the code. `--update` rewrites them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from sqlstream.connectors.guarantees import matrix
+from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
+from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind
+from sqlstream.options import OPTIONS
+from tests.docs.pages import ROOT, pages
+
+
+def aggregates() -> str:
+    """The aggregate functions, by what a group keeps for them."""
+
+    def names(*kinds: Kind) -> str:
+        return ", ".join(
+            f"`{name}`" for name, shape in sorted(FUNCTIONS.items()) if shape.kind in kinds and name not in INSTEAD
+        )
+
+    lists = {Kind.QUANTILE, Kind.VALUES}
+    merged = [kind for kind in Kind if kind not in lists]
+    return "\n".join(
+        [
+            f"Partial results, one row for each group: {names(*merged)}.",
+            "",
+            f"All values of a group: {names(*lists)}; also every `DISTINCT`, and every `ORDER BY` inside an aggregate.",
+            "",
+            f"Refused: {', '.join(f'`{name}`' for name in sorted(REFUSED))}.",
+        ]
+    )
+
+
+def options() -> str:
+    rows = [f"| `{o.name}` | {o.default or '-'} | {o.meaning} |" for o in OPTIONS.values()]
+    return "\n".join(["| option | default | |", "|---|---|---|", *rows])
+
+
+def flink_functions() -> str:
+    """Flink's functions, by what becomes of them."""
+
+    def names(listed: Iterable[str]) -> str:
+        return ", ".join(f"`{name.upper()}`" for name in sorted(listed))
+
+    others = "\n".join(f"- {_different(name.upper(), meaning)}" for name, meaning in sorted(DIFFERENT.items()))
+    return "\n".join(
+        [
+            f"Flink's meaning: {names(REWRITTEN)}, and `IS JSON`.",
+            "",
+            f"The same in Flink and DuckDB: {names(SAME)}.",
+            "",
+            "DuckDB's meaning, which differs from Flink's:",
+            "",
+            others,
+            "",
+            f"Refused; the error says what to write instead: {names(INSTEAD)}.",
+        ]
+    )
+
+
+def _different(name: str, meaning: str) -> str:
+    if meaning.startswith("and "):
+        other, _, meaning = meaning.removeprefix("and ").partition(": ")
+        return f"`{name}`, `{other}`: {meaning}"
+    return f"`{name}`: {meaning}"
+
+
+def layers() -> str:
+    """The layers that import-linter enforces, from top to bottom, and what each module says of itself."""
+    [contract] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    rows = []
+    for number, layer in enumerate(contract["layers"], 1):
+        for name in layer.split(" | "):
+            folder = ROOT / "sqlstream" / name
+            source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+            about = (ast.get_docstring(ast.parse(source.read_text("utf-8"))) or "").partition("\n")[0]
+            shown = f"{name}/" if folder.is_dir() else f"{name}.py"
+            rows.append(f"| {number} | `{shown}` | {about} |")
+    return "\n".join(["| | | |", "|---|---|---|", *rows])
+
+
+LISTS: dict[str, Callable[[], str]] = {
+    "aggregates": aggregates,
+    "flink functions": flink_functions,
+    "options": options,
+    "guarantees": matrix,
+    "layers": layers,
+}
+_LIST = re.compile(r"<!-- generated: (?P<name>[\w -]+) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
+
+
+def test_lists_are_those_of_the_code(request: pytest.FixtureRequest) -> None:
+    names = []
+    for path in pages():
+        text = path.read_text("utf-8")
+        made = _LIST.sub(lambda found: _made(found["name"]), text)
+        names += [found["name"] for found in _LIST.finditer(text)]
+        if request.config.getoption("update"):
+            path.write_text(made, "utf-8")
+        else:
+            assert made == text, f"{path}: `pytest {__file__} --update` writes the lists anew"
+    assert sorted(names) == sorted(LISTS)
+
+
+def _made(name: str) -> str:
+    return f"<!-- generated: {name} -->\n{LISTS[name]()}\n<!-- end -->\n"

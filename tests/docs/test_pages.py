@@ -1,0 +1,42 @@
+"""Every block of the manual runs, and what the pages show is what comes out. `--update` rewrites the outputs."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import README, Shown, page_name, pages, run_page, uses_spark
+
+IN_PROCESS = [path for path in pages() if not uses_spark(path)]
+ON_SPARK = [path for path in pages() if uses_spark(path)]
+
+
+def compare(path: Path, outputs: list[Shown], *, update: bool) -> None:
+    wrong = [output for output in outputs if not output.is_right]
+    if update:
+        lines = path.read_text("utf-8").splitlines()
+        for output in reversed(wrong):
+            lines[output.start : output.end] = output.lines
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return
+    for output in wrong:
+        difference = difflib.unified_diff(output.expected, output.lines, "shown", "comes out", lineterm="", n=99)
+        pytest.fail(f"{path}:{output.start}\n" + "\n".join(difference), pytrace=False)
+
+
+@pytest.mark.parametrize("path", IN_PROCESS, ids=page_name)
+def test_the_page_shows_what_comes_out(path: Path, request: pytest.FixtureRequest) -> None:
+    compare(path, list(run_page(path)), update=request.config.getoption("update"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ON_SPARK, ids=page_name)
+def test_the_page_shows_what_comes_out_on_spark(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    compare(path, list(run_page(path, tmp_path / "project")), update=request.config.getoption("update"))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text("utf-8").splitlines()) <= 200
