@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.logical.plan.expressions import Expression, Reads
-from sqlstream.logical.plan.nodes import Join, Projection, Scan, walk
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.joins import Join
+from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.rules import optimize
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.operators.windows.assigners import Sliced
 from sqlstream.operators.windows.window_operator import WindowOperator
 from tests.kinds import last_job
@@ -94,7 +96,7 @@ def test_a_join_keeps_no_column_that_only_a_text_names() -> None:
     query = """SELECT a.k, '"s" "k s"' AS it FROM a JOIN b ON a.k = b.k WHERE '"now_"' <> 'x'"""
     plan, _ = optimize(last_job(TABLES + query).logical[0])
     [join] = [n for n in walk(plan) if isinstance(n, Join)]
-    assert [[f.name for f in schema(below)] for below in join.inputs] == [["k"], ["k_1"]]
+    assert [[f.name for f in below.schema] for below in join.inputs] == [["k"], ["k_1"]]
 
 
 def test_slices_stay_where_only_a_text_names_a_bound() -> None:
