@@ -11,7 +11,6 @@ from sqlstream.catalog import Catalog, Column, Table, View
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.expressions import quote
-from sqlstream.logical.plan.properties import schema, time_attribute
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
@@ -82,9 +81,9 @@ def described(relation: Table | View, binder: Binder) -> Answer:
     columns = ("name", "type", "null", "key", "computed as", "watermark")
     if isinstance(relation, View):
         node = binder.view(relation)
-        time = time_attribute(node)
+        time = node.time_attribute
         fields = [
-            (f.name, f.type, "true", None, None, "from its input" if f.name == time else None) for f in schema(node)
+            (f.name, f.type, "true", None, None, "from its input" if f.name == time else None) for f in node.schema
         ]
         return Answer(columns, tuple(fields))
     return Answer(columns, tuple(_described_column(c, relation) for c in relation.columns))

@@ -18,7 +18,7 @@ from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import with_columns, without_columns
-from sqlstream.connectors.options import (
+from sqlstream.connectors.tables import (
     check_lookup,
     check_sink,
     check_source,
@@ -46,10 +46,10 @@ from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.join_nodes import LookupJoin
-from sqlstream.logical.plan.nodes import Scan, Sink, walk
+from sqlstream.logical.plan.graph import shared, walk
+from sqlstream.logical.plan.joins import LookupJoin
 from sqlstream.logical.plan.rules import optimize
-from sqlstream.logical.plan.sharing import shared
+from sqlstream.logical.plan.tables import Scan, Sink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan

@@ -16,8 +16,9 @@ from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
-from sqlstream.logical.plan.nodes import Node, Projection, Sink
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.tables import Sink
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of
 
@@ -149,7 +150,7 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
     node, _ = binder.bind(statement.query, statement.span.source)
     writable = list(table.writable)
     targets = _targets(statement, table, writable)
-    found = schema(node)
+    found = node.schema
     if len(found) != len(targets):
         counted = f"{len(found)} column{'s' if len(found) > 1 else ''}"
         raise BindError(
@@ -183,7 +184,7 @@ def _span_of_columns(statement: Insert) -> Span:
 def bind_select(statement: Select, binder: Binder, name: str) -> Sink:
     """Return the plan of a bare SELECT, which prints its rows and ends after LIMIT of them."""
     node, limit = binder.bind(statement.query, statement.span.source, limit=True)
-    columns = schema(node)
+    columns = node.schema
     table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": "print"})
     return Sink(node, table, columns, limit)
 
@@ -229,7 +230,7 @@ def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node
     """Put the query's columns in the table's order; columns that are not written are NULL."""
     if targets == writable:
         return node
-    by_name = {target.name: own for target, own in zip(targets, schema(node), strict=True)}
+    by_name = {target.name: own for target, own in zip(targets, node.schema, strict=True)}
     items = []
     for column in writable:
         own = by_name.get(column.name)

@@ -1,7 +1,7 @@
 """Flink's functions by name: which are written in DuckDB's words, which DuckDB has, and what to write instead of the rest.
 
 A form is DuckDB SQL in which `_0`, `_1`, .. stand for the arguments of a call. The names of lambda parameters in a form
-begin with `__sqlstream_`, so that they hide no column. The lists in the README are made from this module.
+begin with `__sqlstream_`, so that they hide no column. The lists in the manual are made from this module.
 """
 
 from __future__ import annotations
@@ -345,25 +345,25 @@ SAME = (
     "json_quote",
 )
 
-# What DuckDB has under the same name with another meaning; DuckDB's holds.
+# What DuckDB has under the same name with another meaning; DuckDB's holds. "and X: .." names a second function.
 DIFFERENT: Mapping[str, str] = {
     "array_append": "and ARRAY_PREPEND: a NULL list is an empty one",
     "array_concat": "a NULL list is an empty one",
     "array_distinct": "leaves out NULL, and keeps no order",
     "array_intersect": "leaves out NULL, and keeps no order",
-    "array_position": "NULL, not 0, for what is not there",
+    "array_position": "NULL, not 0, where the value is not in the list",
     "array_sort": "NULLs come last",
-    "concat": "passes over NULLs",
+    "concat": "ignores NULLs",
     "date_part": "and EXTRACT: DOW of a Sunday is 0",
-    "from_base64": "gives bytes: wrap it in `decode`",
-    "greatest": "and LEAST: pass over NULLs",
-    "hex": "of bytes, too",
-    "left": "and RIGHT: a negative number leaves out so many",
-    "log": "one argument: base 10",
-    "printf": "C's format",
-    "regexp_extract_all": "without a group, whole matches",
-    "to_base64": "of bytes: `to_base64(encode(text))`",
-    "unhex": "fails for what is not hexadecimal",
+    "from_base64": "gives bytes: write `decode(from_base64(text))`",
+    "greatest": "and LEAST: ignore NULLs",
+    "hex": "takes bytes, too",
+    "left": "and RIGHT: a negative number leaves out that many characters",
+    "log": "with one argument: base 10",
+    "printf": "the format of C",
+    "regexp_extract_all": "without a group it gives whole matches",
+    "to_base64": "takes bytes: write `to_base64(encode(text))`",
+    "unhex": "fails for text that is not hexadecimal",
 }
 
 # What does not run, and what to write instead.

@@ -8,9 +8,10 @@ from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.plan.expressions import Expression, Field
-from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
-from sqlstream.logical.plan.nodes import Node, Normalize, Projection, Scan
-from sqlstream.logical.plan.properties import changes, schema
+from sqlstream.logical.plan.joins import Kind, LookupJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.tables import Normalize, Scan
 
 
 def lookup_join(
@@ -32,7 +33,7 @@ def lookup_join(
 
     Raises UnsupportedError for rows that change, and for anything but a table; BindError where no column is looked up.
     """
-    if changes(left):
+    if left.is_changelog:
         hint = "Look up before rows are grouped, ranked or joined: a row that is taken back could find another answer."
         raise UnsupportedError("AS OF PROCTIME() of rows that change", as_of.span, hint=hint)
     found = _outside(right)
@@ -74,7 +75,7 @@ def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
     """Return the table that a relation is, and its columns with their names in the relation."""
     match node:
         case Scan():
-            return node.table, tuple((f.name, f) for f in schema(node))
+            return node.table, tuple((f.name, f) for f in node.schema)
         case Normalize():
             return _outside(node.input)
         case Projection():

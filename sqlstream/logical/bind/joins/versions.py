@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.plan.expressions import Expression, Item, quote
-from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Projection, Rank, Scan
+from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import only_bound
-from sqlstream.logical.plan.properties import batch_times, changes, schema, time_attributes
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import Filter, Projection
+from sqlstream.logical.plan.tables import Normalize, Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,10 @@ def _newest(node: Node, column: str | None) -> Versions | None:
         case Projection():
             below = next((i.expression.column for i in node.items if i.name == column), None)
             return _projected(node, _newest(node.input, below))
-        case Rank(function="row_number") if node.column == column and not changes(node.input):
-            fields = schema(node.input)
+        case Rank(function="row_number") if node.column == column and not node.input.is_changelog:
+            fields = node.input.schema
             keys = tuple(f.name for k in node.keys for f in fields if k.column == f.name)
-            time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
+            time = next((t for t in node.input.time_attributes if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
             own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
@@ -88,11 +90,11 @@ def _projected(node: Projection, below: Versions | None) -> Versions | None:
 
 def check_time(node: Node, as_of: AsOf) -> None:
     """Raise unless the rows of a node are in the order of the time that AS OF names, and stay."""
-    if as_of.column not in time_attributes(node):
-        existing = ", ".join((*time_attributes(node), *batch_times(node))) or "none"
+    if as_of.column not in node.time_attributes:
+        existing = ", ".join((*node.time_attributes, *node.batch_times)) or "none"
         hint = f"Time attributes of the rows before: {existing}."
         raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
-    if changes(node):
+    if node.is_changelog:
         hint = (
             "Rows that are only added can be joined so: before they are grouped or ranked, of a table without changes."
         )
