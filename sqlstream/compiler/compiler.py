@@ -18,7 +18,7 @@ from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import with_columns, without_columns
-from sqlstream.connectors.options import (
+from sqlstream.connectors.tables import (
     check_lookup,
     check_sink,
     check_source,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.discovery import Split
 from sqlstream.local.given_rows import connection
 from sqlstream.operators.step import Clock
 from sqlstream.physical.plan import ScanStage

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from sqlstream.catalog import VALUES
-from sqlstream.connectors.filesystem.splits import Split
-from sqlstream.connectors.values.source import SPLIT
+from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
@@ -28,7 +28,7 @@ KEPT_COMMITS = 100
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
     """Return the splits of all scans of VALUES."""
-    return {i: [SPLIT] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
+    return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
 
 
 class ImmediateRun:

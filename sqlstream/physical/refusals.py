@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlstream.connectors.registry import sink_of
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -174,18 +175,20 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
     """Refuse to write a result that changes where rows can only be added, and to guess which row of a key counts."""
     for sink in sinks:
         table, changing = sink.table, sink.changelog_origin
-        if changing is not None and table.connector in ("filesystem", "python"):
+        takes_changes = sink_of(table).takes_changes
+        if changing is not None and not takes_changes:
             raise UnsupportedError(
                 f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
                 changing.span,
                 hint=f"{_subject(changing)} changes rows that it has emitted. Write into a warehouse table "
                 f"(one without a connector), or {_instead(changing)}.",
             )
-        if table.connector in ("print", "blackhole") or not needs_order(sink):
+        replaces = table.connector is None
+        # Where changes are only shown, no row takes the place of another one.
+        if (takes_changes and not replaces) or not needs_order(sink):
             continue
         several = [s.table.name.lower() for s in sinks].count(table.name.lower()) > 1
         found = Unordered("several queries write it") if several else in_order(sink)
-        replaces = table.connector is None
         if isinstance(found, Unordered) or not replaces:
             raise UnsupportedError(
                 f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',

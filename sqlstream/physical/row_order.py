@@ -6,10 +6,10 @@ batches nor the tasks that rows come through matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sqlstream.catalog import VALUES, Column
+from sqlstream.catalog import Column
+from sqlstream.connectors.registry import source_of
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.joins import LookupJoin, TemporalJoin
@@ -19,15 +19,7 @@ from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.relational import Filter, Projection, Union
 from sqlstream.logical.plan.tables import Scan, Sink
 from sqlstream.logical.plan.windows import TimeWindows
-from sqlstream.state.internal_columns import PLACE, ROW
 
-# What tells which of two rows of a batch came later, by connector.
-PLACES: Mapping[str | None, tuple[Column, ...]] = {
-    "filesystem": PLACE,
-    VALUES: (ROW,),
-    "datagen": (ROW,),
-    "nexmark": (ROW,),
-}
 # The time by which rows leave an operator.
 _AT = "__sqlstream_at"
 
@@ -79,10 +71,9 @@ def _among_key(sink: Sink, names: frozenset[str]) -> bool:
 
 def _with_order(node: Node) -> Ordered | Unordered:
     match node:
-        case Scan() if node.table.connector in PLACES:
-            place = PLACES[node.table.connector]
-            return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
         case Scan():
+            if place := source_of(node.table).order:
+                return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
             return Unordered(f"the rows of a batch of {node.label} have no order")
         case Filter():
             return _above(node, node.input)

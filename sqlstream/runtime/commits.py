@@ -17,8 +17,8 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.filesystem.sink import FileSink
-from sqlstream.connectors.python.source import write_batch
+from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
+from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.sql import quote_text
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
@@ -120,10 +120,12 @@ class Commits:
         self.totals = self._restore()
         for i, timeout in self.timeouts.items():
             self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
+        self._committers: dict[int, Committer] = {}
         for sink, plan in enumerate(job.plan.sinks):
-            if plan.kind == "filesystem":
-                opened = FileSink.open(self.warehouse.fs, plan.table, job.project, job.output(sink))
-                opened.recover(self.warehouse.fs, job.output(sink))
+            target = sink_of(plan.table)
+            if isinstance(target, WorkerSink):
+                self._committers[sink] = target.committer(job.sink_context(sink))
+                self._committers[sink].recover()
 
     def _restore(self) -> Totals:
         fs = self.warehouse.fs
@@ -165,22 +167,20 @@ class Commits:
         totals = deepcopy(self.totals)
         sinks = range(len(self.job.plan.sinks))
         segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
-        published: dict[int, list[str]] = {sink: [] for sink in sinks}
+        written: dict[int, list[Any]] = {sink: [] for sink in sinks}
         for output in outputs:
             match output.kind:
                 case "segment":
                     segments[output.sink].append(Segment.from_list(json.loads(output.body)))
-                case "files":
-                    count, files = json.loads(output.body)
+                case "written":
+                    count, told = json.loads(output.body)
                     totals.rows_out += count
-                    published[output.sink] += files
-                case "discarded":
-                    totals.rows_out += json.loads(output.body)
+                    written[output.sink] += told
                 case "metrics":
                     totals.add(json.loads(output.body), now)
-        for sink, files in published.items():
-            if files:
-                self.job.file_sink(sink).publish(self.warehouse.fs, self.job.output(sink), batch, files)
+        for sink, told in written.items():
+            if told:
+                self._committers[sink].commit(batch, told)
         for sink, added in segments.items():
             self._store(sink, batch, added, time)
         totals.version, totals.watermark = batch, watermark
@@ -211,8 +211,9 @@ class Commits:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
         if plan.kind != TABLE:
             files = [f"{paths.data(0)}/{s.name}" for s in segments]
-            if files and plan.kind == "python":
-                write_batch(plan.table, batch, lambda: self._rows(plan, files))
+            target = sink_of(plan.table)
+            if files and isinstance(target, DriverSink):
+                target.write(batch, lambda: self._rows(plan, files))
             elif files and self.emit:
                 self.emit(sink, files)
             for file in files:

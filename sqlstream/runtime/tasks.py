@@ -16,10 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.formats.reading import ReadPlan
-from sqlstream.connectors.lookup_tables import open_lookup
-from sqlstream.connectors.reading import explain_unreadable, locate, read, take
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.interface import ReadContext, WorkerSink
+from sqlstream.connectors.lookup import open_lookup
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck import errors as duckdb_errors
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
@@ -48,7 +49,7 @@ _OF_A_SUM = re.compile(r"Overflow in (HUGEINT addition|SUM of DECIMAL)")
 class Output:
     """What the last stage tells the driver, as JSON.
 
-    A segment that it wrote ("segment"), rows and files that it wrote ("files"), rows that it dropped ("discarded"), or
+    A segment that it wrote ("segment"), how many rows a writer wrote, with what its committer must know ("written"), or
     "metrics". `sink` is the place of the sink in the plan.
     """
 
@@ -84,30 +85,30 @@ def run_scan(
         yield from ((tick, frame) for frame in ring(job, time))
     if any(w.opens for w in work):
         yield from ((tick, frame) for frame in opening(job, time, batch))
-    given = [w.split for w in work if w.split is not None]
-    splits = locate(given, stage.table, project=job.project, warehouse=job.warehouse)
+    source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
+    splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
     stats, skipped = ScanStats(), 0
     with connection(job, register) as con:
         execute.set_clock(con, time, before)
         if splits:
 
             def plan_of(some: Sequence[Split]) -> ReadPlan:
-                return read(con, some, stage.table, warehouse=job.warehouse, time=time)
+                return source.read(con, some, context)
 
             def explain(error: duckdb.Error) -> SqlStreamError | None:
-                unreadable = explain_unreadable(error, splits, stage.table)
+                unreadable = source.explained(error, splits)
                 return unreadable or execute.explain_row(
-                    con, stage, splits, lambda split: plan_of([split]).relation, finder(job)
+                    con, stage, source, splits, lambda split: plan_of([split]).relation, finder(job)
                 )
 
             with user_errors(stage.name, explain):
-                plan = take(con, splits, stage.table, warehouse=job.warehouse, time=time)
+                plan = source.take(con, splits, context)
                 bounds = malformed.time_bounds(stage.table, time)
                 rows, stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
                 if stats.astray and not malformed.drops_astray(stage.table):
                     raise malformed.astray_error(con, stage, splits)
                 if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
-                    execute.check_updates(con, stage, splits, lambda split: plan_of([split]).relation)
+                    execute.check_updates(con, stage, source, splits, lambda split: plan_of([split]).relation)
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
                         yield newest(stats.watermark, tick), output
@@ -246,16 +247,14 @@ def run_fragment(
         return
     sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):
-        if sink.kind == "filesystem":
+        target = sink_of(sink.table)
+        if isinstance(target, WorkerSink):
             [(_, written)] = execute.part_queries(con, fragment, rows, find)
             columns = [Column(name, type) for name, type in sink.columns]
-            count, files = job.file_sink(fragment.sink).write(con, columns, written, batch)
-            yield Output("files", json.dumps([count, files]), fragment.sink)
+            told = target.writer(job.sink_context(fragment.sink)).write(con, columns, written, batch)
+            yield Output("written", json.dumps(told), fragment.sink)
             return
         for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1, find):
-            if sink.kind == "blackhole":
-                yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)), fragment.sink)
-                continue
             warehouse = Warehouse(job.warehouse)
             directory = job.sink_paths(warehouse, fragment.sink).data(0)
             segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
@@ -264,7 +263,7 @@ def run_fragment(
 
 
 def finder(job: JobSpec) -> execute.Find:
-    """Return what looks up rows in the tables outside of a job."""
+    """Return what looks up rows in the lookup tables of a job."""
 
     def find(lookup: Lookup, keys: pa.Table) -> pa.Table:
         opened = open_lookup(lookup.table, keys.column_names, warehouse=job.warehouse, project=job.project)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.catalog import Function
-from sqlstream.connectors.filesystem.sink import FileSink
+from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import Registered
@@ -69,9 +69,9 @@ class JobSpec:
             return warehouse.table(table.table.name).job(self.name)
         return BucketedPaths(self.output(sink))
 
-    def file_sink(self, sink: int) -> FileSink:
-        """Return the folder that the job writes into, which its driver has opened."""
-        return FileSink.of(Warehouse(self.warehouse).fs, self.plan.sinks[sink].table, self.project, self.output(sink))
+    def sink_context(self, sink: int) -> SinkContext:
+        """Return where the job writes a table outside of the warehouse."""
+        return SinkContext(Warehouse(self.warehouse).fs, self.project, self.output(sink))
 
     def output(self, sink: int) -> str:
         """Return the job's own folder for results on their way out of the warehouse."""

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.connectors.guarantees import guarantee
+from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk

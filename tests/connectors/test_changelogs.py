@@ -16,7 +16,7 @@ import pytest
 
 from sqlstream.connectors.filesystem.splits import FileDiscovery, Split
 from sqlstream.errors import DataError, SqlStreamError
-from sqlstream.session.state_queries import relation
+from sqlstream.session.state_queries import snapshot
 from sqlstream.testing import Stream
 
 ENVELOPES = [
@@ -59,7 +59,7 @@ def batch_rows(stream: Stream, project: Path) -> list[tuple[Any, ...]]:
     """Return the rows that a state query finds in the table."""
     found = stream.compiler.catalog.tables["t"]
     with duckdb.connect(config={"threads": 1}) as con:
-        return sorted(con.execute(f"SELECT * FROM {relation(con, found, str(project))}").fetchall())
+        return sorted(con.execute(f"SELECT * FROM {snapshot(con, found, str(project)).relation}").fetchall())
 
 
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) NOT ENFORCED"])

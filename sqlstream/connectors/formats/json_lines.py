@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.formats.malformed import WRONG
 from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction
+from sqlstream.connectors.read_plan import WRONG
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.text_files import NO_OBJECT
 

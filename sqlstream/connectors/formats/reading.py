@@ -21,112 +21,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 from urllib.parse import unquote
 
 import duckdb
 
-from sqlstream.catalog import DEBEZIUM, IDLE_TIMEOUT, MAX_AHEAD, OP_COLUMN, VALUES, Column, Table
+from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.filesystem.splits import Split
-from sqlstream.connectors.formats.changelogs import SCHEMA_INCLUDE, malformed
-from sqlstream.connectors.formats.changelogs import validate as validate_changes
-from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax, one_character
+from sqlstream.connectors.formats.changelogs import malformed
+from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax
 from sqlstream.connectors.formats.json_lines import does_not_hold, json_source
-from sqlstream.connectors.formats.malformed import WRONG, format_of, options_of, skips
+from sqlstream.connectors.formats.malformed import format_of, skips
 from sqlstream.connectors.formats.parquet_types import conversion
 from sqlstream.connectors.formats.read_errors import name_file, reading
 from sqlstream.connectors.formats.whole_numbers import as_text, fraction, whole
-from sqlstream.connectors.values.source import values_sql
+from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.text_files import duckdb_paths
-from sqlstream.errors import BindError, DataError, missing
+from sqlstream.errors import DataError, missing
 from sqlstream.state.internal_columns import MODIFIED
-from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
-
-# The rows of a plan that were taken.
-_TAKEN = "_taken"
-FORMATS = ("parquet", "json", "csv", DEBEZIUM)
-
-
-class Rejected(NamedTuple):
-    """A row of CSV that DuckDB has rejected, and what it says about it."""
-
-    path: str
-    number: int
-    text: str
-    kind: str
-    column: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """How to read some splits.
-
-    `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
-    skipped, `marked` has all rows, with a column WRONG that says why one is malformed, NULL where it is not; those that are not
-    even that are in the table `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
-    are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little.
-    """
-
-    sql: str
-    marked: str | None = None
-    rejects: tuple[str, str] | None = None
-    keep: bool = False
-
-    @property
-    def relation(self) -> str:
-        """The SELECT as it stands in a FROM clause."""
-        return f"({self.sql})"
-
-    @classmethod
-    def of_marked(cls, marked: str, rejects: tuple[str, str] | None = None, *, keep: bool = False) -> ReadPlan:
-        """Return the plan of rows of which some are marked."""
-        return cls(f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL", marked, rejects, keep)
-
-    def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
-        """Return what the reader itself has rejected, file by file, in order."""
-        if self.rejects is None:
-            return []
-        rejects, scans = self.rejects
-        # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
-        said = ("error_type", "column_name", "error_message")
-        items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in said)
-        rows = con.execute(
-            f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
-            f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line ORDER BY ALL"
-        ).fetchall()
-        return [Rejected(*row) for row in rows]
-
-    def take(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Read all rows where some may be marked: `taken`, `skipped` and what is malformed are known then."""
-        if self.marked is not None:
-            # Whole: of a column that nobody asks for, the reader would not see that it is wrong.
-            con.execute(f"CREATE OR REPLACE TEMP TABLE {_TAKEN} AS {self.marked}")
-
-    @property
-    def taken(self) -> str:
-        """The rows that are not malformed as FROM-able SQL, once they were taken."""
-        if self.marked is None:
-            return self.relation
-        return f"(SELECT * EXCLUDE ({WRONG}) FROM {_TAKEN} WHERE {WRONG} IS NULL)"
-
-    def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
-        """Return how many malformed rows there were among those that were `taken`."""
-        if self.marked is None:
-            return 0
-        [(count,)] = con.execute(f"SELECT count(*) FROM {_TAKEN} WHERE {WRONG} IS NOT NULL").fetchall()
-        return int(count) + len(self.rejected(con))
-
-    def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
-        """Return a select item of the malformed rows among those that were `taken`, with the reason, in its order."""
-        return con.execute(f"SELECT {item}, {WRONG} FROM {_TAKEN} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
-
-    def forget(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Drop what the reader has left on the connection."""
-        for table in (_TAKEN, *(self.rejects or ())):
-            con.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def read(
@@ -149,8 +63,6 @@ def read(
     if not splits:
         nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in wanted)
         return ReadPlan(f"SELECT {nothing} WHERE false")
-    if table.connector == VALUES:
-        return ReadPlan(values_sql(table, wanted))
     plan = _read_wanted(con, splits, table, wanted, copies or {})
     if not (table.has_changes and skips(table)):
         return plan
@@ -204,7 +116,7 @@ def _read_stored(
 # What a file tells beside its rows
 
 ROW_NUMBER = "row-number"
-METADATA: Mapping[str, Callable[[Split], str]] = {
+_METADATA: Mapping[str, Callable[[Split], str]] = {
     "file.path": lambda split: quote_text(split.path),
     "file.name": lambda split: quote_text(split.path.rpartition("/")[2]),
     "file.size": lambda split: str(split.size),
@@ -231,7 +143,7 @@ def _alike(splits: Sequence[Split], table: Table, wanted: Sequence[Column]) -> l
 def _told(column: Column, split: Split, table: Table) -> str:
     """Return the value of a column that is not in the file, as SQL."""
     if column.metadata is not None:
-        return {**METADATA, **_ORDER}[column.metadata](split)
+        return {**_METADATA, **_ORDER}[column.metadata](split)
     parts = [part.partition("=") for part in split.path.split("/")]
     found = [value for name, equals, value in parts if equals and unquote(name).lower() == column.name.lower()]
     if not found:
@@ -411,71 +323,3 @@ def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
         cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
     reason = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
     return ", ".join([*(items or ["1"]), f"{reason} AS {WRONG}"])
-
-
-# Options
-
-
-_Parse = Callable[[str], object]
-_OPTIONS: dict[str, _Parse] = {
-    "connector": str,
-    "path": str,
-    "format": str,
-    "source.monitor-interval": parse_duration,
-    "source.max-files-per-batch": parse_count,
-    "source.max-bytes-per-batch": parse_bytes,
-    IDLE_TIMEOUT: parse_duration,
-    MAX_AHEAD: parse_duration,
-}
-_OPERATION: dict[str, _Parse] = {OP_COLUMN: str}
-_FORMAT_OPTIONS: dict[str, dict[str, _Parse]] = {
-    "parquet": {**options_of("parquet")},
-    "json": {**options_of("json")},
-    "csv": {
-        "csv.header": parse_boolean,
-        "csv.field-delimiter": one_character,
-        "csv.quote-character": lambda text: text and one_character(text),
-        "csv.escape-character": one_character,
-        "csv.null-literal": str,
-        **options_of("csv"),
-    },
-    DEBEZIUM: {SCHEMA_INCLUDE: parse_boolean, **options_of(DEBEZIUM)},
-}
-
-
-def validate_options(table: Table) -> None:
-    """Raise BindError unless the options of a `filesystem` table are complete, known, and of the right form."""
-    every: set[str] = {*_OPTIONS, *_OPERATION}.union(*_FORMAT_OPTIONS.values())
-    required = {"path": "data/", "format": "parquet"}
-    incomplete = not all(table.options.get(name) for name in required)
-    for name in table.options:
-        # What is missing may be there under a wrong name.
-        if incomplete and name not in every:
-            message = f'table "{table.name}": option "{name}" does not exist for connector "filesystem"'
-            raise BindError(message, table.option_span(name), hint=missing("option", name, sorted(every)))
-    for name, example in required.items():
-        if not table.options.get(name):
-            hint = f"Write it into WITH (..): '{name}' = '{example}'."
-            raise BindError(f'table "{table.name}" needs the option "{name}"', table.span, hint=hint)
-    debezium = table.options["format"].lower() == DEBEZIUM
-    validate_format(table, _OPTIONS if debezium else {**_OPTIONS, **_OPERATION})
-    if table.has_changes:
-        validate_changes(table)
-
-
-def validate_format(table: Table, general: Mapping[str, _Parse]) -> None:
-    """Raise BindError unless the format exists, and every option is one of it, or a general one, and of the right form."""
-    format_ = table.options["format"].lower()
-    if format_ not in FORMATS:
-        message = f'table "{table.name}": format "{format_}" does not exist'
-        raise BindError(message, table.option_span("format", value=True), hint=missing("format", format_, FORMATS))
-    known = {**general, **_FORMAT_OPTIONS[format_]}
-    for name, value in table.options.items():
-        if name not in known:
-            message = f'table "{table.name}": option "{name}" does not exist for format "{format_}"'
-            raise BindError(message, table.option_span(name), hint=missing("option", name, known))
-        try:
-            known[name](value)
-        except ValueError as error:
-            message = f'table "{table.name}": option "{name}": {error}'
-            raise BindError(message, table.option_span(name, value=True)) from None
