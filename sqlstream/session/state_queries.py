@@ -14,20 +14,20 @@ from sqlstream.connectors.interface import Snapshot
 from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions.registration import register, register_for_queries
 from sqlstream.queries.query import open_query
+from sqlstream.queries.statement import parse_statement
 from sqlstream.warehouse.paths import Warehouse
 
 
 def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it."""
     functions = tuple(compiler.catalog.functions.values())
-    text = sql.lower()
-    listed = text.lstrip().startswith(("show", "describe"))
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
-    tables = [t for t in readable if listed or t.name.lower() in text]
     with duckdb.connect(config={"threads": 1}) as con:
+        statement = parse_statement(SourceText("query", sql), con)
+        tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
         register(con, functions)
         snapshots = {t.name: snapshot(con, t, project.root) for t in tables}
     return open_query(

@@ -47,8 +47,8 @@ class SmallJob:
         self.results_directory = self.warehouse.table(table).job(name).root
         self.con = duckdb.connect(config={"threads": 1})
         view_columns = (("k", "VARCHAR"), ("window_end", "TIMESTAMP"), ("n", "BIGINT"))
-        view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM {partials} GROUP BY ALL"
-        count = "SELECT count(DISTINCT window_end) FROM {partials}"
+        view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM partials GROUP BY ALL"
+        count = "SELECT count(DISTINCT window_end) FROM partials"
         operator = OperatorRecord(
             "departures", "window aggregate", ("k",), (PARTIALS,), view, view_columns, "watermark", count
         )

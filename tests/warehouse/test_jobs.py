@@ -30,7 +30,7 @@ RECORD = JobRecord(
     partitions=3,
     scans=(ScanRecord("bid", "bid", "ts", "ts - INTERVAL 4 SECOND"), ScanRecord("other", "t")),
     operators=(
-        OperatorRecord("hot", "aggregate", ("k",), (TABLE,), "SELECT * FROM {partials}", (("k", "BIGINT"),), "windows"),
+        OperatorRecord("hot", "aggregate", ("k",), (TABLE,), "SELECT * FROM partials", (("k", "BIGINT"),), "windows"),
     ),
     sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
 )
