@@ -14,7 +14,7 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.aggregation import Aggregation
 from sqlstream.logical.bind.aliases import with_alias, with_columns, with_name
 from sqlstream.logical.bind.clauses import CLAUSES, refuse_clauses
-from sqlstream.logical.bind.expressions.arrival import Arrival
+from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
@@ -338,7 +338,7 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        arrival = Arrival(node, self.checker, source)
+        arrival = ArrivalColumns(node, self.checker, source)
         found = arrival.of(items)
         node = arrival.node
         order = self._typed_items(node, found, source)
@@ -363,7 +363,7 @@ class Binder:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
         node, fields, items = self._ordered(query, env)
-        arrival = Arrival(node, self.checker, source)
+        arrival = ArrivalColumns(node, self.checker, source)
         order = arrival.of(items)
         node = arrival.node
         time = time_of(node, order)
