@@ -108,8 +108,8 @@ def create_table(table: Table) -> str:
         if column.expression is not None:
             parts.append(f"{quote_name(column.name)} AS {column.expression}")
         else:
-            told = f" METADATA FROM {quote_text(column.metadata)} VIRTUAL" if column.metadata else ""
-            parts.append(f"{quote_name(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{told}")
+            metadata = f" METADATA FROM {quote_text(column.metadata)} VIRTUAL" if column.metadata else ""
+            parts.append(f"{quote_name(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{metadata}")
     if table.watermark is not None:
         parts.append(f"WATERMARK FOR {quote_name(table.watermark.column)} AS {table.watermark.expression}")
     if table.primary_key:

@@ -22,7 +22,7 @@ from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, Sink
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.changelog.changes import Changes
@@ -97,7 +97,7 @@ class Branch:
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
-def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
+def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
     """Return the physical plan of a job: what several sinks need in common is read and computed once.
 
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
@@ -136,7 +136,7 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
 
 
-def _asks_watermark(sink: Sink) -> bool:
+def _asks_watermark(sink: TableSink) -> bool:
     """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
     for node in walk(sink):
         if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
@@ -148,7 +148,7 @@ def _asks_watermark(sink: Sink) -> bool:
     return False
 
 
-def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
+def _sink(sink: TableSink, sinks: Sequence[TableSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
@@ -163,7 +163,7 @@ def assigned(field: Field, table: Table) -> str:
     return f"CASE WHEN {quote_name(field.name)} IS NULL THEN error({quote_text(message)}) ELSE {value} END"
 
 
-def keys_of(sink: Sink) -> tuple[str, ...]:
+def keys_of(sink: TableSink) -> tuple[str, ...]:
     """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
     pairs = {own.name: target.name for own, target in zip(sink.input.schema, sink.columns, strict=True)}
     found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
@@ -211,7 +211,7 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
-        case Sink():
+        case TableSink():
             raise TypeError("a sink is not part of a path")
         case _:
             # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.
@@ -321,8 +321,8 @@ class _Planner:
         mark = table.watermark
         if scan.by_clock:
             # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
-            told = next((c.name for c in table.columns if c.processing_time), None)
-            mark = Watermark(told, quote_name(told)) if told else None
+            time = next((c.name for c in table.columns if c.processing_time), None)
+            mark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),

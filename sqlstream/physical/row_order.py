@@ -7,18 +7,20 @@ batches nor the tasks that rows come through matter.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.registry import source_of
-from sqlstream.logical.plan.aggregates import WindowAggregate
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.joins import LookupJoin, TemporalJoin
+from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.nodes import Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.relational import Filter, Projection, Union
-from sqlstream.logical.plan.tables import Scan, Sink
-from sqlstream.logical.plan.windows import TimeWindows
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
 # The time by which rows leave an operator.
 _AT = "__sqlstream_at"
@@ -39,19 +41,19 @@ class Unordered:
     why: str
 
 
-def needs_order(sink: Sink) -> bool:
+def needs_order(sink: TableSink) -> bool:
     """Tell whether rows are only added to a table whose PRIMARY KEY they may share."""
     if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
     return not any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
-def keeps_last(sink: Sink) -> bool:
+def keeps_last(sink: TableSink) -> bool:
     """Tell whether a sink's table shows the last row of a key: rows of a warehouse table can take each other's place."""
     return sink.table.connector is None and needs_order(sink)
 
 
-def in_order(sink: Sink) -> Ordered | Unordered:
+def in_order(sink: TableSink) -> Ordered | Unordered:
     """Return the plan below a sink with the order of its rows, or what leaves it unknown."""
     found = _with_order(sink.input)
     if isinstance(found, Unordered) or found.columns[0].name != _AT:
@@ -62,7 +64,7 @@ def in_order(sink: Sink) -> Ordered | Unordered:
     return Unordered("rows of one time have no order")
 
 
-def _among_key(sink: Sink, names: frozenset[str]) -> bool:
+def _among_key(sink: TableSink, names: frozenset[str]) -> bool:
     """Tell whether columns of a query are stored in the PRIMARY KEY."""
     pairs = zip(sink.input.schema, sink.columns, strict=True)
     stored = {own.name: target.name for own, target in pairs}
@@ -70,6 +72,9 @@ def _among_key(sink: Sink, names: frozenset[str]) -> bool:
 
 
 def _with_order(node: Node) -> Ordered | Unordered:
+    node = closed(node)
+    if isinstance(node, Stateful):
+        return _leaving(node)
     match node:
         case Scan():
             if place := source_of(node.table).order:
@@ -79,7 +84,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return _above(node, node.input)
         case TimeWindows() if node.kind == "TUMBLE":
             return _above(node, node.input)
-        case LookupJoin() if node.table.primary_key and set(node.table.primary_key) <= {c for _, c in node.keys}:
+        case LookupJoin() if node.by_primary_key:
             return _above(node, node.input)
         case Projection() if not any(i.expression.makes_rows for i in node.items):
             found = _with_order(node.input)
@@ -87,19 +92,31 @@ def _with_order(node: Node) -> Ordered | Unordered:
                 return found
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
+        case Union():
+            return Unordered("UNION ALL brings the rows of its inputs in no order")
+        case TimeWindows() | LookupJoin() | Projection() | Expand() | Lateral():
+            return Unordered("several rows that are made of one have no order")
+        case TableSink():
+            raise TypeError("a sink is not below another one")
+        case _:
+            assert_never(node)
+
+
+def _leaving(node: Stateful) -> Ordered | Unordered:
+    """Return the rows of an operator with the time by which they leave it, where that is their order."""
+    match node:
         case WindowAggregate() if not node.corrects:
-            window = node.window
-            return _by_time(node, window.end or window.time or window.start)
-        case Over() | Sort() if not (isinstance(node, Over) and node.waits):
+            return _by_time(node, node.window.end or node.window.time or node.window.start)
+        case Over() | Sort() if not node.waits:
             return _by_time(node, None if node.time in node.input.batch_times else node.time)
         case TemporalJoin():
             return _by_time(node, node.times[0])
-        case Union():
-            return Unordered("UNION ALL brings the rows of its inputs in no order")
-        case _ if isinstance(node, Stateful):
-            return Unordered(f"rows leave {node.label} in no order")
+        case WindowAggregate() | Over() | Sort() | SessionWindow() | CountWindows() | WindowRank():
+            return _by_time(node, None)
+        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin():
+            return _by_time(node, None)
         case _:
-            return Unordered("several rows that are made of one have no order")
+            assert_never(node)
 
 
 def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:

@@ -10,11 +10,12 @@ from typing import TypeVar
 from sqlglot import exp
 
 from sqlstream.catalog import VALUES, Catalog, Table, View
-from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.aggregation import Aggregation
+from sqlstream.logical.bind.aliases import with_alias, with_columns, with_name
 from sqlstream.logical.bind.clauses import CLAUSES, refuse_clauses
-from sqlstream.logical.bind.expressions.arrival import Arrival
-from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, name_of
+from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
@@ -24,20 +25,20 @@ from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_
 from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
+from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
 from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
-from sqlstream.logical.plan.joins import Joining
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.logical.plan.windows import CountWindows
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import operator_span, span_of
@@ -202,7 +203,7 @@ class Binder:
             node, select = GroupWindows(self.checker, scope, node).rewrite(select)
             scope = replace(scope, schema=node.schema)
         binder = ExpressionBinder(scope, self.catalog, self.checker, Ranks(node))
-        projections = self._expand(select, scope)
+        projections = expanded(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
         if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
             return Aggregation(binder, node, projections).bind(group, select)
@@ -243,38 +244,6 @@ class Binder:
             for name, (_, node, b), type in zip(names, bound, types, strict=True)
         )
 
-    def _expand(self, select: exp.Select, scope: Scope) -> list[tuple[str, exp.Expr]]:
-        """Return the select list as (name, expression) with stars replaced by columns."""
-        found: list[tuple[str, exp.Expr]] = []
-        for projection in select.expressions:
-            star = projection.this if isinstance(projection, exp.Column) else projection
-            if isinstance(star, exp.Star):
-                found += self._star(projection, star, scope)
-            elif isinstance(projection, exp.Alias):
-                found.append((projection.alias, projection.this))
-            else:
-                found.append((name_of(projection), projection))
-        return found
-
-    def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
-        span = span_of(projection, scope.source)
-        relation = scope.relation(projection.table) if isinstance(projection, exp.Column) else None
-        if isinstance(projection, exp.Column) and relation is None:
-            raise BindError(f'table "{projection.table}" is not in FROM', span)
-        existing = [*relation.columns.items()] if relation is not None else scope.columns
-        described = relation.described if relation is not None else scope.described
-        for clause in ("rename", "ilike"):
-            if star.args.get(clause):
-                raise UnsupportedError(f"* {clause.upper()}", span, hint="Name the columns.")
-        excluded = {e.name.lower(): e for e in star.args.get("except_") or ()}
-        replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
-        for name in (*excluded, *replaced):
-            if not any(own.lower() == name for own, _ in existing):
-                hint = missing("column", name, [own for own, _ in existing])
-                raise BindError(f'column "{name}" does not exist in {described}', span, hint=hint)
-        kept = [(name, own) for name, own in existing if name.lower() not in excluded]
-        return [(name, replaced.get(name.lower(), scope.reference(name, own, projection))) for name, own in kept]
-
     # -- FROM
 
     def _relation(self, node: exp.Expr, env: Environment) -> Relation:
@@ -284,8 +253,8 @@ class Binder:
             case exp.Subquery():
                 refuse_clauses(node, env.source)
                 alias = node.alias
-                bound = named(self.query(node.this, env), alias)
-                bound = self._renamed(bound, node.args.get("alias"), env.source)
+                bound = with_name(self.query(node.this, env), alias)
+                bound = with_alias(bound, node.args.get("alias"), env.source)
                 return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
             case exp.Table():
                 return self._table(node, env)
@@ -313,7 +282,7 @@ class Binder:
             raise BindError(f'"{name}" is {what}, and has no options', options.span)
         if (cte := env.ctes.get(name.lower())) is not None:
             bound = self._once(cte[0], lambda: self._cte(*cte))
-            return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
+            return Relation(with_alias(bound, columns, env.source), alias, f'"{name}"')
         match relation:
             case None:
                 existing = self.catalog.relation_hint(name, env.ctes)
@@ -321,17 +290,17 @@ class Binder:
             case Table() as table:
                 if options is not None:
                     table = self.catalog.with_options(table, dict(options.options), options.span)
-                bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
+                bound = with_alias(_rows_of(table, alias, span), columns, env.source)
                 return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
                 bound = self._once(view, lambda: self._view(view))
-                return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
+                return Relation(with_alias(bound, columns, env.source), alias, f'view "{view.name}"')
 
     def _values(self, node: exp.Values, env: Environment) -> Relation:
         refuse_clauses(node, env.source)
         alias = node.alias or VALUES
         table = values_table(node, self.catalog, self.checker, env.source)
-        bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
+        bound = with_alias(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
         return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
     def _once(self, definition: exp.CTE | View, bind: Callable[[], Node]) -> Node:
@@ -341,8 +310,8 @@ class Binder:
         return self._plans[id(definition)][1]
 
     def _cte(self, definition: exp.CTE, env: Environment) -> Node:
-        bound = named(self.query(definition.this, env), definition.alias)
-        return self._renamed(bound, definition.args.get("alias"), env.source)
+        bound = with_name(self.query(definition.this, env), definition.alias)
+        return with_alias(bound, definition.args.get("alias"), env.source)
 
     def view(self, view: View) -> Node:
         """Return the plan of a view."""
@@ -351,29 +320,10 @@ class Binder:
 
     def _view(self, view: View) -> Node:
         assert view.span is not None
-        bound = named(self.query(view.query, Environment(view.span.source, {})), view.name)
+        bound = with_name(self.query(view.query, Environment(view.span.source, {})), view.name)
         if not view.columns:
             return bound
-        return self._rename_to(bound, list(view.columns), view.span)
-
-    def _renamed(self, node: Node, alias: exp.Expr | None, source: SourceText) -> Node:
-        """Apply the column names of `AS t(a, b)`."""
-        names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
-        return self._rename_to(node, names, span_of(alias, source)) if names and alias is not None else node
-
-    def _rename_to(self, node: Node, names: list[str], span: Span) -> Node:
-        fields = node.schema
-        if len(names) > len(fields):
-            columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
-            raise BindError(f"{len(names)} names are given for {columns}", span)
-        names = names + [f.name for f in fields[len(names) :]]
-        return Projection(
-            node,
-            tuple(
-                Item(name, Expression.of_column(f.name, f.type, span))
-                for name, f in zip(unique(names), fields, strict=True)
-            ),
-        )
+        return with_columns(bound, list(view.columns), view.span)
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
         relation = self._relation(node.this, env)
@@ -388,7 +338,7 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        arrival = Arrival(node, self.checker, source)
+        arrival = ArrivalColumns(node, self.checker, source)
         found = arrival.of(items)
         node = arrival.node
         order = self._typed_items(node, found, source)
@@ -413,7 +363,7 @@ class Binder:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
         node, fields, items = self._ordered(query, env)
-        arrival = Arrival(node, self.checker, source)
+        arrival = ArrivalColumns(node, self.checker, source)
         order = arrival.of(items)
         node = arrival.node
         time = time_of(node, order)
@@ -476,24 +426,3 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
     if not (table.has_changes and table.primary_key):
         return Scan(table, alias, span=span)
     return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
-
-
-def named(node: Node, name: str) -> Node:
-    """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
-    match node:
-        case (
-            WindowAggregate()
-            | WindowRank()
-            | SessionWindow()
-            | CountWindows()
-            | Aggregate()
-            | Rank()
-            | SetOperation()
-            | Over()
-            | Joining()
-        ) if name and not node.name:
-            return replace(node, name=name)
-        case Filter() | Projection() | Lateral():
-            return replace(node, input=named(node.input, name))
-        case _:
-            return node

@@ -15,12 +15,12 @@ from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, Sink
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.secrets import planned
 from sqlstream.units import duration
 
-# A part of a plan with more lines is not told twice.
+# A part of a plan with more lines than this is printed once.
 _LONG = 20
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
@@ -32,20 +32,20 @@ def logical_text(node: Node, *, schemas: bool = True) -> str:
     return "\n".join(_lines(node, 0, schemas, several, {}))
 
 
-def _lines(node: Node, depth: int, schemas: bool, several: set[int], told: dict[int, int]) -> list[str]:
+def _lines(node: Node, depth: int, schemas: bool, several: set[int], numbers: dict[int, int]) -> list[str]:
     pad = "  " * depth
-    if id(node) in told:
-        return [f"{pad}[{told[id(node)]}], as above"]
+    if id(node) in numbers:
+        return [f"{pad}[{numbers[id(node)]}], as above"]
     lines = [f"{pad}{describe(node)}"]
-    if schemas and not isinstance(node, Sink):
+    if schemas and not isinstance(node, TableSink):
         time = node.time_attribute
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in node.schema)
         lines.append(f"{pad}    -> {columns}{_changing(node)}")
     for child in node.children:
-        lines += _lines(child, depth + 1, schemas, several, told)
+        lines += _lines(child, depth + 1, schemas, several, numbers)
     if id(node) in several and len(lines) > _LONG:
-        told[id(node)] = len(told) + 1
-        lines[0] += f" [{told[id(node)]}]"
+        numbers[id(node)] = len(numbers) + 1
+        lines[0] += f" [{numbers[id(node)]}]"
     return lines
 
 
@@ -94,7 +94,7 @@ def describe(node: Node) -> str:
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
             return f"Union of {len(node.inputs)}"
-        case Sink():
+        case TableSink():
             columns = ", ".join(map(str, node.columns))
             limit = f" limit {node.limit}" if node.limit is not None else ""
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"

@@ -17,7 +17,7 @@ from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import mark, span_of
 
 
-class Arrival:
+class ArrivalColumns:
     """The columns that rows of a plan get for what bound expressions say of the current time: one for each expression."""
 
     def __init__(self, node: Node, checker: TypeChecker, source: SourceText):

@@ -24,7 +24,7 @@ class AsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class VersionedTable:
     """A plan whose rows, or changes, are versions, with the columns that are the key and the time."""
 
     node: Node
@@ -36,7 +36,7 @@ class Versions:
         return tuple(map(quote_name, self.keys))
 
 
-def versions(node: Node) -> Versions | None:
+def versions(node: Node) -> VersionedTable | None:
     """Return the versions that a relation is made of, if it is: those of a table with a key and a watermark, or newest rows."""
     match node:
         case Normalize():
@@ -45,7 +45,7 @@ def versions(node: Node) -> Versions | None:
             table = node.table
             if not table.primary_key or table.watermark is None:
                 return None
-            return Versions(node, table.primary_key, table.watermark.column)
+            return VersionedTable(node, table.primary_key, table.watermark.column)
         case Projection():
             return _projected(node, versions(node.input))
         case Filter() if (bound := only_bound(node.predicate.sql)) is not None and bound[1] == 1:
@@ -54,7 +54,7 @@ def versions(node: Node) -> Versions | None:
             return None
 
 
-def _newest(node: Node, column: str | None) -> Versions | None:
+def _newest(node: Node, column: str | None) -> VersionedTable | None:
     """Return the versions of which a node has the newest, where a column is 1."""
     match node:
         case Projection():
@@ -68,7 +68,7 @@ def _newest(node: Node, column: str | None) -> Versions | None:
                 return None
             own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
             first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
-            return Versions(Projection(node.input, (*own, first)), keys, time)
+            return VersionedTable(Projection(node.input, (*own, first)), keys, time)
         case _:
             return None
 
@@ -78,7 +78,7 @@ def _is_newest_first(node: Rank, time: str) -> bool:
     return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
 
 
-def _projected(node: Projection, below: Versions | None) -> Versions | None:
+def _projected(node: Projection, below: VersionedTable | None) -> VersionedTable | None:
     """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
     if below is None:
         return None
@@ -86,7 +86,7 @@ def _projected(node: Projection, below: Versions | None) -> Versions | None:
     if any(name not in names for name in (*below.keys, below.time)):
         return None
     keys = tuple(names[name] for name in below.keys)
-    return Versions(replace(node, input=below.node), keys, names[below.time])
+    return VersionedTable(replace(node, input=below.node), keys, names[below.time])
 
 
 def check_time(node: Node, as_of: AsOf) -> None:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span, UnsupportedError
-from sqlstream.logical.bind.expressions.arrival import Arrival
+from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
 from sqlstream.logical.bind.over.over import Block, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.expressions import AggregateItem, Field
@@ -105,7 +105,7 @@ class Ranks:
 
     def above(self, node: Node, block: Block) -> Node:
         """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
-        arrival = Arrival(node, block.checker, block.scope.source)
+        arrival = ArrivalColumns(node, block.checker, block.scope.source)
         calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
         overs = [(_arrived(partition, arrival), item) for partition, item in self._overs.values()]
         node = _in_order(arrival.node, overs, block, waiting=False)
@@ -126,7 +126,7 @@ class Ranks:
         return _in_order(node, overs, block, waiting=True)
 
 
-def _arrived(partition: Partition, arrival: Arrival) -> Partition:
+def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
     return Partition(arrival.of(partition.keys), arrival.of(partition.order))
 
 
