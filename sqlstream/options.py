@@ -78,13 +78,13 @@ _ALL = (
     Option(
         "table.exec.source.idle-timeout",
         "0",
-        "a source without rows for so long does not hold the watermark; 0: it does for ever",
+        "a source without rows for this long does not hold the watermark; 0: it holds it for ever",
         _duration,
     ),
     Option(
         "table.exec.state.ttl",
         "0",
-        "operators forget a key for which no row has come so long (windows of time go by the watermark); 0: they never do",
+        "operators forget a key without rows for this long (windows of time are forgotten by the watermark); 0: never",
         _duration,
     ),
     Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
@@ -94,7 +94,7 @@ _ALL = (
     Option(
         "sqlstream.unbounded-state",
         "warn",
-        "of a query without an end whose state grows without a bound: warn, error, or allow",
+        "what happens with an unbounded query whose state grows without a bound: warn, error, or allow",
         _choice("warn", "error", "allow"),
     ),
     Option("sqlstream.memory", "1 GB", "DuckDB's memory in each worker process; beyond it, it spills to disk", _memory),

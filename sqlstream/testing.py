@@ -27,7 +27,7 @@ from sqlstream.connectors.filesystem.splits import Split as FileSplit
 from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.registration import recover, register_for_queries
-from sqlstream.jobs.launch import check_only_writer, job_record, worker_job
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.local.given_rows import connection, write_rows
 from sqlstream.local.runner import FedTables, LocalRun
 from sqlstream.local.values import values_splits
@@ -88,7 +88,7 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = range(self._parallelism)
-        job = worker_job(planned, self.warehouse, labels, project=self._directory.name)
+        job = job_spec(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         check_only_writer(warehouse, planned, planned.name)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))

@@ -33,6 +33,18 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(microseconds=_quantity(text, _MICROSECONDS, "a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d"))
 
 
+def duration(micros: int) -> str:
+    """Return a length of time in words, in the largest unit that divides it.
+
+    >>> duration(90_000_000), duration(3_600_000_000), duration(1500)
+    ('90 s', '1 h', '1.5 ms')
+    """
+    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
+        if micros % length == 0:
+            return f"{micros // length} {unit}"
+    return f"{micros / 1000:g} ms" if micros < 1_000_000 else f"{micros / 1_000_000:.6f}".rstrip("0") + " s"
+
+
 def parse_bytes(text: str) -> int:
     """Return the number of bytes; a number other than 0 needs a unit. Raises ValueError with a message for people.
 

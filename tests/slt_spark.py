@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import PlannedJob
@@ -22,15 +23,17 @@ from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
 from sqlstream.local.runner import FedTables
 from sqlstream.session.session import Session
+from sqlstream.spark.runner import JobRun
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import write_rows
 from tests.golden import Row
+from tests.kinds import of_type
 
 SECONDS = 60.0
 
 
 def has_started(job: Job) -> bool:
-    return job._run._query is not None
+    return run_of(job)._query is not None
 
 
 def has_read(job: Job, rows: int) -> bool:
@@ -39,6 +42,18 @@ def has_read(job: Job, rows: int) -> bool:
 
 def has_finished(job: Job) -> bool:
     return job.status == "FINISHED"
+
+
+def run_of(job: Job) -> JobRun:
+    """Return what Spark runs of a job."""
+    return of_type(JobRun, job._run)
+
+
+def query_of(job: Job) -> StreamingQuery:
+    """Return Spark's query, which has been started."""
+    query = run_of(job)._query
+    assert query is not None
+    return query
 
 
 class OnSpark:
@@ -50,7 +65,7 @@ class OnSpark:
         self.folder = tempfile.mkdtemp(prefix="sqlstream-slt-")
         conf = {"parallelism.default": "3", "spark.master": "local[2,4]"}
         self.session = Session(self.folder, conf=conf, output=io.StringIO(), notice=lambda text: None)
-        self.session._spark = OnSpark._spark
+        self.session._spark._session = OnSpark._spark
         for function in functions:
             self.session.register(function)
         self.tables = FedTables(self.session.compiler, self._watched)
@@ -81,11 +96,11 @@ class OnSpark:
                 if any(s.table.connector == VALUES for s in planned.physical.scans):
                     # The first batch is what stands in the query.
                     self._wait(job, partial(has_read, job, 1))
-                    job._run._query.processAllAvailable()
+                    query_of(job).processAllAvailable()
 
     def _start(self, planned: PlannedJob) -> Job:
         job = self.session.start(planned)
-        OnSpark._spark = self.session._spark
+        OnSpark._spark = self.session._spark._session
         return job
 
     def batch(self, table: str, rows: list[list[str | None]]) -> None:
@@ -109,9 +124,9 @@ class OnSpark:
 
     def _settle(self, job: Job) -> None:
         """Wait for the batch without rows, in which windows close; a job that reads none of the rows may not have begun."""
-        self._wait(job, lambda: job._run._query is not None)
+        self._wait(job, lambda: run_of(job)._query is not None)
         try:
-            job._run._query.processAllAvailable()
+            query_of(job).processAllAvailable()
         except StreamingQueryException:
             self._ended(job, SECONDS)
 
@@ -140,7 +155,7 @@ class OnSpark:
     def finish(self) -> None:
         for job in self.jobs:
             self._wait(job, partial(has_started, job))
-            for scan in job._run.feed.scans:
+            for scan in run_of(job).feed.scans:
                 if not scan.bounded:
                     scan.interval = None
         for job in self.jobs:
@@ -176,7 +191,7 @@ class OnSpark:
     def close(self) -> None:
         for job in self.jobs:
             job.stop()
-        self.session._spark = None
+        self.session._spark._session = None
         self.session.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -11,7 +11,7 @@ from sqlstream.compiler.compiler import Compiler, Explanation, PlannedJob
 from sqlstream.errors import BindError, ParseError, SourceText, SqlStreamError
 from sqlstream.functions.declare import declare
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import job_record, worker_job
+from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.options import Options
 from sqlstream.warehouse.jobs import JobRecord
 from tests.kinds import jobs_of
@@ -132,7 +132,7 @@ def test_the_record_of_a_job_says_all_that_a_later_process_needs(compiler: Compi
     text = """INSERT INTO out WITH hot AS (SELECT k, COUNT(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)
     GROUP BY k, window_start, window_end) SELECT n FROM hot"""
     [planned] = jobs_of(compiler.scripts([SourceText("x", text)]))
-    job = worker_job(planned, "/warehouse", [4, 1])
+    job = job_spec(planned, "/warehouse", [4, 1])
     record = job_record(planned, job, 2)
     assert JobRecord.from_json(record.to_json()) == record
     assert (record.job, record.sql, record.bucket_labels, record.partitions) == ("out", text, (4, 1), 2)

@@ -11,7 +11,6 @@ from sqlstream.catalog import Catalog, Column, Table, View
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.expressions import quote
-from sqlstream.logical.plan.properties import schema, time_attribute
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
@@ -82,9 +81,9 @@ def described(relation: Table | View, binder: Binder) -> Answer:
     columns = ("name", "type", "null", "key", "computed as", "watermark")
     if isinstance(relation, View):
         node = binder.view(relation)
-        time = time_attribute(node)
+        time = node.time_attribute
         fields = [
-            (f.name, f.type, "true", None, None, "from its input" if f.name == time else None) for f in schema(node)
+            (f.name, f.type, "true", None, None, "from its input" if f.name == time else None) for f in node.schema
         ]
         return Answer(columns, tuple(fields))
     return Answer(columns, tuple(_described_column(c, relation) for c in relation.columns))
@@ -109,8 +108,8 @@ def create_table(table: Table) -> str:
         if column.expression is not None:
             parts.append(f"{quote(column.name)} AS {column.expression}")
         else:
-            told = f" METADATA FROM {_text(column.metadata)} VIRTUAL" if column.metadata else ""
-            parts.append(f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{told}")
+            metadata = f" METADATA FROM {_text(column.metadata)} VIRTUAL" if column.metadata else ""
+            parts.append(f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{metadata}")
     if table.watermark is not None:
         parts.append(f"WATERMARK FOR {quote(table.watermark.column)} AS {table.watermark.expression}")
     if table.primary_key:

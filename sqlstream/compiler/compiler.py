@@ -18,7 +18,7 @@ from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import with_columns, without_columns
-from sqlstream.connectors.options import (
+from sqlstream.connectors.tables import (
     check_lookup,
     check_sink,
     check_source,
@@ -46,10 +46,10 @@ from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.join_nodes import LookupJoin
-from sqlstream.logical.plan.nodes import Scan, Sink, walk
+from sqlstream.logical.plan.graph import shared, walk
+from sqlstream.logical.plan.joins import LookupJoin
 from sqlstream.logical.plan.rules import optimize
-from sqlstream.logical.plan.sharing import shared
+from sqlstream.logical.plan.tables import Scan, TableSink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -80,8 +80,8 @@ class PlannedJob:
 
     name: str
     statement: Insert | StatementSet | Select
-    logical: tuple[Sink, ...]
-    optimized: tuple[Sink, ...]
+    logical: tuple[TableSink, ...]
+    optimized: tuple[TableSink, ...]
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
@@ -391,7 +391,7 @@ class Compiler:
             hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
             raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
 
-    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[Sink, ...]:
+    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[TableSink, ...]:
         match statement:
             case Insert():
                 return (bind_insert(statement, self.binder),)
@@ -400,7 +400,7 @@ class Compiler:
             case Select():
                 return (bind_select(statement, self.binder, "result"),)
 
-    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...], name: str) -> PlannedJob:
+    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[TableSink, ...], name: str) -> PlannedJob:
         written = {sink.table.name.lower() for sink in logical}
         for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
@@ -420,11 +420,11 @@ class Compiler:
                     raise BindError(
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
-        optimized, rules = list[Sink](), dict[str, None]()
+        optimized, rules = list[TableSink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
-            assert isinstance(better, Sink)
+            assert isinstance(better, TableSink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
         optimized = shared(optimized)
@@ -457,7 +457,7 @@ class Compiler:
                 hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
             )
 
-    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[Sink, ...]) -> str:
+    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[TableSink, ...]) -> str:
         first = logical[0].table.name
         if isinstance(statement, Insert) and statement.appends:
             # Every INSERT .. VALUES into a table is a further batch of one job.

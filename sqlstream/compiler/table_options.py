@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from sqlstream.catalog import ERRORS_TO, IDLE_TIMEOUT, IGNORE, MAX_AHEAD, Table
-from sqlstream.connectors.filesystem.listing import is_absolute
+from sqlstream.catalog import Table
+from sqlstream.connectors.tables import identity
 from sqlstream.errors import BindError, Span, UsageError, missing
-from sqlstream.logical.plan.nodes import Node, Scan
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.graph import rebuilt
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.nodes import CreateTable, OptionValue
-
-# How fast a source is read, and whether it is watched: what was read before stays what it is. By connector, None for all.
-_PACE = {"source.max-files-per-batch", "source.max-bytes-per-batch", IDLE_TIMEOUT, MAX_AHEAD}
-# What becomes of malformed rows, by the last part of the options' names.
-_MALFORMED = (f".{IGNORE}", f".{ERRORS_TO}")
-_WATCHED = (None, "filesystem")
 
 
 def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], span: Span | None) -> dict[str, str]:
@@ -79,10 +74,7 @@ def lasting(sinks: Iterable[Node]) -> list[Node]:
     variants: list[tuple[Table, list[Table]]] = []
 
     def alike(table: Table) -> Table:
-        left_out = _PACE | ({"source.monitor-interval"} if table.connector in _WATCHED else set())
-        if table.connector == "filesystem" and is_absolute(table.options["path"]):
-            left_out |= {"path"}
-        kept = {k: v for k, v in table.options.items() if k not in left_out and not k.endswith(_MALFORMED)}
+        kept = dict(identity(table))
         plain = replace(table, options=kept)
         known = next((tables for other, tables in variants if other == plain), None)
         if known is None:

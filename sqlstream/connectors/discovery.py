@@ -1,54 +1,113 @@
-"""The driver's side of a source: what the next batch reads. Workers read the splits that it hands out (`reading`)."""
+"""The driver's side of a source: what the next batch reads. Workers read the splits that it hands out."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlstream.catalog import VALUES, Table
-from sqlstream.connectors.filesystem.roots import Root
-from sqlstream.connectors.filesystem.splits import Seen
-from sqlstream.connectors.splits import Offsets, Split
+from sqlstream.catalog import Table
 from sqlstream.units import parse_duration
 from sqlstream.warehouse.paths import Warehouse
 
 
+class Split(Protocol):
+    """A part of what a batch reads, for one task: a file, a range of offsets.
+
+    Descriptors hold it as JSON: `type(split)(*split.to_list())` is the split again. `bytes` is how much work it is.
+    """
+
+    @property
+    def bytes(self) -> int: ...
+
+    def to_list(self) -> list[Any]: ...
+
+
+class PartitionSplit(Split, Protocol):
+    """A split of a source that is read by partitions: after it, a partition is read up to a position."""
+
+    @property
+    def reached(self) -> tuple[str, Any]: ...
+
+
 class Position(Protocol):
-    """How far a source was read: the sum of the splits that were handed out."""
+    """How far a source was read: the sum of the splits that were handed out.
+
+    Splits are added in the order of their batches, those of one batch in any order; a batch may be added twice.
+    """
 
     def add(self, splits: Any) -> None: ...
 
     def to_bytes(self) -> bytes: ...
 
 
-class Discovery(Protocol):
+class Offsets:
+    """How far each partition of a source was handed out."""
+
+    def __init__(self, reached: dict[str, Any] | None = None):
+        self.reached: dict[str, Any] = reached or {}
+
+    def add(self, splits: Iterable[PartitionSplit]) -> None:
+        """Remember that these splits were handed out."""
+        batch: dict[str, Any] = {}
+        for split in splits:
+            partition, end = split.reached
+            # A descriptor holds the splits of a batch by their size, not in their order.
+            batch[partition] = max(batch[partition], end) if partition in batch else end
+        self.reached |= batch
+
+    def get(self, partition: str, start: Any = None) -> Any:
+        return self.reached.get(partition, start)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.reached).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Offsets:
+        """Return what `to_bytes` wrote."""
+        return cls(json.loads(data))
+
+
+class Discovery(ABC):
     """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
 
-    `interval` is how often to look, in seconds; a bounded source without one is looked at once. `remaining` is 0 when
-    nothing that a bounded source has is left; `changed` are files that were rewritten after they had been read.
+    `interval` is how often to look, in seconds; a bounded source without one is looked at once. `changed` are files that were
+    rewritten after they had been read.
     """
 
-    interval: float | None
-    changed: list[str]
+    interval: float | None = None
+    bounded: bool
 
-    @property
-    def bounded(self) -> bool: ...
+    def __init__(self) -> None:
+        self.changed: list[str] = []
 
+    @abstractmethod
     def poll(self) -> int:
         """Look; return how much is waiting."""
-        ...
 
     @property
-    def waiting(self) -> int: ...
+    @abstractmethod
+    def waiting(self) -> int:
+        """How much is known and was not handed out."""
 
     @property
-    def remaining(self) -> int: ...
+    def remaining(self) -> int:
+        """How much there is to come of a bounded source: 0 when it was read to its end."""
+        return self.waiting
 
-    def next_batch(self) -> Sequence[Split] | None: ...
+    @abstractmethod
+    def next_batch(self) -> Sequence[Split] | None:
+        """Return what the next batch reads, moving the position past it; None when nothing waits."""
 
-    def close(self) -> None: ...
+    def notices(self) -> Sequence[str]:
+        """Return what whoever starts the job should know."""
+        return ()
+
+    def close(self) -> None:
+        """Let go of what is held open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +127,6 @@ class Context:
     remember: Callable[[str, Any], Any]
     paced: bool = True
     clock: Callable[[], float] = time.monotonic
-
-
-def new_position(table: Table, project: str, data: bytes | None = None) -> Position:
-    """Return the position of a table that was not read yet, or the one that `to_bytes` wrote."""
-    if table.connector not in ("filesystem", VALUES):
-        return Offsets() if data is None else Offsets.from_bytes(data)
-    root = Root.of(table.options["path"], project) if table.connector == "filesystem" else None
-    return Seen(root) if data is None else Seen.from_bytes(data, root)
 
 
 def monitor_interval(table: Table) -> float | None:

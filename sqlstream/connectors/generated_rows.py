@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from sqlstream.connectors.discovery import Context
-from sqlstream.connectors.splits import Offsets, RowRange
+from sqlstream.connectors.discovery import Context, Discovery, Offsets
 
 # What one batch takes at most, and what one task should at least get.
 BATCH_ROWS = 1_000_000
 TASK_ROWS = 10_000
 
 
-class RowDiscovery:
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows of a generator by their numbers: [first, end). `base` is the time of its first row in milliseconds."""
+
+    first: int
+    end: int
+    base: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.first
+
+    @property
+    def reached(self) -> tuple[str, Any]:
+        return "", self.end
+
+    def to_list(self) -> list[Any]:
+        return [self.first, self.end, self.base]
+
+
+class RowDiscovery(Discovery):
     """Hands out row numbers 0, 1, .. up to `total`, if there is one, at most `rate` per second (None: at any speed).
 
     After a restart it goes on at the rate, and does not make up for the time in between.
@@ -22,17 +43,21 @@ class RowDiscovery:
     interval: float | None = 0.0
 
     def __init__(self, position: Offsets, context: Context, *, total: int | None, rate: float | None, base: int = 0):
+        super().__init__()
         self.bounded = total is not None
-        self.changed: list[str] = []
         self._position, self._context, self._total, self._base = position, context, total, base
         self._rate = rate if context.paced else None
         self._opened = context.clock()
         self._first = self._next
-        self.waiting = 0
+        self._due = 0
 
     @property
     def _next(self) -> int:
         return int(self._position.get("", 0))
+
+    @property
+    def waiting(self) -> int:
+        return self._due
 
     @property
     def remaining(self) -> int:
@@ -44,20 +69,17 @@ class RowDiscovery:
         if self._rate is not None:
             passed = self._context.clock() - self._opened
             due = min(due, self._first + int(passed * self._rate) - self._next)
-        self.waiting = max(0, due if self._total is None else min(due, self._total - self._next))
-        return self.waiting
+        self._due = max(0, due if self._total is None else min(due, self._total - self._next))
+        return self._due
 
     def next_batch(self) -> Sequence[RowRange] | None:
         """Return the rows that are due, in ranges of about equal length."""
-        if not self.waiting:
+        if not self._due:
             return None
-        first, count = self._next, self.waiting
+        first, count = self._next, self._due
         pieces = max(1, min(self._context.parallelism, count // TASK_ROWS))
         bounds = [first + count * i // pieces for i in range(pieces + 1)]
         splits = [RowRange(a, b, self._base) for a, b in pairwise(bounds)]
         self._position.add(splits)
-        self.waiting = 0
+        self._due = 0
         return splits
-
-    def close(self) -> None:
-        pass

@@ -1,46 +1,298 @@
-"""What a Python source or sink is: the classes that a project's own derive from."""
+"""What a connector is: the classes that the connectors of this package derive from, and those of other packages.
+
+A connector says which options its tables have, and makes of a table a source (a job reads it), a sink (a job writes it) or a
+lookup (a job looks up rows in it by keys), each a class of its own: it has those that it can be. It is known by its place in
+`registry`, or by an entry point of another package.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.discovery import Context, Discovery, Offsets, Position, Split
+from sqlstream.connectors.guarantees import Delivery, Replay
+from sqlstream.connectors.options import TableOption
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.errors import DataError, Span
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
+    from sqlstream.connectors.formats.malformed import MalformedRow
+    from sqlstream.warehouse.filesystem import Filesystem
 
-class Source:
-    """Where rows come from: one or several partitions, each with positions that only grow.
 
-    A position is anything that JSON can hold, such as a number of rows or a time as text. The constructor gets the table's
-    other options as keyword arguments of the same name (`-` and `.` become `_`), all of them text. The driver asks for
-    positions, workers read. The same two positions must always give the same rows: a batch may be read again.
+@dataclass(frozen=True, slots=True)
+class ReadContext:
+    """Where a worker reads: the project's folder, the warehouse, and the time (ms) at which the batch was decided."""
+
+    project: str
+    warehouse: str
+    time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedRows:
+    """The rows of a split that can be read, with their numbers (`internal_columns.ROW`), and where the nth ones stand."""
+
+    plan: ReadPlan
+    places: Callable[[Sequence[int]], Mapping[int, MalformedRow]]
+
+
+class TableSource(ABC):
+    """A table that jobs read. The driver discovers splits, workers read them; a batch that is repeated reads the same ones."""
+
+    replay: ClassVar[Replay]
+    # Why a row counts once, or why not.
+    replay_reason: ClassVar[str]
+    # Columns that say which of two rows of a batch came later; `read` gives them, as metadata, where they are asked for.
+    order: ClassVar[tuple[Column, ...]] = ()
+    split_type: ClassVar[type[Any]]
+
+    def __init__(self, table: Table):
+        self.table = table
+
+    @property
+    def bounded(self) -> bool:
+        """Whether reading the table comes to an end by itself."""
+        return "source.monitor-interval" not in self.table.options
+
+    def check(self, span: Span | None) -> None:
+        """Raise unless a job can read this table; `span` is where its query names it."""
+
+    def check_input(self, project: str) -> None:
+        """Raise UsageError when there is nothing to read, before a job starts."""
+
+    # -- on the driver
+
+    def position(self, project: str, data: bytes | None = None) -> Position:
+        """Return the position of a table that was not read yet, or the one whose `to_bytes` this is."""
+        return Offsets() if data is None else Offsets.from_bytes(data)
+
+    @abstractmethod
+    def discovery(self, position: Any, context: Context) -> Discovery:
+        """Return what finds the input, from a position on."""
+
+    # -- on workers
+
+    def split(self, values: Sequence[Any]) -> Split:
+        """Return the split whose `to_list` this is."""
+        found: Split = self.split_type(*values)
+        return found
+
+    def located(self, split: Any, context: ReadContext) -> Split:
+        """Return a split with the paths that its files have now: a project may be moved."""
+        found: Split = split
+        return found
+
+    @abstractmethod
+    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
+        """Return how to read some splits: the table's physical columns, in their order."""
+
+    def take(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
+        """Return what `read` does, once the rows were taken where malformed ones are skipped."""
+        plan = self.read(con, splits, context)
+        plan.take(con)
+        return plan
+
+    def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
+        """Return DuckDB's error of reading some splits as people should see it, None when it is about something else."""
+        return None
+
+    def name_of(self, split: Any) -> str | None:
+        """Return what messages call a split, such as `file "x.json" of table "t"`; None where people know no splits."""
+        return None
+
+    def place(self, split: Any, number: int) -> str:
+        """Return where the nth row of a split stands, counted from 1, as a message begins with it."""
+        return f'a row of table "{self.table.name}"'
+
+    def malformed_rows(self, splits: Sequence[Any]) -> Iterator[MalformedRow]:
+        """Yield the rows that cannot be read as the table declares, when there are some: splits are read again."""
+        yield from ()
+
+    def malformed(self, row: MalformedRow) -> DataError:
+        """Return the error that names a malformed row."""
+        message = f'row {row.number} of "{row.path}" of table "{self.table.name}" is malformed'
+        return DataError(message, detail=f"{row.reason}: {row.text}")
+
+    def numbered(self, con: duckdb.DuckDBPyConnection, split: Any) -> NumberedRows | None:
+        """Return the rows of a split with their numbers, None where rows have none: to find those with impossible times."""
+        return None
+
+
+class TableSink(ABC):
+    """A table that jobs write. With `takes_changes` it takes rows that are taken back, too, else rows can only be added."""
+
+    delivery: ClassVar[Delivery]
+    delivery_reason: ClassVar[str]
+    takes_changes: ClassVar[bool] = False
+
+    def __init__(self, table: Table):
+        self.table = table
+
+    def check(self, span: Span | None) -> None:
+        """Raise unless a job can write this table; `span` is where its query names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """Where a job writes a table: the project's folder, and a folder of the job's own for records about what was written."""
+
+    fs: Filesystem
+    project: str
+    records: str
+
+
+class Writer(ABC):
+    """What a task writes with."""
+
+    @abstractmethod
+    def write(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+    ) -> tuple[int, list[Any]]:
+        """Write the rows of a SELECT; return their number, and what the committer must know, as JSON can hold it.
+
+        Nobody may see the rows before they are committed: a task may be run again.
+        """
+
+
+class Committer(ABC):
+    """What the driver makes the rows of a batch visible with."""
+
+    @abstractmethod
+    def commit(self, batch: int, written: Sequence[Any]) -> None:
+        """Make visible what the tasks of a batch wrote, all of it or nothing. A batch may be committed again after a crash."""
+
+    def recover(self) -> None:
+        """Finish what a process that died was committing, and remove what nobody will commit."""
+
+
+class WorkerSink(TableSink):
+    """A sink that tasks write; what they wrote is made visible on the driver, a batch at a time."""
+
+    @abstractmethod
+    def writer(self, context: SinkContext) -> Writer: ...
+
+    @abstractmethod
+    def committer(self, context: SinkContext) -> Committer: ...
+
+    @classmethod
+    def discard(cls, context: SinkContext) -> None:
+        """Delete what a job wrote that is dropped, as its records say."""
+
+
+class DriverSink(TableSink):
+    """A sink that is written on the driver: rows travel through files of the job."""
+
+    @abstractmethod
+    def write(self, batch: int, rows: Callable[[], pa.Table]) -> None:
+        """Write the rows of a batch. It may come again after a crash, with the same number and the same rows."""
+
+
+class SessionSink(TableSink):
+    """A sink whose rows go to the session that started the job, which shows them."""
+
+
+class LookupFunction(Protocol):
+    """Returns the rows whose columns have the values of some keys, with the table's physical columns.
+
+    `keys` are columns of the table with their types; none is NULL, no two rows are equal. Rows of other keys do no harm.
     """
 
-    def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions; new ones may appear, none may go."""
-        return ("",)
-
-    def first_position(self, partition: str) -> Any:
-        """Return the position before the first row."""
-        return 0
-
-    def latest_position(self, partition: str) -> Any:
-        """Return the position after the last row that is there now."""
-        raise NotImplementedError
-
-    def read(self, partition: str, start: Any, end: Any) -> pa.Table:
-        """Return the rows from one position to another, with columns of the declared names."""
-        raise NotImplementedError
+    def __call__(self, keys: pa.Table) -> pa.Table: ...
 
 
-class Sink:
-    """Where rows go, a batch at a time, on the driver.
+class TableLookup(ABC):
+    """A table in which jobs look up rows by keys, as they are at that moment."""
 
-    The constructor gets the table's options as a source does. After a crash the last batch comes again, under the same
-    number and with the same rows: a sink that knows which number it wrote last writes every row exactly once.
-    """
+    def __init__(self, table: Table):
+        self.table = table
 
-    def write(self, batch: int, table: pa.Table) -> None:
-        """Write the rows of a batch. Numbers grow; a batch without rows is left out."""
-        raise NotImplementedError
+    @abstractmethod
+    def function(self, *, warehouse: str, project: str) -> LookupFunction:
+        """Return what looks up rows; it is kept as long as a worker lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The rows that a table has now, as FROM-able SQL with its physical columns, and the paths that reading them opens."""
+
+    relation: str
+    paths: tuple[str, ...] = ()
+
+
+class Connector:
+    """A kind of tables, by the name that they give as their `connector`."""
+
+    name: ClassVar[str]
+    # A line for the manual.
+    summary: ClassVar[str]
+    options: ClassVar[tuple[TableOption, ...]] = ()
+    # Whether options that nobody knows go to a class of the user's.
+    any_options: ClassVar[bool] = False
+    # The formats that its rows may have; where there are some, `format` and the format's own are options, too.
+    formats: ClassVar[tuple[str, ...]] = ()
+    needs_format: ClassVar[bool] = True
+    # Whether formats get values, not files.
+    of_values: ClassVar[bool] = False
+    # Whether rows may be changes, where a column says so.
+    changelogs: ClassVar[bool] = False
+    # What METADATA columns may be FROM, with a line for the manual.
+    metadata: ClassVar[Mapping[str, str]] = {}
+    # Whether tables may be PARTITIONED BY columns.
+    partitioned: ClassVar[bool] = False
+    # Of which tables it knows the columns without a declaration, as a hint says it.
+    infers: ClassVar[str] = ""
+
+    source_type: ClassVar[type[TableSource] | None] = None
+    sink_type: ClassVar[type[TableSink] | None] = None
+    lookup_type: ClassVar[type[TableLookup] | None] = None
+
+    def source(self, table: Table) -> TableSource | None:
+        """Return a table as a source, None where it is none."""
+        return self.source_type(table) if self.source_type else None
+
+    def sink(self, table: Table) -> TableSink | None:
+        """Return a table as a sink, None where it is none."""
+        return self.sink_type(table) if self.sink_type else None
+
+    def lookup(self, table: Table) -> TableLookup | None:
+        """Return a table as one in which rows are looked up, None where it is none."""
+        return self.lookup_type(table) if self.lookup_type else None
+
+    def validate(self, table: Table) -> None:
+        """Raise BindError or UnsupportedError for what options declare that exist and have the right types."""
+
+    def own_options(self, table: Table) -> Sequence[TableOption]:
+        """Return the options that depend on the table, such as those of its columns."""
+        return ()
+
+    def prepare(self, table: Table) -> Table:
+        """Return a declared table ready for use. Raises when what it needs, such as a package, is not there."""
+        return table
+
+    def columns(self, table: Table, project: str) -> Sequence[Column] | None:
+        """Return the columns of a table that declares none, None when the connector does not know them."""
+        return None
+
+    def can_infer(self, table: Table) -> bool:
+        """Whether `columns` may know those of a table like this at another time."""
+        return False
+
+    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+        """Return those of some options that say which job reads a table: all but what may change while the job lives."""
+        return left_out
+
+    def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot | None:
+        """Return the rows that a table has now, for queries of state; None where only jobs read it."""
+        return None
+
+    @property
+    def has_snapshots(self) -> bool:
+        return type(self).snapshot is not Connector.snapshot

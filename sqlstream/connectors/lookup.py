@@ -1,26 +1,27 @@
-"""Looking up rows outside by their keys: those of a chunk together, with a cache, and again when it fails."""
+"""Looking up rows by their keys: those of a chunk together, with a cache, and again when it fails."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pyarrow as pa
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.interface import LookupFunction
+from sqlstream.connectors.options import BOOLEAN, COUNT, DURATION, NUMBER, OptionType, TableOption
+from sqlstream.connectors.registry import lookup_of
 from sqlstream.errors import DataError, JobError, Span, SqlStreamError
 from sqlstream.secrets import harmless
-from sqlstream.units import parse_boolean, parse_count, parse_duration
+from sqlstream.units import parse_duration
 
 CACHE, RETRIES = "lookup.cache", "lookup.max-retries"
 MAX_ROWS, EXPIRE, MISSING = (
     f"lookup.partial-cache.{name}" for name in ("max-rows", "expire-after-write", "cache-missing-key")
 )
-_DEFAULT_ROWS, _DEFAULT_RETRIES = 10_000, 3
 # Seconds before the first retry; each further one waits twice as long.
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
 # Tables of this process whose caches stay.
@@ -34,44 +35,26 @@ def parse_cache(text: str) -> bool:
     return text.upper() == "PARTIAL"
 
 
-def _parse_number(text: str) -> int:
-    return 0 if text.strip() == "0" else parse_count(text)
-
-
-OPTIONS: Mapping[str, Callable[[str], object]] = {
-    CACHE: parse_cache,
-    MAX_ROWS: parse_count,
-    EXPIRE: parse_duration,
-    MISSING: parse_boolean,
-    RETRIES: _parse_number,
-}
-
-
-def without_options(table: Table) -> Table:
-    """Return a table without the options that only say how it is looked up."""
-    return replace(table, options={k: v for k, v in table.options.items() if k not in OPTIONS})
-
-
-class Outside(Protocol):
-    """What is looked up: returns the rows whose columns have the values of the keys, with the table's physical columns.
-
-    `keys` are columns of the table with their types; none is NULL, no two rows are equal. Rows of other keys do no harm.
-    """
-
-    def __call__(self, keys: pa.Table) -> pa.Table: ...
+OPTIONS = (
+    TableOption(
+        CACHE, OptionType("NONE or PARTIAL", parse_cache), "PARTIAL keeps rows that were looked up", default="NONE"
+    ),
+    TableOption(MAX_ROWS, COUNT, "how many rows a worker keeps", default="10000"),
+    TableOption(EXPIRE, DURATION, "how long a row is kept; without it as long as there is room"),
+    TableOption(MISSING, BOOLEAN, "whether a key without rows is kept, too", default="true"),
+    TableOption(RETRIES, NUMBER, "how often a lookup that fails is tried again, each time a little later", default="3"),
+)
 
 
 class Lookup:
     """Finds rows of one table by some of its columns, and remembers them as long as the table's options say."""
 
-    def __init__(self, table: Table, outside: Outside, *, clock: Callable[[], float] = time.monotonic):
-        options = table.options
-        self._table, self._outside, self._clock = table, outside, clock
-        self._caches = parse_cache(options.get(CACHE, "NONE"))
-        self._max_rows = parse_count(options.get(MAX_ROWS, str(_DEFAULT_ROWS)))
-        self._seconds = parse_duration(options[EXPIRE]).total_seconds() if EXPIRE in options else None
-        self._keeps_missing = parse_boolean(options.get(MISSING, "true"))
-        self._retries = _parse_number(options.get(RETRIES, str(_DEFAULT_RETRIES)))
+    def __init__(self, table: Table, look_up: LookupFunction, *, clock: Callable[[], float] = time.monotonic):
+        self._table, self._look_up, self._clock = table, look_up, clock
+        values = {o.name: o.type.parse(table.options.get(o.name, o.default)) for o in OPTIONS if o.name != EXPIRE}
+        self._caches, self._keeps_missing = bool(values[CACHE]), bool(values[MISSING])
+        self._max_rows, self._retries = cast(int, values[MAX_ROWS]), cast(int, values[RETRIES])
+        self._seconds = parse_duration(table.options[EXPIRE]).total_seconds() if EXPIRE in table.options else None
         # By keys: when they were looked up, and the rows.
         self._cache: OrderedDict[tuple[Any, ...], tuple[float, list[dict[str, Any]]]] = OrderedDict()
         self._cached_rows = 0
@@ -127,7 +110,7 @@ class Lookup:
         delay = _FIRST_DELAY
         for attempt in range(self._retries + 1):
             try:
-                return self._outside(keys)
+                return self._look_up(keys)
             except Exception as error:
                 failed = error
             if isinstance(failed, DataError):
@@ -152,11 +135,11 @@ def _failure(table: Table, error: Exception, retries: int, span: Span | None) ->
 _lookups: OrderedDict[tuple[object, ...], Lookup] = OrderedDict()
 
 
-def lookup_of(table: Table, keys: Sequence[str], place: tuple[object, ...], make: Callable[[], Outside]) -> Lookup:
-    """Return this process's lookup of a table by some columns; `place` is where a job runs."""
-    known = (os.getpid(), place, table.name, table.definition, table.implementation, tuple(keys))
+def open_lookup(table: Table, keys: Sequence[str], *, warehouse: str, project: str) -> Lookup:
+    """Return what looks up rows of a table by some of its columns, the same one for all of this process."""
+    known = (os.getpid(), warehouse, project, table.name, table.definition, table.implementation, tuple(keys))
     if known not in _lookups:
-        _lookups[known] = Lookup(table, make())
+        _lookups[known] = Lookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
         while len(_lookups) > _KEPT:
             _lookups.popitem(last=False)
     _lookups.move_to_end(known)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from sqlstream.connectors.filesystem.sink import discard as discard_files
+from sqlstream.connectors.interface import SinkContext
+from sqlstream.connectors.registry import built_in
+from sqlstream.connectors.tables import discard_written
 from sqlstream.errors import DamageError, JobError, OtherVersionError, SqlStreamError, UsageError, missing
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.locks import JobLock, SessionLock
@@ -102,8 +104,10 @@ def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False
     fs, paths = warehouse.fs, warehouse.job(name)
     # Commits without a record would be a job that has lost it.
     fs.delete_tree(paths.commits)
+    record = _record(warehouse, paths)
+    kinds = [s.kind for s in record.sinks] if isinstance(record, JobRecord) else built_in()
     for sink in fs.entries(f"{paths.root}/output"):
-        discard_files(fs, f"{paths.root}/output/{sink}", project)
+        discard_written(kinds, SinkContext(fs, project, f"{paths.root}/output/{sink}"))
     for table in warehouse.tables():
         if name.lower() in warehouse.writers(table):
             fs.delete_tree(warehouse.table(table).job(name).root)

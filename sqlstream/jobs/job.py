@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from sqlstream.errors import SqlStreamError, plainly
 from sqlstream.jobs.progress import Progress, progress_of
+from sqlstream.runtime.engine import Run
 from sqlstream.warehouse.locks import JobLock
 from sqlstream.warehouse.status import FINISHED
 
@@ -17,7 +17,7 @@ class Job:
     def __init__(
         self,
         name: str,
-        run: Any = None,
+        run: Run | None = None,
         lock: JobLock | None = None,
         on_end: Callable[[], None] | None = None,
         *,
@@ -39,7 +39,7 @@ class Job:
     @property
     def status(self) -> str:
         """RUNNING, FINISHED, DRAINED, STOPPED or FAILED."""
-        return self._ended if self._run is None else str(self._run.state)
+        return self._ended if self._run is None else self._run.state
 
     @property
     def progress(self) -> Progress:
@@ -49,7 +49,12 @@ class Job:
     @property
     def is_waiting(self) -> bool:
         """Whether the job has read all there is, and waits for more."""
-        return self._run is not None and bool(self._run.is_waiting)
+        return self._run is not None and self._run.is_waiting
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the job was asked to stop."""
+        return self._run is not None and self._run.is_stopping
 
     @property
     def error(self) -> SqlStreamError | None:
@@ -62,7 +67,7 @@ class Job:
 
     def warnings(self) -> list[str]:
         """Return what the job has to say since the last call: files that were rewritten after they had been read."""
-        return [] if self._run is None else list(self._run.take_warnings())
+        return [] if self._run is None else self._run.take_warnings()
 
     def stop(self, *, drain: bool = False) -> None:
         """Ask the job to stop after the batch that is running; `wait` tells when it has.

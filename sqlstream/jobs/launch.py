@@ -9,23 +9,31 @@ from importlib.metadata import version
 
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import UsageError
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
-from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
+from sqlstream.warehouse.jobs import (
+    TABLE,
+    JobRecord,
+    OperatorRecord,
+    ScanRecord,
+    SinkRecord,
+    TableRecord,
+    read_record,
+)
 from sqlstream.warehouse.paths import Warehouse
 
 
-def worker_job(
+def job_spec(
     planned: PlannedJob,
     warehouse: str,
     labels: Sequence[int],
     *,
     name: str | None = None,
     project: str = "",
-) -> Job:
+) -> JobSpec:
     """Return the job as workers know it, under its own name or another one."""
     options, plan = planned.options, planned.physical
-    return Job(
+    return JobSpec(
         name=name or planned.name,
         plan=replace(plan, stages=tuple(replace(stage, node=None) for stage in plan.stages)),
         warehouse=warehouse,
@@ -60,7 +68,7 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str) -> N
                 )
 
 
-def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
+def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
     """Return what the warehouse keeps about a job as long as it lives."""
     plan = planned.physical
     return JobRecord(
@@ -83,7 +91,7 @@ def job_record(planned: PlannedJob, job: Job, partitions: int) -> JobRecord:
                 name=s.name,
                 kind=s.operator.kind,
                 key_columns=s.key_columns,
-                tables=s.operator.tables,
+                tables=tuple(map(TableRecord.of, s.operator.tables)),
                 view_sql=s.view_sql,
                 view_columns=s.view_columns,
                 bound=s.bound,

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.discovery import Split
 from sqlstream.local.given_rows import connection
 from sqlstream.operators.step import Clock
 from sqlstream.physical.plan import ScanStage
@@ -22,7 +22,7 @@ from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
 from sqlstream.state.snapshot import named_manifest
 from sqlstream.warehouse.commits import committed_watermark, write_commit
@@ -68,7 +68,7 @@ class FedTables:
 class LocalRun:
     """One job: what Spark would keep between batches, and one batch after another."""
 
-    def __init__(self, job: Job, now: int = 0):
+    def __init__(self, job: JobSpec, now: int = 0):
         self.job = job
         self.printed: list[tuple[Any, ...]] = []
         self.commits = Commits(job, self._print, began=now)
@@ -131,7 +131,7 @@ class LocalRun:
                 if manifest.wake_at is not None:
                     self.timers[number, label] = manifest.wake_at
         for number, scan in enumerate(self.job.plan.scans):
-            mark = self.commits.totals.sources[scan.name]["watermark"]
+            mark = self.commits.totals.sources[scan.name].watermark
             if mark is not None:
                 self.marks[number] = to_spark_micros(mark) // 1000
 

@@ -6,16 +6,18 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from sqlstream.catalog import VALUES
-from sqlstream.connectors.filesystem.splits import Split
-from sqlstream.connectors.values.source import SPLIT
+from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
-from sqlstream.runtime.commits import Commits, Emit, Totals
+from sqlstream.runtime.commits import Commits, Totals
+from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.retention import sweep_directory
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status
@@ -24,20 +26,22 @@ from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_
 KEPT_COMMITS = 100
 
 
-def values_splits(job: Job) -> Mapping[int, Sequence[Split]]:
+def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
     """Return the splits of all scans of VALUES."""
-    return {i: [SPLIT] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
+    return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
 
 
 class ImmediateRun:
     """A job that is run by `start`; a further one of the same name adds a batch to it. Otherwise like a run on Spark."""
 
-    def __init__(self, job: Job, emit: Emit | None = None):
+    is_waiting = is_stopping = False
+
+    def __init__(self, job: JobSpec, receivers: Receivers):
         self.job = job
         self.state = RUNNING
         self.error: SqlStreamError | None = None
         self.cause: BaseException | None = None
-        self._commits = Commits(job, emit)
+        self._commits = Commits(job, partial(hand_on, receivers, self))
 
     @property
     def totals(self) -> Totals:
@@ -83,10 +87,6 @@ class ImmediateRun:
     def request_stop(self, *, drain: bool = False) -> None:
         """It has ended already."""
 
-    @property
-    def is_waiting(self) -> bool:
-        return False
-
     def take_warnings(self) -> list[str]:
         return []
 
@@ -95,3 +95,19 @@ class ImmediateRun:
 
     def is_alive(self) -> bool:
         return False
+
+
+class ValuesEngine:
+    """Runs jobs of nothing but VALUES, in this process."""
+
+    def layout(self, partitions: int) -> Layout:
+        return Layout(1, (0,))
+
+    def prepare(self, resources: Resources) -> None:
+        """There is nothing to start."""
+
+    def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> ImmediateRun:
+        return ImmediateRun(job, receivers)
+
+    def close(self) -> None:
+        """There is nothing to end."""

@@ -29,7 +29,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Rows that are looked up in a table outside, for those of `rows`: a SELECT over `_input`, or over earlier lookups.
+    """Rows that are looked up in a lookup table, for those of `rows`: a SELECT over `_input`, or over earlier lookups.
 
     `keys` are the columns that it ends with, each with the one of the table where its values are looked up. The rows are known
     as `_before_<n>` then, and what was found, with the table's columns, as `_found_<n>`.

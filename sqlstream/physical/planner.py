@@ -13,23 +13,17 @@ from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
-from sqlstream.logical.plan import nodes, properties
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field, Schema, quote
-from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
-from sqlstream.logical.plan.nodes import (
-    Expand,
-    Filter,
-    Node,
-    Projection,
-    Scan,
-    SessionWindow,
-    Sink,
-    Stateful,
-    TimeWindows,
-    Union,
-)
-from sqlstream.logical.plan.properties import changes, schema
-from sqlstream.logical.plan.sharing import once
+from sqlstream.logical.plan.graph import once, walk
+from sqlstream.logical.plan.joins import Joining, LookupJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.changelog.changes import Changes
 from sqlstream.operators.step import Port
@@ -46,7 +40,7 @@ from sqlstream.physical.plan import (
     StatefulStage,
     StateView,
 )
-from sqlstream.physical.refusals import expressions, refuse
+from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
@@ -103,7 +97,7 @@ class Branch:
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
-def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
+def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
     """Return the physical plan of a job: what several sinks need in common is read and computed once.
 
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
@@ -114,12 +108,12 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     found: dict[str, SinkPlan] = {}
     for sink in sinks:
         name = sink.table.name.lower()
-        changing = {s.table.name.lower() for s in sinks if changes(s.input)}
+        changing = {s.table.name.lower() for s in sinks if s.input.is_changelog}
         ordered = in_order(sink) if keeps_last(sink) else None
         order = ordered.columns if isinstance(ordered, Ordered) else ()
         found.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(found).index(name)
-        pairs = zip(schema(sink.input), sink.columns, strict=True)
+        pairs = zip(sink.input.schema, sink.columns, strict=True)
         positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
         casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
         if order:
@@ -142,19 +136,19 @@ def plan(sinks: Sequence[Sink]) -> PhysicalPlan:
     return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
 
 
-def _asks_watermark(sink: Sink) -> bool:
+def _asks_watermark(sink: TableSink) -> bool:
     """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
-    for node in nodes.walk(sink):
+    for node in walk(sink):
         if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
             return True
-        if isinstance(node, nodes.Windowed) and node.late_rows is not None:
+        if isinstance(node, Windowed) and node.late_rows is not None:
             return True
-        if any(e.reads.watermark for e in expressions(node)):
+        if any(e.reads.watermark for e in node.expressions):
             return True
     return False
 
 
-def _sink(sink: Sink, sinks: Sequence[Sink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
+def _sink(sink: TableSink, sinks: Sequence[TableSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
@@ -169,10 +163,10 @@ def assigned(field: Field, table: Table) -> str:
     return f"CASE WHEN {quote(field.name)} IS NULL THEN error('{message}') ELSE {value} END"
 
 
-def keys_of(sink: Sink) -> tuple[str, ...]:
+def keys_of(sink: TableSink) -> tuple[str, ...]:
     """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
-    pairs = {own.name: target.name for own, target in zip(schema(sink.input), sink.columns, strict=True)}
-    found = [tuple(target for own, target in pairs.items() if own in names) for names in properties.keys(sink.input)]
+    pairs = {own.name: target.name for own, target in zip(sink.input.schema, sink.columns, strict=True)}
+    found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
     primary = set(sink.table.primary_key)
     return next((f for f in found if set(f) <= primary), next(iter(found), ()))
 
@@ -191,20 +185,13 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
     def below(child: Node) -> list[Branch]:
         return _branches(child, made_above, timed)
 
+    node = closed(node)
     match node:
         case TimeWindows() | SessionWindow() if node is made_above:
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
-        case Scan() | SessionWindow() | nodes.WindowAggregate() | nodes.WindowRank() | nodes.Over() | nodes.Sort():
-            return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
-        case nodes.CountWindows():
-            return [Branch(node, "SELECT * FROM _input", weighted=False)]
-        case nodes.Normalize() | nodes.Aggregate() | nodes.Rank() | nodes.SetOperation():
-            return [Branch(node, "SELECT * FROM _input", weighted=True)]
-        case Joining():
-            return [Branch(node, "SELECT * FROM _input", weighted=changes(node))]
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
         case Projection():
@@ -216,18 +203,19 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
             return [b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in below(node.input)]
-        case nodes.Lateral():
+        case Lateral():
             joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
             return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
         case Union():
-            found = [branch for child in node.inputs for branch in _renamed(child, schema(node), timed)]
-            return _in_one([b.with_weight() for b in found] if changes(node) else found)
+            found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
+            return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
-        case Sink():
+        case TableSink():
             raise TypeError("a sink is not part of a path")
         case _:
-            assert_never(node)
+            # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.
+            return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
 
 
 def _in_one(found: list[Branch]) -> list[Branch]:
@@ -275,7 +263,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
 
 
 def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
-    names = [(own.name, wanted.name) for own, wanted in zip(schema(node), target, strict=True)]
+    names = [(own.name, wanted.name) for own, wanted in zip(node.schema, target, strict=True)]
     items = ", ".join(f"{quote(own)} AS {quote(wanted)}" for own, wanted in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]
 
@@ -285,15 +273,15 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     if isinstance(node, Joining):
         pairs = zip(node.inputs, operator.parts, strict=True)
         return [
-            (branch.with_weight() if changes(below) and not branch.placed else branch, [part])
+            (branch.with_weight() if below.is_changelog and not branch.placed else branch, [part])
             for below, part in pairs
             for branch in branches(below)
         ]
-    timed = isinstance(node, nodes.WindowAggregate | nodes.WindowRank) and node.late_rows is not None
+    timed = isinstance(node, WindowAggregate | WindowRank) and node.late_rows is not None
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not properties.on_time(branch.leaf) and (branch.timed or isinstance(node, SessionWindow))
+        can_be_late = not branch.leaf.on_time and (branch.timed or isinstance(node, SessionWindow))
         found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
     return found
 
@@ -332,8 +320,8 @@ class _Planner:
         mark = table.watermark
         if scan.by_clock:
             # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
-            told = next((c.name for c in table.columns if c.processing_time), None)
-            mark = Watermark(told, quote(told)) if told else None
+            time = next((c.name for c in table.columns if c.processing_time), None)
+            mark = Watermark(time, quote(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),
@@ -354,7 +342,7 @@ class _Planner:
         for branch, wanted in feeding(node, operator):
             # No row is late by the batch's own time.
             by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
-            on_time = properties.on_time(branch.leaf) or by_clock
+            on_time = branch.leaf.on_time or by_clock
             parts = tuple((part, operator.parts[part]) for part in wanted)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
             ports += [Port(part, on_time) for part, _ in parts]
@@ -375,19 +363,17 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count(quote_name(PARTIALS), reached(properties.behind(node)))
+            count_sql=operator.count(quote_name(PARTIALS), reached(node.delay_below))
             if isinstance(operator, WindowOperator)
             else "",
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
-            time_column=None
-            if properties.changer(node) is node and isinstance(node, nodes.Windowed)
-            else properties.time_attribute(node),
-            unique=tuple(sorted(next(iter(properties.keys(node)), ()))),
+            time_column=None if node.changelog_origin is node and isinstance(node, Windowed) else node.time_attribute,
+            unique=tuple(sorted(next(iter(node.unique_keys), ()))),
             more_views=self._more_views(node, operator, name),
-            delay=properties.behind(node),
+            delay=node.delay_below,
             opening=_opening(operator, place, ports),
-            rings=isinstance(node, nodes.WindowAggregate) and node.early is not None and node.early.by == "time",
+            rings=isinstance(node, WindowAggregate) and node.early is not None and node.early.by == "time",
             node=node,
         )
         self.stages.append((node, stage, []))
@@ -397,7 +383,7 @@ class _Planner:
         if isinstance(node, Joining):
             views = side_views(node, operator)
             return tuple(StateView(self._unique(f"{name}_{alias}"), *view) for alias, view in views)
-        if not isinstance(node, nodes.Windowed) or not isinstance(operator, WindowOperator) or operator.late is None:
+        if not isinstance(node, Windowed) or not isinstance(operator, WindowOperator) or operator.late is None:
             return ()
         assert node.late_rows is not None
         if node.late_rows.lower() in self.names:
@@ -444,19 +430,19 @@ def _shown(mark: Watermark, table: Table) -> str:
 
 def _key_columns(node: Stateful) -> tuple[str, ...]:
     match node:
-        case SessionWindow() | nodes.CountWindows():
+        case SessionWindow() | CountWindows():
             return node.keys
-        case nodes.WindowAggregate() | nodes.Aggregate():
+        case WindowAggregate() | Aggregate():
             return tuple(k.name for k in node.keys)
-        case nodes.Sort():
+        case Sort():
             return ()
-        case nodes.WindowRank() | nodes.Rank() | nodes.Over():
+        case WindowRank() | Rank() | Over():
             return tuple(k.column or unquoted(k.sql) for k in node.keys)
-        case nodes.Normalize():
+        case Normalize():
             return node.keys
         case Joining():
             return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
-        case nodes.SetOperation():
-            return tuple(f.name for f in schema(node))
+        case SetOperation():
+            return tuple(f.name for f in node.schema)
         case _:
             assert_never(node)

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import assert_never
+from collections.abc import Sequence
 
+from sqlstream.connectors.registry import sink_of
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical.plan import nodes, properties
-from sqlstream.logical.plan.explain import duration
-from sqlstream.logical.plan.expressions import Expression
-from sqlstream.logical.plan.join_nodes import Joining, LookupJoin
-from sqlstream.logical.plan.nodes import (
-    Expand,
-    Filter,
-    Lateral,
-    Node,
-    Projection,
-    Scan,
-    SessionWindow,
-    Sink,
-    Stateful,
-    TimeWindows,
-    Union,
-)
-from sqlstream.logical.plan.properties import changes
-from sqlstream.logical.plan.rules import over_expressions
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import InOrder, Stateful, Windowed
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.windows import CountWindows, TimeWindows
 from sqlstream.physical.row_order import Unordered, in_order, needs_order
 from sqlstream.physical.windows import made_above
+from sqlstream.units import duration
 
 # In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
 MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
@@ -34,7 +22,7 @@ MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
 _OWN = "__sqlstream_"
 
 
-def refuse(sinks: Sequence[Sink]) -> None:
+def refuse(sinks: Sequence[TableSink]) -> None:
     """Raise UnsupportedError for what would give wrong results in a job."""
     refuse_many_windows(sinks)
     refuse_names(sinks)
@@ -47,7 +35,7 @@ def refuse(sinks: Sequence[Sink]) -> None:
     refuse_changes(sinks)
 
 
-def refuse_many_windows(sinks: Sequence[Sink]) -> None:
+def refuse_many_windows(sinks: Sequence[TableSink]) -> None:
     """Refuse windows of which a row is in so many that its batch would not come to an end."""
     pending: list[Node] = [*sinks]
     seen = set[int]()
@@ -62,16 +50,16 @@ def refuse_many_windows(sinks: Sequence[Sink]) -> None:
             _refuse_more(made, MOST_SLICED)
             pending.append(made.input)
             continue
-        if isinstance(node, TimeWindows | nodes.CountWindows):
+        if isinstance(node, TimeWindows | CountWindows):
             _refuse_more(node, MOST_COPIED)
-        pending += nodes.children(node)
+        pending += node.children
 
 
-def _refuse_more(node: TimeWindows | nodes.CountWindows, most: int) -> None:
+def _refuse_more(node: TimeWindows | CountWindows, most: int) -> None:
     number = -(-node.size // node.slide)
     if number <= most:
         return
-    if isinstance(node, nodes.CountWindows):
+    if isinstance(node, CountWindows):
         lengths = f"{node.size} rows every {node.slide}"
     else:
         lengths = f"{duration(node.size)} every {duration(node.slide)}"
@@ -84,25 +72,25 @@ def _refuse_more(node: TimeWindows | nodes.CountWindows, most: int) -> None:
     raise UnsupportedError(f"windows of {lengths}, of which each row is in {number:,}", node.span, hint=hint)
 
 
-def refuse_names(sinks: Sequence[Sink]) -> None:
+def refuse_names(sinks: Sequence[TableSink]) -> None:
     """Refuse columns whose names are those of columns that rows get on their way."""
-    for node in (n for sink in sinks for n in nodes.walk(sink)):
-        for place, field in enumerate(properties.schema(node)):
+    for node in (n for sink in sinks for n in walk(sink)):
+        for place, field in enumerate(node.schema):
             if field.name.lower().startswith(_OWN):
                 span = node.items[place].expression.span if isinstance(node, Projection) else None
                 raise UnsupportedError(
                     f'a column with the name "{field.name}"',
-                    span or next((n.span for n in nodes.walk(node) if isinstance(n, Scan)), None),
+                    span or next((n.span for n in walk(node) if isinstance(n, Scan)), None),
                     hint=f"Rows get columns on their way that begin with {_OWN}: give it another name, with AS.",
                 )
 
 
-def refuse_replay_differences(sinks: Sequence[Sink]) -> None:
+def refuse_replay_differences(sinks: Sequence[TableSink]) -> None:
     """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
-    found = [n for sink in sinks for n in nodes.walk(sink)]
+    found = [n for sink in sinks for n in walk(sink)]
     if not any(isinstance(n, Stateful) for n in found):
         return
-    for expression in (e for n in found for e in expressions(n)):
+    for expression in (e for n in found for e in n.expressions):
         if expression.volatile:
             raise UnsupportedError(
                 "a function whose result differs on replay cannot be used in a query that keeps state",
@@ -111,9 +99,9 @@ def refuse_replay_differences(sinks: Sequence[Sink]) -> None:
             )
 
 
-def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
+def refuse_two_clocks(sinks: Sequence[TableSink]) -> None:
     """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
-    scans = [n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)]
+    scans = [n for sink in sinks for n in walk(sink) if isinstance(n, Scan)]
     if any(s.by_clock for s in scans):
         for scan in scans:
             if not scan.by_clock and scan.table.watermark is not None:
@@ -124,11 +112,11 @@ def refuse_two_clocks(sinks: Sequence[Sink]) -> None:
                 )
 
 
-def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
+def refuse_clock_over_changes(sinks: Sequence[TableSink]) -> None:
     """Refuse the batch's time in what is computed from changes: a row would be taken back with another value than it had."""
-    for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if any(changes(n) for n in nodes.children(node)):
-            for expression in expressions(node):
+    for node in (n for sink in sinks for n in walk(sink)):
+        if any(n.is_changelog for n in node.children):
+            for expression in node.expressions:
                 if expression.reads.clock:
                     raise UnsupportedError(
                         "the current time in a query over a result that changes",
@@ -137,38 +125,38 @@ def refuse_clock_over_changes(sinks: Sequence[Sink]) -> None:
                     )
 
 
-def refuse_clock_in_order(sinks: Sequence[Sink]) -> None:
+def refuse_clock_in_order(sinks: Sequence[TableSink]) -> None:
     """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
-    for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if isinstance(node, nodes.InOrder) and (found := next((e for e in expressions(node) if e.reads.clock), None)):
+    for node in (n for sink in sinks for n in walk(sink)):
+        if isinstance(node, InOrder) and (found := next((e for e in node.expressions if e.reads.clock), None)):
             raise UnsupportedError(
-                f"the current time in {properties.called(node)}",
+                f"the current time in {node.label}",
                 found.span or node.span,
                 hint="Compute it in a subquery in FROM: that is done when a row comes.",
             )
 
 
-def refuse_windows_over_changes(sinks: Sequence[Sink]) -> None:
+def refuse_windows_over_changes(sinks: Sequence[TableSink]) -> None:
     """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
-    for node in (n for sink in sinks for n in nodes.walk(sink)):
-        if not isinstance(node, nodes.Windowed | nodes.CountWindows):
+    for node in (n for sink in sinks for n in walk(sink)):
+        if not isinstance(node, Windowed | CountWindows):
             continue
-        changing = properties.changer(node.input)
-        timed = isinstance(changing, Scan | nodes.Normalize) and not isinstance(node, nodes.CountWindows)
+        changing = node.input.changelog_origin
+        timed = isinstance(changing, Scan | Normalize) and not isinstance(node, CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
                 "a window over a result that changes",
                 node.span,
                 hint="Leave out ALLOWED_LATENESS and EARLY_FIRE below: without them a window's result is emitted once."
-                if isinstance(changing, nodes.Windowed)
+                if isinstance(changing, Windowed)
                 else f"{_subject(changing)} changes what it has emitted at any time: "
                 "aggregate in windows first, and their results then.",
             )
 
 
-def refuse_unlike_rows(sinks: Sequence[Sink]) -> None:
+def refuse_unlike_rows(sinks: Sequence[TableSink]) -> None:
     """Refuse columns of a table of changes that differ between a row that is added and the same row when it is taken away."""
-    for scan in (n for sink in sinks for n in nodes.walk(sink) if isinstance(n, Scan)):
+    for scan in (n for sink in sinks for n in walk(sink) if isinstance(n, Scan)):
         table = scan.table
         if not table.has_changes or table.primary_key:
             continue
@@ -183,26 +171,28 @@ def refuse_unlike_rows(sinks: Sequence[Sink]) -> None:
                 )
 
 
-def refuse_changes(sinks: Sequence[Sink]) -> None:
+def refuse_changes(sinks: Sequence[TableSink]) -> None:
     """Refuse to write a result that changes where rows can only be added, and to guess which row of a key counts."""
     for sink in sinks:
-        table, changing = sink.table, properties.changer(sink)
-        if changing is not None and table.connector in ("filesystem", "python"):
+        table, changing = sink.table, sink.changelog_origin
+        takes_changes = sink_of(table).takes_changes
+        if changing is not None and not takes_changes:
             raise UnsupportedError(
                 f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
                 changing.span,
                 hint=f"{_subject(changing)} changes rows that it has emitted. Write into a warehouse table "
                 f"(one without a connector), or {_instead(changing)}.",
             )
-        if table.connector in ("print", "blackhole") or not needs_order(sink):
+        replaces = table.connector is None
+        # Where changes are only shown, no row takes the place of another one.
+        if (takes_changes and not replaces) or not needs_order(sink):
             continue
         several = [s.table.name.lower() for s in sinks].count(table.name.lower()) > 1
         found = Unordered("several queries write it") if several else in_order(sink)
-        replaces = table.connector is None
         if isinstance(found, Unordered) or not replaces:
             raise UnsupportedError(
                 f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
-                next((n.span for n in nodes.walk(sink) if isinstance(n, Scan)), None),
+                next((n.span for n in walk(sink) if isinstance(n, Scan)), None),
                 detail=f"Which row of a key is the last one is not known: {found.why}."
                 if replaces and isinstance(found, Unordered)
                 else None,
@@ -214,55 +204,10 @@ def refuse_changes(sinks: Sequence[Sink]) -> None:
             )
 
 
-def _subject(node: Scan | Stateful) -> str:
+def _subject(node: Node) -> str:
     """Return what people call a node as a sentence begins with it."""
-    called = properties.called(node)
-    return called[:1].upper() + called[1:]
+    return node.label[:1].upper() + node.label[1:]
 
 
 def _instead(changing: Node) -> str:
-    return "leave the hint out" if isinstance(changing, nodes.Windowed) else "aggregate in windows"
-
-
-def expressions(node: Node) -> Iterator[Expression]:
-    """Yield the expressions of one node."""
-    match node:
-        case (
-            Scan()
-            | nodes.Normalize()
-            | nodes.CountWindows()
-            | TimeWindows()
-            | Expand()
-            | nodes.SetOperation()
-            | Union()
-            | Sink()
-        ):
-            return
-        case SessionWindow():
-            yield from [node.gap] if isinstance(node.gap, Expression) else []
-        case Filter():
-            yield node.predicate
-        case Projection():
-            yield from (i.expression for i in node.items)
-        case nodes.WindowAggregate():
-            yield from (k.expression for k in node.keys)
-            yield from (e for a in node.aggregates for e in a.expressions)
-        case nodes.Aggregate():
-            yield from (k.expression for k in node.keys)
-            yield from (e for a in node.aggregates for e in a.expressions)
-        case nodes.WindowRank() | nodes.Rank():
-            yield from (*node.keys, *node.order)
-        case nodes.Over():
-            yield from over_expressions(node)
-        case nodes.Sort():
-            yield from node.order
-        case LookupJoin():
-            yield from (k for k, _ in node.keys)
-            yield from [node.condition] if node.condition else []
-        case Lateral():
-            yield node.rows
-        case Joining():
-            yield from (k for keys in node.keys for k in keys)
-            yield from [node.condition] if node.condition else []
-        case _:
-            assert_never(node)
+    return "leave the hint out" if isinstance(changing, Windowed) else "aggregate in windows"

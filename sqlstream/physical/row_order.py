@@ -6,24 +6,22 @@ batches nor the tasks that rows come through matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
-from sqlstream.catalog import VALUES, Column
-from sqlstream.logical.plan import nodes
+from sqlstream.catalog import Column
+from sqlstream.connectors.registry import source_of
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.join_nodes import LookupJoin, TemporalJoin
-from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan, Sink, TimeWindows
-from sqlstream.logical.plan.properties import batch_times, called, changer, keys, schema
-from sqlstream.state.internal_columns import PLACE, ROW
+from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Stateful, closed
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
-# What tells which of two rows of a batch came later, by connector.
-PLACES: Mapping[str | None, tuple[Column, ...]] = {
-    "filesystem": PLACE,
-    VALUES: (ROW,),
-    "datagen": (ROW,),
-    "nexmark": (ROW,),
-}
 # The time by which rows leave an operator.
 _AT = "__sqlstream_at"
 
@@ -43,48 +41,50 @@ class Unordered:
     why: str
 
 
-def needs_order(sink: Sink) -> bool:
+def needs_order(sink: TableSink) -> bool:
     """Tell whether rows are only added to a table whose PRIMARY KEY they may share."""
-    if not sink.table.primary_key or changer(sink) is not None:
+    if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
-    return not any(_among_key(sink, names) for names in keys(sink.input))
+    return not any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
-def keeps_last(sink: Sink) -> bool:
+def keeps_last(sink: TableSink) -> bool:
     """Tell whether a sink's table shows the last row of a key: rows of a warehouse table can take each other's place."""
     return sink.table.connector is None and needs_order(sink)
 
 
-def in_order(sink: Sink) -> Ordered | Unordered:
+def in_order(sink: TableSink) -> Ordered | Unordered:
     """Return the plan below a sink with the order of its rows, or what leaves it unknown."""
     found = _with_order(sink.input)
     if isinstance(found, Unordered) or found.columns[0].name != _AT:
         return found
     # Rows of one time have no order among each other.
-    if any(_among_key(sink, names - {_AT}) for names in keys(found.node)):
+    if any(_among_key(sink, names - {_AT}) for names in found.node.unique_keys):
         return found
     return Unordered("rows of one time have no order")
 
 
-def _among_key(sink: Sink, names: frozenset[str]) -> bool:
+def _among_key(sink: TableSink, names: frozenset[str]) -> bool:
     """Tell whether columns of a query are stored in the PRIMARY KEY."""
-    pairs = zip(schema(sink.input), sink.columns, strict=True)
+    pairs = zip(sink.input.schema, sink.columns, strict=True)
     stored = {own.name: target.name for own, target in pairs}
     return {stored.get(name) for name in names} <= set(sink.table.primary_key)
 
 
 def _with_order(node: Node) -> Ordered | Unordered:
+    node = closed(node)
+    if isinstance(node, Stateful):
+        return _leaving(node)
     match node:
-        case Scan() if node.table.connector in PLACES:
-            place = PLACES[node.table.connector]
-            return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
         case Scan():
-            return Unordered(f"the rows of a batch of {called(node)} have no order")
+            if place := source_of(node.table).order:
+                return Ordered(replace(node, table=replace(node.table, columns=(*node.table.columns, *place))), place)
+            return Unordered(f"the rows of a batch of {node.label} have no order")
         case Filter():
             return _above(node, node.input)
         case TimeWindows() if node.kind == "TUMBLE":
             return _above(node, node.input)
-        case LookupJoin() if node.table.primary_key and set(node.table.primary_key) <= {c for _, c in node.keys}:
+        case LookupJoin() if node.by_primary_key:
             return _above(node, node.input)
         case Projection() if not any(i.expression.makes_rows for i in node.items):
             found = _with_order(node.input)
@@ -92,19 +92,31 @@ def _with_order(node: Node) -> Ordered | Unordered:
                 return found
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
-        case nodes.WindowAggregate() if not node.corrects:
-            window = node.window
-            return _by_time(node, window.end or window.time or window.start)
-        case nodes.Over() | nodes.Sort() if not (isinstance(node, nodes.Over) and node.waits):
-            return _by_time(node, None if node.time in batch_times(node.input) else node.time)
+        case Union():
+            return Unordered("UNION ALL brings the rows of its inputs in no order")
+        case TimeWindows() | LookupJoin() | Projection() | Expand() | Lateral():
+            return Unordered("several rows that are made of one have no order")
+        case TableSink():
+            raise TypeError("a sink is not below another one")
+        case _:
+            assert_never(node)
+
+
+def _leaving(node: Stateful) -> Ordered | Unordered:
+    """Return the rows of an operator with the time by which they leave it, where that is their order."""
+    match node:
+        case WindowAggregate() if not node.corrects:
+            return _by_time(node, node.window.end or node.window.time or node.window.start)
+        case Over() | Sort() if not node.waits:
+            return _by_time(node, None if node.time in node.input.batch_times else node.time)
         case TemporalJoin():
             return _by_time(node, node.times[0])
-        case nodes.Union():
-            return Unordered("UNION ALL brings the rows of its inputs in no order")
-        case _ if isinstance(node, nodes.Stateful):
-            return Unordered(f"rows leave {called(node)} in no order")
+        case WindowAggregate() | Over() | Sort() | SessionWindow() | CountWindows() | WindowRank():
+            return _by_time(node, None)
+        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin():
+            return _by_time(node, None)
         case _:
-            return Unordered("several rows that are made of one have no order")
+            assert_never(node)
 
 
 def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:
@@ -112,11 +124,11 @@ def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Un
     return found if isinstance(found, Unordered) else Ordered(replace(node, input=found.node), found.columns)
 
 
-def _by_time(node: nodes.Stateful, time: str | None) -> Ordered | Unordered:
+def _by_time(node: Stateful, time: str | None) -> Ordered | Unordered:
     """Return the rows of an operator that emits them in the order of a time."""
-    own = {f.name: f.type for f in schema(node)}
+    own = {f.name: f.type for f in node.schema}
     if time is None or time not in own:
-        return Unordered(f"rows leave {called(node)} in no order")
+        return Unordered(f"rows leave {node.label} in no order")
     # It goes first: a key that has the time is known by it further up.
     items = [Item(_AT, Expression.of_column(time, own[time]))]
     items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]

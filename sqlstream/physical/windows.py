@@ -7,10 +7,15 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical.plan import nodes
+from sqlstream.logical.plan import aggregates
+from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, quote
-from sqlstream.logical.plan.nodes import BOUNDS, Expand, Filter, Node, Projection, SessionWindow, TimeWindows
-from sqlstream.logical.plan.properties import changes, schema, window_size
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Windowed
+from sqlstream.logical.plan.over import OverItem
+from sqlstream.logical.plan.ranks import WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Projection
+from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, TimeWindows
 from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.aggregates.functions import REFUSED
 from sqlstream.operators.over.calls import OverCall
@@ -39,14 +44,14 @@ def grid(node: TimeWindows) -> Grid:
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
 
-def event_time(node: TimeWindows | SessionWindow | nodes.CountWindows) -> str:
+def event_time(node: TimeWindows | SessionWindow | CountWindows) -> str:
     """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
     return time_sql(node.input, node.time_column)
 
 
 def time_sql(node: Node, column: str) -> str:
     """Return the SQL of a time of a node's rows as a TIMESTAMP."""
-    field = next(f for f in schema(node) if f.name == column)
+    field = next(f for f in node.schema if f.name == column)
     return f"CAST({quote(column)} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else quote(column)
 
 
@@ -94,7 +99,7 @@ def made_above(node: Node) -> TimeWindows | SessionWindow | None:
 
     Overlapping windows are made of slices, sessions of pieces. Nothing between may look at the bounds.
     """
-    if not isinstance(node, nodes.WindowAggregate):
+    if not isinstance(node, aggregates.WindowAggregate):
         return None
     found = _windows_below(node.input)
     if found is None or (isinstance(found, TimeWindows) and not grid(found).overlaps):
@@ -142,12 +147,12 @@ def _bounds_on_the_way(node: Node, to: Node) -> set[str]:
     return names
 
 
-def _computed(node: nodes.Aggregate | nodes.WindowAggregate) -> Iterator[Expression]:
+def _computed(node: Aggregate | aggregates.WindowAggregate) -> Iterator[Expression]:
     yield from (k.expression for k in node.keys)
     yield from (e for a in node.aggregates for e in a.expressions)
 
 
-def _passed(node: nodes.WindowAggregate, to: Node) -> Iterator[Expression]:
+def _passed(node: aggregates.WindowAggregate, to: Node) -> Iterator[Expression]:
     for step in _path(node.input, to):
         if isinstance(step, Projection):
             yield from (i.expression for i in step.items)
@@ -155,9 +160,9 @@ def _passed(node: nodes.WindowAggregate, to: Node) -> Iterator[Expression]:
             yield step.predicate
 
 
-def _is_by_the_keys_of(node: nodes.WindowAggregate, session: SessionWindow) -> bool:
+def _is_by_the_keys_of(node: aggregates.WindowAggregate, session: SessionWindow) -> bool:
     """Tell whether an aggregate's keys are the keys of the sessions: then each session is one group."""
-    names: dict[str | None, str] = {f.name: f.name for f in schema(session)}
+    names: dict[str | None, str] = {f.name: f.name for f in session.schema}
     for step in reversed(list(_path(node.input, session))):
         if isinstance(step, Expand):
             return False
@@ -167,33 +172,33 @@ def _is_by_the_keys_of(node: nodes.WindowAggregate, session: SessionWindow) -> b
     return found == set(session.keys)
 
 
-def window_operator(node: nodes.Windowed) -> WindowOperator:
+def window_operator(node: Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows."""
     made = made_above(node)
-    if changes(made.input if made is not None else node.input):
+    if (made.input if made is not None else node.input).is_changelog:
         return _over_changes(node)
     match node:
-        case nodes.WindowAggregate():
+        case aggregates.WindowAggregate():
             return _aggregate(node)
         case SessionWindow():
             return WindowRows("session", *_session(node), late=_late_rows(node))
-        case nodes.WindowRank():
+        case WindowRank():
             keys, windows, columns, ranking = _rank(node)
             return WindowRows("window_rank", keys, windows, columns, None, ranking, _late_rows(node))
         case _:
             assert_never(node)
 
 
-def _over_changes(node: nodes.Windowed) -> WindowOperator:
+def _over_changes(node: Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows of rows that come and go."""
-    if node.late_rows is not None or (isinstance(node, nodes.WindowAggregate) and node.corrects):
+    if node.late_rows is not None or (isinstance(node, aggregates.WindowAggregate) and node.corrects):
         raise UnsupportedError(
             "hints about late and early rows over rows that come and go",
             node.span,
             hint="Leave the hint out: the window's result is emitted once, when the watermark passes its end.",
         )
     match node:
-        case nodes.WindowAggregate():
+        case aggregates.WindowAggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             bounds = (node.window.start, node.window.end, node.window.time)
             return ChangingWindowAggregate(
@@ -201,7 +206,7 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
             )
         case SessionWindow():
             return ChangingWindowRows("session", *_session(node))
-        case nodes.WindowRank():
+        case WindowRank():
             keys, windows, columns, ranking = _rank(node)
             return ChangingWindowRows("window_rank", keys, windows, columns, None, ranking)
         case _:
@@ -210,26 +215,26 @@ def _over_changes(node: nodes.Windowed) -> WindowOperator:
 
 def _session(node: SessionWindow) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[str, str, str]]:
     """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
-    fields = {f.name: f for f in schema(node.input)}
+    fields = {f.name: f for f in node.input.schema}
     keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
     end = "" if isinstance(node.gap, int) else own_end(node)
     return keys, _sessions(node, event_time(node), end), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
 
 
-def _rank(node: nodes.WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], Ranking]:
+def _rank(node: WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], Ranking]:
     """Return the keys, the windows, the columns and the ranking of ranks in windows."""
     keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
     ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
-    return keys, _windowing(node), tuple(Column(f.name, f.type) for f in schema(node.input)), ranking
+    return keys, _windowing(node), tuple(Column(f.name, f.type) for f in node.input.schema), ranking
 
 
 def _sessions(node: SessionWindow, time: str, end: str) -> Sessions:
     """Return the sessions of rows whose time is some SQL; where each has a gap of its own, so is the end of its wait."""
-    made = ChangingSessions if changes(node.input) else Sessions
+    made = ChangingSessions if node.input.is_changelog else Sessions
     return made(time, node.gap) if isinstance(node.gap, int) else made(time, None, end)
 
 
-def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
+def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
     """Refuse hints about late and early rows where those are not this operator's, but the sessions' below it."""
     below = node.input
     while isinstance(below, Projection | Filter | Expand):
@@ -243,7 +248,7 @@ def _refuse_sessions_apart(node: nodes.WindowAggregate) -> None:
         )
 
 
-def _aggregate(node: nodes.WindowAggregate) -> WindowAggregate:
+def _aggregate(node: aggregates.WindowAggregate) -> WindowAggregate:
     _refuse_sessions_apart(node)
     keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
     windows, calls = _windowing(node), calls_of(node.aggregates)
@@ -260,11 +265,11 @@ def _aggregate(node: nodes.WindowAggregate) -> WindowAggregate:
     raise TypeError(windows)
 
 
-def _late_rows(node: nodes.Windowed) -> LateRows | None:
+def _late_rows(node: Windowed) -> LateRows | None:
     """Return what a node keeps of late rows: the columns of its input but for those that say which window a row is in."""
     if node.late_rows is None:
         return None
-    for field in schema(node.input):
+    for field in node.input.schema:
         if field.name.lower() in (TIME.name, MARK.name, OPERATOR.name):
             raise UnsupportedError(
                 f'LATE_ROWS of rows with a column "{field.name}"',
@@ -272,13 +277,13 @@ def _late_rows(node: nodes.Windowed) -> LateRows | None:
                 hint="It adds one of that name: rename yours in a subquery.",
             )
     if isinstance(node, SessionWindow):
-        return LateRows(tuple(Column(f.name, f.type) for f in schema(node.input)), event_time(node))
+        return LateRows(tuple(Column(f.name, f.type) for f in node.input.schema), event_time(node))
     below, where = node.input, "true"
     hidden = {node.window.start, node.window.end, node.window.time}
     if isinstance(below, Expand):
         hidden, where = {*hidden, below.column}, f"{quote(below.column)} = {below.numbers[0]}"
-    columns = tuple(Column(f.name, f.type) for f in schema(below) if f.name not in hidden)
-    lateness = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
+    columns = tuple(Column(f.name, f.type) for f in below.schema if f.name not in hidden)
+    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else 0
     return LateRows(columns, EVENT_TIME, lateness, where)
 
 
@@ -286,7 +291,7 @@ def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Co
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
 
-def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
+def _windowing(node: aggregates.WindowAggregate | WindowRank) -> Windowing:
     end, start = node.window.end, node.window.start
     assert end is not None
     match made_above(node):
@@ -297,16 +302,16 @@ def _windowing(node: nodes.WindowAggregate | nodes.WindowRank) -> Windowing:
         case SessionWindow() as session:
             assert start is not None
             return _sessions(session, quote(start), quote(end))
-    size = window_size(node.input)
+    size = node.input.window_size
     if size is None and start is None:
         size = 0
     return Given(quote(end), size, quote(start) if start else None)
 
 
-def used_columns(node: nodes.Aggregate | nodes.WindowAggregate) -> tuple[Column, ...]:
+def used_columns(node: Aggregate | aggregates.WindowAggregate) -> tuple[Column, ...]:
     """Return the columns of the input that an aggregate's keys and calls name, at least one."""
     read = frozenset[str]().union(*(e.reads.columns for e in _computed(node)))
-    columns = tuple(Column(f.name, f.type) for f in schema(node.input))
+    columns = tuple(Column(f.name, f.type) for f in node.input.schema)
     return tuple(c for c in columns if c.name in read) or columns[:1]
 
 
@@ -322,7 +327,7 @@ def _call(item: AggregateItem) -> AggregateCall:
     return call
 
 
-def over_calls_of(items: tuple[nodes.OverItem, ...]) -> tuple[OverCall, ...]:
+def over_calls_of(items: tuple[OverItem, ...]) -> tuple[OverCall, ...]:
     """Return calls with OVER as the operator takes them."""
     for item in items:
         if why := REFUSED.get(item.call.function):
@@ -355,15 +360,3 @@ def _sentence(phrase: str) -> str:
     """
     first = phrase.partition(" ")[0]
     return f"{phrase if is_aggregate(first) else phrase[:1].upper() + phrase[1:]}."
-
-
-def window_bound(node: nodes.Windowed) -> str:
-    """Return what bounds the state of a node over windows, in words."""
-    late = node.lateness if isinstance(node, nodes.WindowAggregate) else 0
-    by = f" by {late / 1_000_000:g} s" if late else ""
-    by += "; rows that come too late are kept" if node.late_rows else ""
-    if isinstance(node, SessionWindow) or isinstance(made_above(node), SessionWindow):
-        return f"watermark: a session is forgotten when the watermark passes its end{by}"
-    size = window_size(node.input)
-    span = f" of {size / 1_000_000:g} s" if size else ""
-    return f"watermark: a window{span} is forgotten when the watermark passes its end{by}"

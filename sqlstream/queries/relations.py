@@ -128,8 +128,7 @@ class Relations:
         Raises FileNotFoundError, VersionGone or DuckDB's IOException when files were replaced meanwhile: start over then.
         """
         connection.execute("CREATE SCHEMA IF NOT EXISTS sqlstream; ATTACH IF NOT EXISTS ':memory:' AS state")
-        everything = statement.shows_tables or statement.lists_relations
-        for relation in self._all() if everything else (self.find(path) for path in statement.relations):
+        for relation in self._all() if statement.lists_relations else (self.find(path) for path in statement.relations):
             if relation is not None:
                 self._create(connection, _path(relation), relation, lambda job: job.newest)
         targets = []
@@ -212,7 +211,9 @@ class Relations:
         try:
             asked = parse_statement(value, connection)
             named = [(path, self.find(path)) for path in asked.relations]
-            if asked.travels or any(isinstance(r, StateView | WarehouseTable | DeclaredTable) for _, r in named):
+            declared = {*self._declared, *(name.lower() for name in self._named)}
+            ours = (isinstance(r, StateView | WarehouseTable) or path[-1].lower() in declared for path, r in named)
+            if asked.travels or any(ours):
                 hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
                 raise QueryError("AT takes a constant, or a query over sqlstream.*", travel.clause, hint=hint)
             for _, relation in named:

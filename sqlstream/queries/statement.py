@@ -81,7 +81,7 @@ class Statement:
     """A statement that may run.
 
     `relations` are the paths that it names, CTEs among them, those of `travels` not. A statement that `shows_tables` is SHOW
-    TABLES or the like; one that `lists_relations` has it inside: for both, every relation counts.
+    TABLES or the like; one that `lists_relations` is one, too, or has it inside: for both, every relation counts.
     """
 
     source: SourceText
@@ -89,6 +89,11 @@ class Statement:
     travels: tuple[TimeTravel, ...]
     shows_tables: bool
     lists_relations: bool
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The last parts, in lower case, of all paths that it names."""
+        return frozenset(path[-1].lower() for path in (*self.relations, *(t.path for t in self.travels)))
 
     def rewritten(self, targets: Sequence[str]) -> str:
         """Return the text with each time travel replaced by a relation.
@@ -123,13 +128,10 @@ def parse_statement(source: SourceText, connection: duckdb.DuckDBPyConnection) -
         if travel.path not in relations:
             raise QueryError("AT must follow the name of a table or view", travel.clause)
         relations.remove(travel.path)
-    return Statement(
-        source,
-        tuple(relations),
-        travels,
-        [t.word for t in tokens if t.text != ";"] in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"], ["DESCRIBE"]),
-        any(n.get("show_type") in ("SHOW_SPECIAL", "SHOW_FROM") for n in nodes),
-    )
+    words = [t.word for t in tokens if t.text != ";"]
+    shows_tables = words in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"], ["DESCRIBE"])
+    lists = any(n.get("show_type") in ("SHOW_SPECIAL", "SHOW_FROM") for n in nodes)
+    return Statement(source, tuple(relations), travels, shows_tables, shows_tables or lists)
 
 
 def tokenize(text: str) -> list[Token]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlstream.connectors.splits import Split, decode, encode
+from sqlstream.connectors.discovery import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ class Work:
     scan: int
     sequence: int
     time: int
-    split: Split | None
-    tick: int | None
     last: bool
+    # As JSON holds it: the scan's source makes a split of it.
+    split: list[Any] | None = None
+    tick: int | None = None
     rings: bool = False
     opens: bool = False
 
@@ -55,7 +56,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
         for split in sorted(splits, key=lambda s: -s.bytes):
             slot = min(load, key=lambda s: load[s])
             load[slot] += max(split.bytes, 1)
-            lines.append({"slot": slot, "scan": scan, **head, "split": encode(split)})
+            lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list()})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
     calls = {name: True for name in ("rings", "opens") if getattr(descriptor, name)}
@@ -66,11 +67,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
 
 def from_lines(text: str) -> list[Work]:
     """Parse a descriptor, or some of its lines."""
-    return [_work(**json.loads(line)) for line in text.splitlines() if line]
-
-
-def _work(split: list[Any] | None = None, tick: int | None = None, **rest: Any) -> Work:
-    return Work(split=None if split is None else decode(split), tick=tick, **rest)
+    return [Work(**json.loads(line)) for line in text.splitlines() if line]
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:

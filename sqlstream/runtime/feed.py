@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Position, new_position
-from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
-from sqlstream.connectors.guarantees import SOURCES, WAREHOUSE
-from sqlstream.connectors.sources import open_discovery
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.discovery import Context, Position, Split
+from sqlstream.connectors.guarantees import EXACTLY
+from sqlstream.connectors.interface import TableSource
+from sqlstream.connectors.registry import source_of
+from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
@@ -35,9 +34,9 @@ _FOLD = "seen-"
 class ScanFeed:
     """What one scan reads: looked for at the start and, unless its source is bounded, at every interval."""
 
-    def __init__(self, stage: ScanStage, position: Position, context: Context):
+    def __init__(self, stage: ScanStage, source: TableSource, position: Position, context: Context):
         self.name = stage.name
-        self.discovery = open_discovery(stage.table, position, context)
+        self.discovery = source.discovery(position, context)
         self.interval = self.discovery.interval
         self._looked_at: float | None = None
 
@@ -66,8 +65,7 @@ class ScanFeed:
 def check_input(scans: Sequence[ScanStage], project: str) -> None:
     """Raise UsageError when the folder of a bounded table does not exist."""
     for stage in scans:
-        if stage.table.connector == "filesystem":
-            FileDiscovery.of(stage.table, project=project, parallelism=1).poll()
+        source_of(stage.table).check_input(project)
 
 
 class Feed:
@@ -103,7 +101,8 @@ class Feed:
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
         self._rung = -1
-        positions = self._restore([stage.table for stage in scans], project)
+        self._sources = [source_of(stage.table) for stage in scans]
+        positions = self._restore(project)
         self.scans = []
         for i, stage in enumerate(scans):
             context = Context(
@@ -115,8 +114,8 @@ class Feed:
                 remember=partial(self._remember, i),
                 paced=paced,
             )
-            self.scans.append(ScanFeed(stage, positions[i], context))
-        self._stages, self._positions = scans, positions
+            self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
+        self._stages = scans
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
         self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
@@ -137,22 +136,22 @@ class Feed:
             write_sealed(self._fs, path, json.dumps(value), durable=True)
         return json.loads(read_sealed(self._fs, path))
 
-    def _restore(self, tables: Sequence[Table], project: str) -> list[Position]:
+    def _restore(self, project: str) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
-        seen: list[bytes | None] = [None] * len(tables)
+        seen: list[bytes | None] = [None] * len(self._sources)
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
         if folds:
             value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
             self.sequence = value["sequence"]
             seen = [base64.b64decode(text) for text in value["seen"]]
         self._folded, positions = (
-            [new_position(table, project, data) for table, data in zip(tables, seen, strict=True)] for _ in range(2)
+            [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
         for sequence in sorted(self._descriptors()):
             work = from_lines(read_sealed(self._fs, self._path(sequence)))
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
-            _add(positions, work)
+            self._add(positions, work)
             self._given |= {w.scan: sequence for w in work if w.split is not None}
             self.sequence = max(self.sequence, sequence)
         return positions
@@ -215,15 +214,9 @@ class Feed:
 
     def notices(self) -> list[str]:
         """Return what whoever starts the job should know about its sources."""
-        found = [(s.table.name, SOURCES[s.table.connector or WAREHOUSE]) for s in self._stages]
-        said = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != "exactly once"]
-        for stage, position in zip(self._stages, self._positions, strict=True):
-            if isinstance(position, Seen) and position.root is not None and position.moved_from is not None:
-                said.append(
-                    f'the files of table "{stage.table.name}" were in "{position.moved_from}" and are in '
-                    f'"{position.root.path}" now; those whose names were read there are not read again'
-                )
-        return said
+        found = [(s.table.name, source_guarantee(s.table)) for s in self._stages]
+        said = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != EXACTLY]
+        return [*said, *(notice for scan in self.scans for notice in scan.discovery.notices())]
 
     def close(self) -> None:
         """Let go of what sources hold open."""
@@ -271,7 +264,7 @@ class Feed:
         if len(old) < KEPT:
             return
         for sequence in old:
-            _add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
+            self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
         seen = [base64.b64encode(s.to_bytes()).decode() for s in self._folded]
         # After a crash the same ones may be folded again, into a file of the same name.
         name = f"{_FOLD}{old[-1]:010d}.json"
@@ -284,8 +277,7 @@ class Feed:
         for sequence in old:
             self._fs.delete(self._path(sequence))
 
-
-def _add(positions: Sequence[Position], batch: Sequence[Work]) -> None:
-    """Move the scans' positions past a batch."""
-    for scan, position in enumerate(positions):
-        position.add([w.split for w in batch if w.scan == scan and w.split is not None])
+    def _add(self, positions: Sequence[Position], batch: Sequence[Work]) -> None:
+        """Move the scans' positions past a batch."""
+        for scan, (source, position) in enumerate(zip(self._sources, positions, strict=True)):
+            position.add([source.split(w.split) for w in batch if w.scan == scan and w.split is not None])

@@ -9,11 +9,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import VALUES, Table
-from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
-from sqlstream.connectors.formats.read_errors import name_file
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
@@ -25,7 +23,7 @@ from sqlstream.runtime.frames import BUCKET
 from sqlstream.state.internal_columns import ADDS, CHANGE
 
 BATCH_ROWS = 100_000
-# Returns the rows that a table outside has for some keys.
+# Returns the rows that a lookup table has for some keys.
 Find = Callable[[Lookup, pa.Table], pa.Table]
 
 
@@ -118,17 +116,20 @@ def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
 
 
 def check_updates(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split], relation_of: Callable[[Split], str]
+    con: duckdb.DuckDBPyConnection,
+    scan: ScanStage,
+    source: TableSource,
+    splits: Sequence[Split],
+    relation_of: Callable[[Split], str],
 ) -> None:
-    """Raise DataError for the first file that has more rows after an update than rows before one."""
+    """Raise DataError for the first split that has more rows after an update than rows before one."""
     for split in splits:
         rows = f"WITH _input AS (SELECT * FROM {relation_of(split)}) {scan.columns}"
         counts = ", ".join(f"count(*) FILTER (WHERE {CHANGE.name} = '{letter}')" for letter in "UB")
         [(after, before)] = con.execute(f"SELECT {counts} FROM ({rows})").fetchall()
-        if after > before and isinstance(split, FileSplit):
+        if after > before and (name := source.name_of(split)) is not None:
             detail = f"Rows after an update (U): {after}, rows before one (B): {before}."
-            message = f"{name_file(split.path, scan.table)}: {NO_ROW_BEFORE}"
-            raise DataError(message, detail=detail, hint=DECLARE_KEY)
+            raise DataError(f"{name}: {NO_ROW_BEFORE}", detail=detail, hint=DECLARE_KEY)
 
 
 def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find) -> str:
@@ -195,6 +196,7 @@ def explain_refused(
 def explain_row(
     con: duckdb.DuckDBPyConnection,
     scan: ScanStage,
+    source: TableSource,
     splits: Sequence[Split],
     relation_of: Callable[[Split], str],
     find: Find,
@@ -217,19 +219,10 @@ def explain_row(
         if count and (found := _fails(con, scan, first, end, find)):
             row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
             shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
-            message = f"{_place(split, first, scan.table)}: {plain(found)}"
+            message = f"{source.place(split, first)}: {plain(found)}"
             hint = DECLARE_KEY if plain(found) == NO_ROW_BEFORE else None
             return DataError(message, detail=f"row: {shown}", hint=hint)
     return None
-
-
-def _place(split: Split, number: int, table: Table) -> str:
-    """Return where the nth row of a split stands."""
-    if table.connector == VALUES:
-        return f"row {number} of VALUES"
-    if isinstance(split, FileSplit):
-        return f"row {number + (split.rows[0] if split.rows else 0)} of {name_file(split.path, table)}"
-    return f'a row of table "{table.name}"'
 
 
 def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int, find: Find) -> duckdb.Error | None:

@@ -7,23 +7,22 @@ wants to know. A batch that is repeated finds the same ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import MAX_AHEAD, Table
-from sqlstream.connectors.filesystem.splits import Split as FileSplit
-from sqlstream.connectors.formats.faults import malformed_rows, place, take_numbered
+from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
-from sqlstream.connectors.formats.read_errors import malformed_row
-from sqlstream.connectors.reading import files_among
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.interface import TableSource
+from sqlstream.connectors.registry import source_of
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.fragments import astray
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.internal_columns import ROW
 from sqlstream.state.segments import Segment, write_segment
 from sqlstream.units import parse_duration
@@ -50,31 +49,33 @@ def drops_astray(table: Table) -> bool:
 
 def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split]) -> DataError:
     """Return the error for the first row whose event time is out of bounds."""
-    table = scan.table
+    table, source = scan.table, source_of(scan.table)
     hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
-    for split in files_among(splits):
-        for row in astray_rows(con, scan, split, (EARLIEST, LATEST)):
-            found = malformed_row(row.path, "row", row.number, row.reason, row.text, table)
+    for split in splits:
+        for row in astray_rows(con, scan, source, split, (EARLIEST, LATEST)):
+            found = source.malformed(row)
             return DataError(found.message, detail=found.detail, hint=f"{skip_hint(table)} {hint}")
     reason = f'Its event time "{scan.time_column}" is beyond the years that are possible.'
     return DataError(f'a row of table "{table.name}" is malformed', detail=reason, hint=hint)
 
 
 def astray_rows(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, split: FileSplit, bounds: tuple[int, int]
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, source: TableSource, split: Split, bounds: tuple[int, int]
 ) -> list[MalformedRow]:
     """Return the rows of a split that can be read, and whose event time is out of bounds."""
     assert scan.time_column is not None
-    plan = take_numbered(con, split, scan.table)
+    rows = source.numbered(con, split)
+    if rows is None:
+        return []
     time = quote_name(scan.time_column)
     found = con.execute(
         f"SELECT {ROW.name} + 1, any_value({time}::VARCHAR), bool_or(epoch_us({time}) BETWEEN {EARLIEST} AND {LATEST})"
-        f" FROM (WITH _input AS (SELECT * FROM {plan.taken}) {scan.numbered})"
+        f" FROM (WITH _input AS (SELECT * FROM {rows.plan.taken}) {scan.numbered})"
         f" WHERE {astray(time, bounds)} GROUP BY 1 ORDER BY 1"
     ).fetchall()
-    places = place(split, scan.table, [n for n, *_ in found], [r.number for r in plan.rejected(con)])
-    plan.forget(con)
-    return [MalformedRow(split.path, places[n][0], _reason(scan, at, ahead), places[n][1]) for n, at, ahead in found]
+    places = rows.places([n for n, *_ in found])
+    rows.plan.forget(con)
+    return [replace(places[n], reason=_reason(scan, at, ahead)) for n, at, ahead in found]
 
 
 def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
@@ -87,7 +88,7 @@ def _reason(scan: ScanStage, at: str, ahead: bool) -> str:
 
 def keep(
     con: duckdb.DuckDBPyConnection,
-    job: Job,
+    job: JobSpec,
     scan: ScanStage,
     splits: Sequence[Split],
     batch: int,
@@ -95,10 +96,11 @@ def keep(
 ) -> Segment | None:
     """Write the malformed rows of some splits as a segment of the table that keeps them."""
     assert scan.errors is not None
-    found = list(malformed_rows(files_among(splits), scan.table))
+    source = source_of(scan.table)
+    found = list(source.malformed_rows(splits))
     if scan.time_column is not None and not scan.by_clock:
         bounds = time_bounds(scan.table, time)
-        found += [row for split in files_among(splits) for row in astray_rows(con, scan, split, bounds)]
+        found += [row for split in splits for row in astray_rows(con, scan, source, split, bounds)]
     names = [c.name for c in COLUMNS]
     values = [
         (job.name, scan.table.name, r.path, r.number, r.text[:KEPT_CHARACTERS], r.reason, time) for r in sorted(found)

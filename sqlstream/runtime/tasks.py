@@ -10,16 +10,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.formats.reading import ReadPlan
-from sqlstream.connectors.lookup_tables import open_lookup
-from sqlstream.connectors.reading import explain_unreadable, locate, read, take
-from sqlstream.connectors.splits import Split
+from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.interface import ReadContext, WorkerSink
+from sqlstream.connectors.lookup import open_lookup
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck import errors as duckdb_errors
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
@@ -32,8 +33,9 @@ from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
-from sqlstream.runtime.worker import CHUNK, Job, connection
+from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.state.bucket import EXPIRED, RETURNED
+from sqlstream.state.metrics import BucketMetrics, BucketReport, ScanReport
 from sqlstream.state.segments import Segment, write_segment
 from sqlstream.state.views import END_OF_TIME, behind
 from sqlstream.state.zsets import VERSION
@@ -48,7 +50,7 @@ _OF_A_SUM = re.compile(r"Overflow in (HUGEINT addition|SUM of DECIMAL)")
 class Output:
     """What the last stage tells the driver, as JSON.
 
-    A segment that it wrote ("segment"), rows and files that it wrote ("files"), rows that it dropped ("discarded"), or
+    A segment that it wrote ("segment"), how many rows a writer wrote, with what its committer must know ("written"), or
     "metrics". `sink` is the place of the sink in the plan.
     """
 
@@ -71,7 +73,7 @@ class Output:
 
 
 def run_scan(
-    job: Job, scan: int, work: Sequence[Work], batch: int, before: int | None
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: int | None
 ) -> Iterator[tuple[int | None, Frame | Output]]:
     """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
 
@@ -84,30 +86,30 @@ def run_scan(
         yield from ((tick, frame) for frame in ring(job, time))
     if any(w.opens for w in work):
         yield from ((tick, frame) for frame in opening(job, time, batch))
-    given = [w.split for w in work if w.split is not None]
-    splits = locate(given, stage.table, project=job.project, warehouse=job.warehouse)
+    source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
+    splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
     stats, skipped = ScanStats(), 0
     with connection(job, register) as con:
         execute.set_clock(con, time, before)
         if splits:
 
             def plan_of(some: Sequence[Split]) -> ReadPlan:
-                return read(con, some, stage.table, warehouse=job.warehouse, time=time)
+                return source.read(con, some, context)
 
             def explain(error: duckdb.Error) -> SqlStreamError | None:
-                unreadable = explain_unreadable(error, splits, stage.table)
+                unreadable = source.explained(error, splits)
                 return unreadable or execute.explain_row(
-                    con, stage, splits, lambda split: plan_of([split]).relation, finder(job)
+                    con, stage, source, splits, lambda split: plan_of([split]).relation, finder(job)
                 )
 
             with user_errors(stage.name, explain):
-                plan = take(con, splits, stage.table, warehouse=job.warehouse, time=time)
+                plan = source.take(con, splits, context)
                 bounds = malformed.time_bounds(stage.table, time)
                 rows, stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
                 if stats.astray and not malformed.drops_astray(stage.table):
                     raise malformed.astray_error(con, stage, splits)
                 if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
-                    execute.check_updates(con, stage, splits, lambda split: plan_of([split]).relation)
+                    execute.check_updates(con, stage, source, splits, lambda split: plan_of([split]).relation)
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
                         yield newest(stats.watermark, tick), output
@@ -116,23 +118,23 @@ def run_scan(
                 if skipped and stage.errors is not None:
                     kept = malformed.keep(con, job, stage, splits, batch, time)
                     if kept is not None:
-                        output = Output("segment", json.dumps(kept.to_list()), stage.errors)
+                        output = Output("segment", kept.to_json(), stage.errors)
                         yield newest(stats.watermark, tick), output
         watermark = newest(stats.watermark, tick)
-        message = {
-            "scan": stage.name,
-            "sequence": work[0].sequence,
-            "last": work[0].last,
-            "rows": stats.rows,
-            "null_rows": stats.null_rows,
-            "malformed_rows": skipped,
-            "max_event_time": stats.max_event_time,
-            "watermark": watermark,
-        }
-        yield watermark, Output("metrics", json.dumps(message, separators=(",", ":")))
+        report = ScanReport(
+            stage.name,
+            work[0].sequence,
+            work[0].last,
+            stats.rows,
+            stats.null_rows,
+            skipped,
+            stats.max_event_time,
+            watermark,
+        )
+        yield watermark, Output("metrics", msgspec.json.encode(report).decode())
 
 
-def ring(job: Job, time: int) -> Iterator[Frame]:
+def ring(job: JobSpec, time: int) -> Iterator[Frame]:
     """Yield frames without rows, which call every operator that goes by processing time."""
     nothing = pa.table({})
     for number, stage in enumerate(job.plan.stages):
@@ -141,7 +143,7 @@ def ring(job: Job, time: int) -> Iterator[Frame]:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
-def opening(job: Job, time: int, batch: int) -> Iterator[Frame | Output]:
+def opening(job: JobSpec, time: int, batch: int) -> Iterator[Frame | Output]:
     """Yield the rows with which operators begin, those of the first batch before all others."""
     with connection(job, register) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
@@ -154,7 +156,7 @@ class Advance:
     `manifest`, `woken_at` (the event time at which it had asked to be called) and `wake_at` hold once `run` is exhausted.
     """
 
-    def __init__(self, job: Job, stage: int, bucket: int, manifest: str | None, clock: Clock):
+    def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: Clock):
         self.job, self.bucket, self.clock = job, bucket, clock
         self.stage = job.plan.stages[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
@@ -186,8 +188,8 @@ class Advance:
                 self.state.wake_at += delay
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.wake_at = self.state.wake_at
-        message = {"operator": self.stage.name, "bucket": self.bucket, **self.measures()}
-        yield Output("metrics", json.dumps(message, separators=(",", ":")))
+        report = BucketReport(self.stage.name, self.bucket, self.measures())
+        yield Output("metrics", msgspec.json.encode(report).decode())
 
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
@@ -198,22 +200,22 @@ class Advance:
             for fragment in self.stage.fragments:
                 yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> dict[str, Any]:
+    def measures(self) -> BucketMetrics:
         """Return what the job's log keeps about this bucket."""
         state = self.state
-        return {
-            "manifest": state.manifest_name,
-            "state_rows": state.live_rows,
-            "state_bytes": state.bytes,
-            "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
-            "late_rows": state.counters.get("late_rows", 0),
-            "missed_windows": state.counters.get("missed_windows", 0),
-            "expired_keys": state.counters.get(EXPIRED, 0),
-            "returned_keys": state.counters.get(RETURNED, 0),
-            "absent_deletes": state.counters.get("absent_deletes", 0),
-            "wake_at": state.wake_at,
-            "ring_at": state.ring_at,
-        }
+        return BucketMetrics(
+            manifest=state.manifest_name,
+            state_rows=state.live_rows,
+            state_bytes=state.bytes,
+            segments=sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
+            late_rows=state.counters.get("late_rows", 0),
+            missed_windows=state.counters.get("missed_windows", 0),
+            expired_keys=state.counters.get(EXPIRED, 0),
+            returned_keys=state.counters.get(RETURNED, 0),
+            absent_deletes=state.counters.get("absent_deletes", 0),
+            wake_at=state.wake_at,
+            ring_at=state.ring_at,
+        )
 
 
 def decoded(columns: Iterable[Column]) -> str:
@@ -226,7 +228,7 @@ Explain = Callable[[duckdb.Error], SqlStreamError | None]
 
 
 def run_fragment(
-    job: Job,
+    job: JobSpec,
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
     rows: str,
@@ -246,25 +248,23 @@ def run_fragment(
         return
     sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):
-        if sink.kind == "filesystem":
+        target = sink_of(sink.table)
+        if isinstance(target, WorkerSink):
             [(_, written)] = execute.part_queries(con, fragment, rows, find)
             columns = [Column(name, type) for name, type in sink.columns]
-            count, files = job.file_sink(fragment.sink).write(con, columns, written, batch)
-            yield Output("files", json.dumps([count, files]), fragment.sink)
+            told = target.writer(job.sink_context(fragment.sink)).write(con, columns, written, batch)
+            yield Output("written", json.dumps(told), fragment.sink)
             return
         for _, reader in execute.part_batches(con, stored(fragment, job, batch), rows, 1, find):
-            if sink.kind == "blackhole":
-                yield Output("discarded", json.dumps(sum(b.num_rows for b in reader)), fragment.sink)
-                continue
             warehouse = Warehouse(job.warehouse)
             directory = job.sink_paths(warehouse, fragment.sink).data(0)
             segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
             if segment is not None:
-                yield Output("segment", json.dumps(segment.to_list()), fragment.sink)
+                yield Output("segment", segment.to_json(), fragment.sink)
 
 
-def finder(job: Job) -> execute.Find:
-    """Return what looks up rows in the tables outside of a job."""
+def finder(job: JobSpec) -> execute.Find:
+    """Return what looks up rows in the lookup tables of a job."""
 
     def find(lookup: Lookup, keys: pa.Table) -> pa.Table:
         opened = open_lookup(lookup.table, keys.column_names, warehouse=job.warehouse, project=job.project)
@@ -273,7 +273,7 @@ def finder(job: Job) -> execute.Find:
     return find
 
 
-def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write:
+def segment_writer(job: JobSpec, exchange: Exchange, part: str, batch: int) -> Write:
     """Return what writes rows of a part straight into the state of the operator that they go to."""
     stage = job.plan.stages[exchange.stage]
     warehouse = Warehouse(job.warehouse)
@@ -288,7 +288,7 @@ def segment_writer(job: Job, exchange: Exchange, part: str, batch: int) -> Write
     return write
 
 
-def stored(fragment: Fragment, job: Job, batch: int) -> Fragment:
+def stored(fragment: Fragment, job: JobSpec, batch: int) -> Fragment:
     """Return the fragment with its rows in the form in which the sink stores them."""
     sink = job.plan.sinks[fragment.sink]
     version = f"SELECT *, {batch} AS {VERSION} FROM " if sink.upserts else ""

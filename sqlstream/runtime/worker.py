@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.catalog import Function
-from sqlstream.connectors.filesystem.sink import FileSink
+from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import Registered
@@ -25,7 +25,7 @@ CHUNK = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSpec:
     """A job as its workers know it: the plan, where its state is, and how much memory a worker may use.
 
     `labels` are the buckets' labels in frames; `retention_ms` is how long old versions stay readable; `idle_ms` is how long a
@@ -69,9 +69,9 @@ class Job:
             return warehouse.table(table.table.name).job(self.name)
         return BucketedPaths(self.output(sink))
 
-    def file_sink(self, sink: int) -> FileSink:
-        """Return the folder that the job writes into, which its driver has opened."""
-        return FileSink.of(Warehouse(self.warehouse).fs, self.plan.sinks[sink].table, self.project, self.output(sink))
+    def sink_context(self, sink: int) -> SinkContext:
+        """Return where the job writes a table outside of the warehouse."""
+        return SinkContext(Warehouse(self.warehouse).fs, self.project, self.output(sink))
 
     def output(self, sink: int) -> str:
         """Return the job's own folder for results on their way out of the warehouse."""
@@ -87,7 +87,7 @@ _connections: dict[tuple[object, ...], tuple[duckdb.DuckDBPyConnection, Register
 
 
 @contextmanager
-def connection(job: Job, register: Register) -> Iterator[duckdb.DuckDBPyConnection]:
+def connection(job: JobSpec, register: Register) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection of this process for the job; what it leaves behind (temporary tables) goes with it.
 
     The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
@@ -106,7 +106,7 @@ def connection(job: Job, register: Register) -> Iterator[duckdb.DuckDBPyConnecti
         con.close()
 
 
-def _key(job: Job) -> tuple[object, ...]:
+def _key(job: JobSpec) -> tuple[object, ...]:
     return os.getpid(), job.fingerprint, job.functions, job.memory
 
 
@@ -118,7 +118,7 @@ def _close(key: tuple[object, ...]) -> None:
         con.close()
 
 
-def release(job: Job) -> None:
+def release(job: JobSpec) -> None:
     """Close what this process keeps open for a job: its connection, and the resources of its functions."""
     if _key(job) in _connections:
         _close(_key(job))
@@ -135,7 +135,7 @@ def release_resources() -> None:
                 registered.close()
 
 
-def _open(job: Job, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:
+def _open(job: JobSpec, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:
     con = duckdb.connect(
         config={
             "threads": 1,

@@ -46,6 +46,7 @@ class Changes:
 
     def __init__(self, columns: Sequence[str], job: Job, held: Held):
         self._columns, self._job, self._held = list(columns), job, held
+        held.is_ending = lambda: job.is_stopping
 
     def __repr__(self) -> str:
         return f"Changes({', '.join(self._columns)}; {self._job!r})"
@@ -136,6 +137,8 @@ class Held:
 class ChangeReceiver:
     """Hands the rows of a job on as changes."""
 
+    is_gone = False
+
     def __init__(self, sink: SinkPlan):
         self.sink, self.limit, self.held = sink, sink.limit, Held()
         self.columns = [name for name, _ in sink.columns]
@@ -160,6 +163,8 @@ class ChangeReceiver:
 
 class RowReceiver:
     """Keeps the rows of a job that ends; `relation` is what they amount to then."""
+
+    is_gone = False
 
     def __init__(self, sink: SinkPlan):
         self.sink = sink

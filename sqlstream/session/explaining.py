@@ -7,11 +7,14 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.connectors.guarantees import guarantee
+from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.nodes import Node, Scan, Stateful, children, walk
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, title
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import StatementSet
 from sqlstream.state.zsets import WEIGHT_COLUMN
@@ -98,7 +101,7 @@ def _operator_step(
     bound = stage.bound
     for known in ("watermark: ", "time to live: "):
         bound = bound.removeprefix(known)
-    reads = [part for below in children(node) for part in _reads(below, leaves)]
+    reads = [part for below in node.children for part in _reads(below, leaves)]
     views = ", ".join(f"state.{job.name}.{name}" for name in (stage.name, *(v.name for v in stage.more_views)))
     facts = [
         ("reads", "; ".join(dict.fromkeys(reads))),

@@ -15,18 +15,6 @@ from sqlstream.runtime.changelog import OPERATION, changelog
 MAX_WIDTH = 40
 
 
-class Receiver(Protocol):
-    """What takes the rows of a sink; once it `is_full`, a job with a `limit` ends."""
-
-    @property
-    def limit(self) -> int | None: ...
-
-    @property
-    def is_full(self) -> bool: ...
-
-    def receive(self, files: Sequence[str], /) -> None: ...
-
-
 class Writable(Protocol):
     """Where lines can go."""
 
@@ -36,12 +24,16 @@ class Writable(Protocol):
 
 
 class RowPrinter:
-    """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows."""
+    """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows.
+
+    It `is_gone` once nobody reads the stream any more, as in `sqlstream run .. | head`.
+    """
 
     def __init__(self, stream: Writable, sink: SinkPlan, *, title: str = ""):
         self.stream, self.sink, self.title, self.limit = stream, sink, title, sink.limit
         self.columns = sink.columns
         self.count = 0
+        self.is_gone = False
         self._widths: list[int] | None = None
 
     @property
@@ -50,6 +42,12 @@ class RowPrinter:
 
     def receive(self, files: Sequence[str]) -> None:
         """Print the rows of the Parquet files of one batch."""
+        try:
+            self._print_files(files)
+        except BrokenPipeError:
+            self.is_gone = True
+
+    def _print_files(self, files: Sequence[str]) -> None:
         names = ", ".join(f"CAST({quote_name(name)} AS VARCHAR)" for name in (OPERATION, *dict(self.columns)))
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TextIO, assert_never
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import VALUES
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
-from sqlstream.errors import DamageError, SourceText, SqlStreamError, UsageError, missing, plainly
+from sqlstream.errors import SourceText, SqlStreamError, UsageError, missing, plainly
 from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
-from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, job_record, worker_job
-from sqlstream.local.values import ImmediateRun
+from sqlstream.jobs.start import Starter
+from sqlstream.local.values import ValuesEngine
 from sqlstream.options import Options
-from sqlstream.runtime.feed import check_input
-from sqlstream.runtime.worker import Job as WorkerJob
+from sqlstream.runtime.engine import Receiver
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.explaining import explained
-from sqlstream.session.output import Receiver, RowPrinter
+from sqlstream.session.output import RowPrinter
 from sqlstream.session.state_queries import query
-from sqlstream.sql.nodes import head
+from sqlstream.spark.engine import SparkEngine
 from sqlstream.state.check import Checkup, check_job, repair_job
-from sqlstream.state.recovery import Versions
-from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.filesystem import make_folder
-from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import DRAINED, FINISHED, read_status
 
 
 class Session:
@@ -74,13 +65,12 @@ class Session:
         self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
-        # Whether the reader of `output` has gone.
-        self.is_unread = False
         self._lock: SessionLock | None = None
-        self._spark: Any = None
+        self._spark = SparkEngine(self.project, lambda: self._session_lock().descriptor, self._tell)
+        self._values = ValuesEngine()
+        self._starter = Starter(self.project, self.warehouse, self._session_lock, self._tell)
+        self._printed: list[RowPrinter] = []
         self._queries = 0
-        # The jobs of INSERT .. VALUES: a second one must keep what the first one wrote, --fresh or not.
-        self._appended: set[str] = set()
         self._changes: list[Changes] = []
         if load:
             with plainly():
@@ -174,176 +164,35 @@ class Session:
         if planned.is_query:
             self._queries += 1
         name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
-        paths = self.warehouse.job(name)
-        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
-        try:
-            if fresh and name not in self._appended:
-                self._discard(name)
-            self._settle(name)
-            record = self._record(planned, name)
-            if planned.appends:
-                self._appended.add(name)
-                _check_appended(planned, record)
-            if record is None:
-                check_only_writer(self.warehouse, planned, name)
-            ended = self._ended(planned, record) if record is not None and not planned.appends else None
-            if ended is not None:
-                lock.release()
-                job = Job(name, ended=ended)
-            else:
-                run = self._run(planned, name, record, receiver)
-                job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
-                run.start()
-                if planned.is_immediate:
-                    # It has ended; the next INSERT .. VALUES may come before anybody waits for this one.
-                    job.release()
-        except BaseException:
-            lock.release()
-            if planned.is_query:
-                self._discard(name, lock=True)
-            raise
+        engine = self._values if planned.is_immediate else self._spark
+        receivers = {0: receiver} if receiver is not None else self._printers(planned)
+        job = self._starter.start(planned, name, engine, receivers, fresh=fresh)
         self.jobs.append(job)
         return job
 
-    def _settle(self, name: str) -> None:
-        """Let a job go on that a power cut has damaged. Raises DamageError when it cannot by itself."""
-        versions = Versions(self.warehouse, name)
-        if versions.newest < 0 and isinstance(record := versions.record(), DamageError) and record.torn:
-            # It had hardly begun.
-            self._discard(name)
-        newest = versions.newest
-        if faults := versions.settle():
-            first = versions.newest + 1
-            batches = f"batch {first} is" if first == newest else f"batches {first} to {newest} are"
-            self.notice(f'job "{name}": {batches} repeated, because of damage: {faults[0].message}')
-
-    def _record(self, planned: PlannedJob, name: str) -> JobRecord | None:
-        """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
-        fs, paths = self.warehouse.fs, self.warehouse.job(name)
-        record = read_record(fs, paths)
-        if record is None or record.plan_fingerprint == planned.fingerprint or last_committed(fs, paths) is not None:
-            return record
-        status = read_status(fs, paths)
-        if status is not None and status.version is not None:
-            # It has, and what says so is gone.
-            return record
-        self._discard(name)
-        return None
-
-    def _ended(self, planned: PlannedJob, record: JobRecord) -> str | None:
-        """Return how a job has ended for good, None for one that can go on; raise when it cannot go on with this query."""
-        if record.plan_fingerprint != planned.fingerprint:
-            raise UsageError(
-                f'job "{planned.name}" exists with another query',
-                head(planned.statement),
-                detail=difference(record.plan_text, planned.plan_text),
-                hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
-            )
-        status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
-        if status is None or status.state not in (FINISHED, DRAINED):
-            return None
-        why = (
-            " To read new files in later runs, set 'execution.end-of-input' = 'wait' before it finishes,"
-            " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
-        )
-        if status.state == DRAINED:
-            why = " All its windows were closed, so it cannot go on; to run it anew, use --fresh."
-        self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
-        return status.state
-
-    def _run(self, planned: PlannedJob, name: str, record: JobRecord | None, receiver: Receiver | None) -> Any:
-        if not planned.is_immediate:
-            return self._spark_run(planned, name, record, receiver)
-        job = worker_job(planned, self.project.warehouse, (0,), name=name)
-        if record is None:
-            write_record(self.warehouse.fs, self.warehouse.job(name), job_record(planned, job, 1))
-        return ImmediateRun(job, self._emit(self._receivers(job, receiver), lambda: None))
-
-    def _spark_run(self, planned: PlannedJob, name: str, record: JobRecord | None, receiver: Receiver | None) -> Any:
-        from sqlstream.spark.labels import spread_labels
-        from sqlstream.spark.runner import JobRun, Settings
-
-        if record is None:
-            # One that goes on may have read all that it needs.
-            check_input(planned.physical.scans, self.project.root)
-        spark = self._start_spark(planned).newSession()
-        partitions = record.partitions if record else planned.options.parallelism
-        spark.conf.set("spark.sql.shuffle.partitions", partitions)
-        labels: Sequence[int] = record.bucket_labels if record else spread_labels(partitions, partitions)
-        job = worker_job(planned, self.project.warehouse, labels, name=name, project=self.project.root)
-        made = job_record(planned, job, partitions)
-        if record is not None:
-            # What a job may go on with changed, such as how long it remembers, its views must know.
-            made = replace(made, created_at=record.created_at, versions=record.versions)
-        if made != record:
-            write_record(self.warehouse.fs, self.warehouse.job(name), made)
-        settings = Settings(
-            project=self.project.root,
-            partitions=partitions,
-            finish=planned.options.finish,
-            interval=planned.options.milliseconds("execution.checkpointing.interval") / 1000,
-            log_file=self.project.log_file,
-        )
-        receivers = self._receivers(job, receiver)
-        run = JobRun(spark, job, settings, self._emit(receivers, lambda: run.request_stop()))
-        if isinstance(receiver, ChangeReceiver):
-            receiver.held.is_ending = lambda: run.is_stopping
-        limited = [one for one in receivers.values() if one.limit is not None]
-        if limited:
-            run.is_satisfied = lambda: limited[0].is_full
-        return run
-
-    def _receivers(self, job: WorkerJob, receiver: Receiver | None) -> dict[int, Receiver]:
-        """Return what takes the rows of sinks, by their place in the plan: prints them, unless a receiver is given."""
-        if receiver is not None:
-            return {0: receiver}
+    def _printers(self, planned: PlannedJob) -> dict[int, Receiver]:
+        """Return what prints the rows of `print` tables and of a bare SELECT, by their place in the plan."""
         printers: dict[int, Receiver] = {}
-        for number, sink in enumerate(job.plan.sinks):
+        for number, sink in enumerate(planned.physical.sinks):
             if sink.kind == "print":
-                title = "" if sink.limit is not None or job.name.startswith("select_") else sink.table.name
-                printers[number] = RowPrinter(self.output, sink, title=title)
+                title = "" if sink.limit is not None or planned.is_query else sink.table.name
+                printer = RowPrinter(self.output, sink, title=title)
+                printers[number] = printer
+                self._printed.append(printer)
         return printers
 
-    def _emit(
-        self, receivers: Mapping[int, Receiver], unread: Callable[[], None]
-    ) -> Callable[[int, Sequence[str]], None]:
-        """Return what hands on a batch; `unread` is called when nobody reads it any more, as in `sqlstream run .. | head`."""
+    @property
+    def is_unread(self) -> bool:
+        """Whether the reader of `output` has gone."""
+        return any(printer.is_gone for printer in self._printed)
 
-        def emit(sink: int, files: Sequence[str]) -> None:
-            if sink not in receivers:
-                return
-            try:
-                receivers[sink].receive(files)
-            except BrokenPipeError:
-                self.is_unread = True
-                unread()
-
-        return emit
+    def _tell(self, text: str) -> None:
+        self.notice(text)
 
     def _session_lock(self) -> SessionLock:
         if self._lock is None:
             self._lock = SessionLock.open(self.warehouse)
         return self._lock
-
-    def _start_spark(self, planned: PlannedJob) -> Any:
-        if self._spark is None:
-            from sqlstream.spark.java import find_java
-            from sqlstream.spark.jvm import start_spark
-
-            # What is wrong with the machine or the input is said before anything is started.
-            find_java()
-            self.notice("starting Spark ...")
-            options = planned.options
-            conf = options.spark
-            master = conf.pop("spark.master", f"local[{options.parallelism},4]")
-            make_folder(os.path.dirname(self.project.log_file))
-            self._spark = start_spark(
-                master=master,
-                conf=conf,
-                log_file=self.project.log_file,
-                pass_fds=(self._session_lock().descriptor,),
-            )
-        return self._spark
 
     # -- the warehouse
 
@@ -373,9 +222,6 @@ class Session:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
         ending.drop(self.warehouse, self._session_lock(), name, self.project.root)
 
-    def _discard(self, name: str, *, lock: bool = False) -> None:
-        ending.discard(self.warehouse, name, self.project.root, lock=lock)
-
     # -- the end
 
     def wait(self, jobs: Iterable[Job] | None = None) -> None:
@@ -395,11 +241,7 @@ class Session:
             except SqlStreamError:
                 # Whoever waited for the job was told.
                 continue
-        if self._spark is not None:
-            from sqlstream.spark.jvm import stop_spark
-
-            stop_spark(self._spark)
-            self._spark = None
+        self._spark.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -430,22 +272,6 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
             hint = missing("job", name, names.values()) if names else None
             raise UsageError(f'there is no job "{name}" in the SQL to begin anew', hint=hint)
     return {names[name.lower()] for name in fresh}
-
-
-def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
-    """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
-    [sink] = planned.physical.sinks
-    if record is None:
-        return
-    [written] = record.sinks
-    if written.columns == sink.columns and all(s.table == VALUES for s in record.scans):
-        return
-    raise UsageError(
-        f'job "{planned.name}" exists, and writes other columns',
-        head(planned.statement),
-        detail=f"It writes {', '.join(f'{name} {type}' for name, type in written.columns)}.",
-        hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
-    )
 
 
 def answer_relation(answer: Answer) -> duckdb.DuckDBPyRelation:

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 import duckdb
 
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.project import Project, load_project
-from sqlstream.connectors.lookup_tables import files_relation
-from sqlstream.connectors.options import not_queried
+from sqlstream.connectors.interface import Snapshot
+from sqlstream.connectors.registry import connector_of
+from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions.registration import register, register_for_queries
 from sqlstream.queries.query import open_query
+from sqlstream.queries.statement import parse_statement
 from sqlstream.warehouse.paths import Warehouse
 
 
 def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query; declared `filesystem` tables and the project's functions can be used in it."""
+    """Return the result of a state query; declared tables of files and the project's functions can be used in it."""
     functions = tuple(compiler.catalog.functions.values())
-    text = sql.lower()
-    listed = text.lstrip().startswith(("show", "describe"))
-    files = [t for t in compiler.catalog.tables.values() if t.connector == "filesystem" and t.columns]
-    tables = [t for t in files if listed or t.name.lower() in text]
+    readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
     with duckdb.connect(config={"threads": 1}) as con:
+        statement = parse_statement(SourceText("query", sql), con)
+        tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
         register(con, functions)
-        declared = {t.name: relation(con, t, project.root) for t in tables}
+        snapshots = {t.name: snapshot(con, t, project.root) for t in tables}
     return open_query(
         Warehouse(project.warehouse),
         sql,
         functions=[lambda connection: register_for_queries(connection, functions)],
-        catalog_tables=declared,
+        catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
-        allowed_paths=[os.path.join(project.root, t.options["path"]) for t in tables],
+        allowed_paths=[path for found in snapshots.values() for path in found.paths],
     )
 
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:
     """Return what there is to say about names that are declared: those that a query cannot read, and those of files."""
     declared = compiler.catalog.tables.values()
-    tables = {t.name: "" if t.connector == "filesystem" else not_queried(t) for t in declared}
+    tables = {t.name: "" if is_queried(t) else not_queried(t) for t in declared}
     tables |= {t.name: f"{t.problem.message}.".capitalize() for t in declared if t.problem and not t.columns}
     views = "It is a view for the queries of jobs: query what a job writes or keeps."
     return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
@@ -67,9 +68,11 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
         compiler.close()
 
 
-def relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:
-    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its computed columns."""
+def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:
+    """Return the rows that a declared table has now, with its computed columns."""
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
-    return f"(SELECT {columns} FROM {files_relation(con, table, project)})"
+    found = connector_of(table).snapshot(con, table, project)
+    assert found is not None
+    return replace(found, relation=f"(SELECT {columns} FROM {found.relation})")

@@ -6,11 +6,11 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.worker import EVENT_TIME, FRAME_SCHEMA, OUTPUT_SCHEMA, Processor, ScanTask
 
 
-def build(job: Job, source: DataFrame) -> DataFrame:
+def build(job: JobSpec, source: DataFrame) -> DataFrame:
     """Return the job as a streaming DataFrame of what its last stages tell the driver.
 
     `source` is the stream of descriptors, the only one: one descriptor is one micro-batch.

@@ -9,18 +9,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream.errors import JobError, SqlStreamError
-from sqlstream.runtime.commits import Commits, Emit, Totals
+from sqlstream.runtime.commits import Commits, Totals
+from sqlstream.runtime.engine import Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
@@ -42,30 +44,28 @@ STOP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a job is driven: `interval` is the least time between the starts of two batches, in seconds."""
+    """Where a job's relative paths start from, how many tasks it has, how it is driven, and where Spark logs."""
 
     project: str
     partitions: int
-    finish: bool
-    interval: float
+    pace: Pace
     log_file: str
 
 
 class JobRun(threading.Thread):
-    """A running job. `state` is RUNNING, then FINISHED, DRAINED, STOPPED or FAILED with `error`."""
+    """A job that runs in a thread, and in Spark's tasks."""
 
-    def __init__(self, spark: SparkSession, job: Job, settings: Settings, emit: Emit | None = None):
+    def __init__(self, spark: SparkSession, job: JobSpec, settings: Settings, receivers: Receivers):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.spark, self.job, self.settings = spark, job, settings
         self.started_at = _now()
-        self.commits = Commits(job, emit, began=self.started_at)
+        self.receivers = receivers
+        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at)
         self.paths = self.commits.paths
         self.fs = self.commits.warehouse.fs
         self.state = "RUNNING"
         self.error: SqlStreamError | None = None
         self.cause: BaseException | None = None
-        # Tells that enough rows have come out: a SELECT with a LIMIT.
-        self.is_satisfied: Callable[[], bool] = lambda: False
         self._stop_requested = threading.Event()
         self._drain_requested = threading.Event()
         self._warnings: deque[str] = deque()
@@ -129,7 +129,7 @@ class JobRun(threading.Thread):
             self.job.plan.scans,
             range(self.settings.partitions),
             project=self.settings.project,
-            finish=self.settings.finish,
+            finish=self.settings.pace.finish,
             warehouse=self.job.warehouse,
             opens=self.job.plan.opens,
         )
@@ -138,7 +138,7 @@ class JobRun(threading.Thread):
         marks = {
             i: mark
             for i, scan in enumerate(self.job.plan.scans)
-            if (mark := self.totals.sources[scan.name]["watermark"]) is not None
+            if (mark := self.totals.sources[scan.name].watermark) is not None
         }
         self.feed.remind(self.totals.sequence, marks)
         settle(self.spark, self.fs, self.paths)
@@ -177,18 +177,18 @@ class JobRun(threading.Thread):
             if self._drain_requested.is_set() or asked == DRAINED:
                 self.feed.drain()
             self._feed()
-            if self.is_satisfied():
+            if have_enough(self.receivers):
                 return "FINISHED"
             if self._at_end(query):
                 if self.feed.drained:
                     return DRAINED
-                return "FINISHED" if self.settings.finish and self.feed.bounded else "STOPPED"
+                return "FINISHED" if self.settings.pace.finish and self.feed.bounded else "STOPPED"
             self._keep_house()
             time.sleep(POLL_SECONDS)
 
     def _feed(self) -> None:
         now = time.monotonic()
-        interval = 0 if self.feed.drained else self.settings.interval
+        interval = 0 if self.feed.drained else self.settings.pace.interval
         if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < interval:
             return
         descriptor = self.feed.compose(self.totals.wake_at, self._idle_ticks(), self.totals.ring_at)
@@ -220,7 +220,7 @@ class JobRun(threading.Thread):
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
             return totals.ended and (not waiting or (totals.watermark or 0) >= END_OF_INPUT)
-        waits = self.feed.exhausted and not self.settings.finish
+        waits = self.feed.exhausted and not self.settings.pace.finish
         return waits and self._is_idle(query)
 
     def _is_committed(self, version: int) -> bool:

@@ -18,7 +18,7 @@ from sqlstream.runtime.batches import from_lines
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.offsets import logged_offsets
 from sqlstream.warehouse.paths import Warehouse
@@ -45,7 +45,7 @@ def batch_id() -> int:
 class ScanTask:
     """Reads the splits of a scan (mapInArrow): frames, or what the sink stored, each with the watermark so far."""
 
-    def __init__(self, job: Job, scan: int):
+    def __init__(self, job: JobSpec, scan: int):
         self.job, self.scan = job, scan
         self.schema = (FRAME_SCHEMA if job.plan.stages else OUTPUT_SCHEMA) + _TIMED
 
@@ -79,7 +79,7 @@ class Processor(StatefulProcessor):
     Frames for later levels, and what is for the driver, pass.
     """
 
-    def __init__(self, job: Job, level: int):
+    def __init__(self, job: JobSpec, level: int):
         self.job, self.level = job, level
         self.stages = job.plan.levels[level]
         self.is_last = level == len(job.plan.levels) - 1

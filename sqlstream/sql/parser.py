@@ -16,9 +16,9 @@ from sqlglot import exp
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sqlstream.sql.flink_calls import FlinkCallParser
 from sqlstream.sql.hints import OptionsHint, select_hints, table_options
 from sqlstream.sql.spans import mark, marks, name_span
+from sqlstream.sql.standard_calls import StandardCallParser
 from sqlstream.sql.windows import WindowParser
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def placed(parse: F) -> F:
     return cast(F, wrapper)
 
 
-class StreamingParser(FlinkCallParser):
+class StreamingParser(StandardCallParser):
     """The parser of the dialect StreamingSQL."""
 
     # Every function is an exp.Anonymous of its own name, except those whose arguments are no plain list.
@@ -412,52 +412,6 @@ class StreamingParser(FlinkCallParser):
         if window and self._index > index:
             mark(window, start.start, self._prev.end)
         return window
-
-    def _parse_cast_call(self, kind: type[exp.Cast] | type[exp.TryCast]) -> exp.Expr:
-        value = self._parse_assignment()
-        self._need("AS")
-        to = self._parse_types()
-        if to is None:
-            raise self._wanted("a type")
-        return self.expression(kind(this=value, to=to))
-
-    def _parse_extract_call(self) -> exp.Expr:
-        part = self._parse_var_or_string(upper=True)
-        self._need("FROM")
-        return self.expression(exp.Extract(this=part, expression=self._parse_bitwise()))
-
-    def _parse_position_call(self) -> exp.Expr:
-        needle = self._parse_bitwise()
-        if not self._match(TokenType.IN):
-            return self._rest_of_call("position", needle)
-        return self._call("strpos", self._parse_bitwise(), needle)
-
-    def _parse_substring_call(self) -> exp.Expr:
-        text = self._parse_bitwise()
-        if not self._match(TokenType.FROM):
-            return self._rest_of_call("substring", text)
-        start = self._parse_bitwise()
-        return self._call("substring", text, start, *([self._parse_bitwise()] if self._match(TokenType.FOR) else []))
-
-    def _parse_trim_call(self) -> exp.Expr:
-        name = "trim"
-        side = self._match_texts(("BOTH", "LEADING", "TRAILING"))
-        if side:
-            name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[self._prev.text.upper()]
-        what = self._parse_bitwise()
-        if self._match(TokenType.FROM):
-            return self._call(name, self._parse_bitwise(), *([what] if what else []))
-        return self._rest_of_call(name, what)
-
-    def _parse_overlay_call(self) -> exp.Expr:
-        text = self._parse_bitwise()
-        if not self._match_text_seq("PLACING"):
-            return self._rest_of_call("overlay", text)
-        placed = self._parse_bitwise()
-        self._need("FROM")
-        start = self._parse_bitwise()
-        length = [self._parse_bitwise()] if self._match(TokenType.FOR) else []
-        return self._call("overlay", text, placed, start, *length)
 
 
 def _balanced(condition: exp.Expr | None, kind: type[exp.And] | type[exp.Or]) -> exp.Expr | None:

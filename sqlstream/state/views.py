@@ -34,7 +34,10 @@ def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snap
     if snapshot is not None:
         named = snapshot.newest.state_manifests(operator.name)
         visible = visible_segments(warehouse.fs, paths, named, snapshot)
-    tables = {t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot) for t in operator.tables}
+    tables = {
+        t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot)
+        for t in (table.declaration for table in operator.tables)
+    }
     return over(tables, sql)
 
 

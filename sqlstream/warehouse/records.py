@@ -2,13 +2,21 @@
 
 A power cut can leave a file that was written shortly before empty, cut off or full of zeros; a failing disk can change a bit
 of any. What every file of a warehouse is for is said here, too, for the errors that name one.
+
+A record is a msgspec Struct, written as JSON, with the number of its format. A field may be added to it at any time, with a
+default: what an earlier version wrote lacks it, and what a later version wrote is read without it. A field that gets another
+meaning, or another type, makes a new format, and an upgrade of what was written in the one before (see `Record`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
+
+import msgspec
 
 from sqlstream.errors import DamageError
 from sqlstream.warehouse.filesystem import Filesystem
@@ -104,3 +112,42 @@ def read_sealed(fs: Filesystem, path: str) -> str:
     except UnicodeDecodeError as error:
         raise damage(path, CHANGED) from error
     return opened(path, text)
+
+
+# Makes of the content of a record, as JSON has it, that of the next format.
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class OtherFormat(Exception):
+    """A record is in a format that cannot be read: that of a later version, or one that nothing upgrades."""
+
+    def __init__(self, format: int, content: Mapping[str, Any]):
+        super().__init__(format)
+        self.format, self.content = format, content
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file's content. Give a subclass `tag_field="format"` and a number as `tag`; `upgrades` are by the format before."""
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {}
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_json(text: str, kind: type[R]) -> R:
+    """Return the record in a text, upgraded to the format of today. Raises OtherFormat."""
+    try:
+        # By far the most are of today's.
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError:
+        content = msgspec.json.decode(text)
+    wanted, format = kind.__struct_config__.tag, content.get("format", 0)
+    while (upgrade := kind.upgrades.get(content.get("format", 0))) is not None:
+        content = {**upgrade(content), "format": content.get("format", 0) + 1}
+    if content.get("format", 0) != wanted:
+        raise OtherFormat(format, content)
+    return msgspec.convert(content, type=kind)

@@ -17,7 +17,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.filesystem.sink import FileSink, discard
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.session.state_queries import relation
+from sqlstream.session.state_queries import snapshot
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import write_sealed
@@ -48,7 +48,7 @@ def run(folder: Path, options: str, clause: str = "", rows: Sequence[Sequence[An
         assert isinstance(found, Table)
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
-            return sorted(con.execute(f"FROM {relation(con, found, '/')}").fetchall(), key=lambda r: int(r[0]))
+            return sorted(con.execute(f"FROM {snapshot(con, found, '/').relation}").fetchall(), key=lambda r: int(r[0]))
 
 
 @pytest.mark.parametrize(

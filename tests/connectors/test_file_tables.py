@@ -18,7 +18,7 @@ from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.formats.faults import take
 from sqlstream.connectors.formats.reading import read
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.session.state_queries import relation
+from sqlstream.session.state_queries import snapshot
 
 
 def declared(script: str, project: Path) -> Table:
@@ -33,7 +33,9 @@ def declared(script: str, project: Path) -> Table:
 
 def rows(table: Table, project: Path, columns: str = "*", order: str = "ALL") -> Sequence[tuple[Any, ...]]:
     with duckdb.connect(config={"threads": 1}) as con:
-        return con.execute(f"SELECT {columns} FROM {relation(con, table, str(project))} ORDER BY {order}").fetchall()
+        return con.execute(
+            f"SELECT {columns} FROM {snapshot(con, table, str(project)).relation} ORDER BY {order}"
+        ).fetchall()
 
 
 def put(path: Path, text: str) -> int:

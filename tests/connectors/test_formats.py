@@ -17,7 +17,8 @@ import pytest
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.formats.faults import malformed_rows, take, translate
-from sqlstream.connectors.formats.reading import read, validate_options
+from sqlstream.connectors.formats.reading import read
+from sqlstream.connectors.tables import validate
 from sqlstream.errors import BindError, DataError
 
 Con = duckdb.DuckDBPyConnection
@@ -623,7 +624,7 @@ def test_options_are_checked(options: dict[str, str], message: str, hint: str | 
     declared = table("csv", {"a": "BIGINT"})
     wrong = Table("t", declared.columns, options={**declared.options, **options})
     with pytest.raises(BindError) as raised:
-        validate_options(wrong)
+        validate(wrong)
     assert (raised.value.message, raised.value.hint) == (message, hint)
 
 
@@ -640,4 +641,4 @@ def test_every_option_is_accepted() -> None:
         "csv.ignore-parse-errors": "false",
     }
     declared = table("CSV", {"a": "BIGINT"})
-    validate_options(Table("t", declared.columns, options={**declared.options, **options}))
+    validate(Table("t", declared.columns, options={**declared.options, **options}))

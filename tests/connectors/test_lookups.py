@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.lookup import Lookup
-from sqlstream.connectors.lookup_tables import open_lookup
+from sqlstream.connectors.lookup import Lookup, open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 

@@ -8,10 +8,9 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context
-from sqlstream.connectors.generated_rows import BATCH_ROWS, RowDiscovery
+from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.generated_rows import BATCH_ROWS, RowDiscovery, RowRange
 from sqlstream.connectors.nexmark import source as nexmark
-from sqlstream.connectors.splits import Offsets, RowRange
 from sqlstream.warehouse.paths import Warehouse
 
 

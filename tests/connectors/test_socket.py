@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.connectors.formats.faults import malformed_rows
-from sqlstream.connectors.reading import files_among, locate, read
-from sqlstream.connectors.splits import LinesFile
+from sqlstream.connectors.interface import ReadContext
+from sqlstream.connectors.registry import source_of
+from sqlstream.connectors.socket.source import LinesFile
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.filesystem import LocalFilesystem
@@ -64,10 +64,10 @@ def lines(feed: Feed, folder: Path) -> list[tuple[object, ...]]:
 
 
 def rows(feed: Feed, splits: list[LinesFile], folder: Path) -> list[tuple[object, ...]]:
-    table = feed._stages[0].table
-    located = locate(splits, table, project="", warehouse=str(folder))
+    source, context = source_of(feed._stages[0].table), ReadContext("", str(folder))
+    located = [source.located(split, context) for split in splits]
     with duckdb.connect() as con:
-        return con.execute(f"FROM {read(con, located, table, warehouse='', time=0).relation}").fetchall()
+        return con.execute(f"FROM {source.read(con, located, context).relation}").fetchall()
 
 
 def test_lines_are_rows_and_the_other_side_ends_the_job(tmp_path: Path, sender: Sender) -> None:
@@ -133,7 +133,11 @@ def test_nobody_listens(tmp_path: Path, sender: Sender) -> None:
         ("a STRING, b STRING", "'hostname' = 'x', 'port' = '1'", 'table "s" has 2 columns, a line is one'),
         ("a STRING", "'hostname' = 'x'", 'needs the option "port"'),
         ("a STRING", "'hostname' = 'x', 'port' = 'y'", 'option "port": "y" is not a whole number'),
-        ("a STRING", "'hostname' = 'x', 'port' = '1', 'format' = 'parquet'", 'the format "json" or "csv", or none'),
+        (
+            "a STRING",
+            "'hostname' = 'x', 'port' = '1', 'format' = 'parquet'",
+            "Formats that it has: json, csv, or none.",
+        ),
         ("a STRING", "'hostname' = 'x', 'port' = '1', 'path' = 'x'", 'option "path" does not exist'),
     ],
 )
@@ -155,8 +159,8 @@ def test_malformed_lines_are_kept(tmp_path: Path, sender: Sender) -> None:
     while (descriptor := feed.compose()) is None or not descriptor.splits:
         assert not feed.ended
     splits = [s for s in descriptor.splits[0] if isinstance(s, LinesFile)]
-    located = locate(splits, feed._stages[0].table, project=str(tmp_path), warehouse=str(tmp_path))
-    found = list(malformed_rows(files_among(located), feed._stages[0].table))
+    source, context = source_of(feed._stages[0].table), ReadContext(str(tmp_path), str(tmp_path))
+    found = list(source.malformed_rows([source.located(split, context) for split in splits]))
     assert [(row.number, row.text, row.reason) for row in found] == [
         (2, '{"k": 1.5}', 'Column "k" does not hold a INTEGER'),
         (3, "x", "The line is not a JSON object"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,10 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Discovery
-from sqlstream.connectors.reading import read
-from sqlstream.connectors.sources import open_discovery
-from sqlstream.connectors.splits import BatchRange, Offsets, decode, encode
+from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.interface import ReadContext
+from sqlstream.connectors.registry import source_of
+from sqlstream.connectors.warehouse.source import BatchRange
 from sqlstream.errors import DataError, UsageError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import from_lines
@@ -56,7 +57,7 @@ def open_feed(
 
 def rows(stream: Stream, splits: list[BatchRange]) -> list[int]:
     with duckdb.connect() as con:
-        plan = read(con, splits, scan(stream).table, warehouse=stream.warehouse, time=0)
+        plan = source_of(scan(stream).table).read(con, splits, ReadContext("", stream.warehouse))
         return sorted(k for (k,) in con.execute(f"SELECT k FROM {plan.relation}").fetchall())
 
 
@@ -116,7 +117,7 @@ def test_a_repeated_batch_reads_the_same_rows_though_they_were_merged(stream: St
     assert taken(stream, feed) == list(range(5))
     write(stream, *range(5, 40))
     [path] = (tmp_path / "next").iterdir()
-    splits = [w.split for w in from_lines(opened(str(path), path.read_text())) if isinstance(w.split, BatchRange)]
+    splits = [BatchRange(*w.split) for w in from_lines(opened(str(path), path.read_text())) if w.split]
     assert rows(stream, splits) == list(range(5))
 
 
@@ -139,7 +140,7 @@ def test_a_writer_that_is_started_anew_is_noticed(stream: Stream, tmp_path: Path
     feed = open_feed(stream, tmp_path, interval="0 s")
     assert taken(stream, feed) == [1]
     [path] = (tmp_path / "next").iterdir()
-    splits = [w.split for w in from_lines(opened(str(path), path.read_text())) if isinstance(w.split, BatchRange)]
+    splits = [BatchRange(*w.split) for w in from_lines(opened(str(path), path.read_text())) if w.split]
     record = Warehouse(stream.warehouse).job("mid").record
     text = opened(record, Path(record).read_text())
     Path(record).write_text(sealed(text.replace('"created_at": ', '"created_at": 1')))
@@ -156,11 +157,9 @@ def test_a_table_that_nobody_has_written(tmp_path: Path) -> None:
     context = Context(str(tmp_path), Warehouse(str(tmp_path)), "", 1, True, lambda name, value: value)
     table = Table("mid", (Column("k", "BIGINT"),))
     with pytest.raises(UsageError, match='table "mid" is empty: no job has written it yet'):
-        open_discovery(table, Offsets(), context).poll()
-    followed: Discovery = open_discovery(
-        Table("mid", table.columns, options={"source.monitor-interval": "1 s"}), Offsets(), context
-    )
-    assert followed.poll() == 0
+        source_of(table).discovery(Offsets(), context).poll()
+    watched = Table("mid", table.columns, options={"source.monitor-interval": "1 s"})
+    assert source_of(watched).discovery(Offsets(), context).poll() == 0
 
 
 def test_columns_that_the_writer_does_not_write(stream: Stream) -> None:
@@ -170,11 +169,11 @@ def test_columns_that_the_writer_does_not_write(stream: Stream) -> None:
     splits = [BatchRange("mid", record.created_at, -1, 0, 1)]
     table = Table("mid", (Column("kk", "BIGINT"),))
     with duckdb.connect() as con, pytest.raises(DataError, match='as job "mid" writes it, has no column "kk"') as e:
-        read(con, splits, table, warehouse=stream.warehouse, time=0)
+        source_of(table).read(con, splits, ReadContext("", stream.warehouse))
     assert e.value.hint == 'did you mean "k"?'
 
 
 def test_splits_come_back() -> None:
     split = BatchRange("mid", 5, -1, 7, 100)
-    assert decode(encode(split)) == split
+    assert source_of(Table("mid", ())).split(json.loads(json.dumps(split.to_list()))) == split
     assert split.reached == ("mid@5", 7)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import SourceText
-from sqlstream.jobs.launch import job_record, worker_job
+from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.local.runner import LocalRun
 from sqlstream.options import Options
 from sqlstream.runtime.feed import Feed
@@ -35,7 +35,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
     """Run a job batch by batch, first what an earlier process left; yield whether a batch was run."""
     warehouse = Warehouse(f"{project}/warehouse")
     paths = warehouse.job(planned.name)
-    job = worker_job(planned, warehouse.root, range(PARALLELISM), project=project)
+    job = job_spec(planned, warehouse.root, range(PARALLELISM), project=project)
     if read_record(warehouse.fs, paths) is None:
         write_record(warehouse.fs, paths, job_record(planned, job, PARALLELISM))
     run = LocalRun(job)

@@ -6,9 +6,11 @@ import pytest
 
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.nodes import Filter, Node, Sink, WindowColumns, walk
-from sqlstream.logical.plan.properties import on_time, schema, time_attribute, window_columns, window_size
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node, WindowColumns
+from sqlstream.logical.plan.relational import Filter
 from sqlstream.logical.plan.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
+from sqlstream.logical.plan.tables import TableSink
 from tests.kinds import last_job
 
 TABLES = """
@@ -45,7 +47,7 @@ def plan(query: str) -> Node:
     ],
 )
 def test_a_time_attribute_survives_what_passes_it_on(query: str, attribute: str | None) -> None:
-    assert time_attribute(plan(query)) == attribute
+    assert plan(query).time_attribute == attribute
 
 
 @pytest.mark.parametrize(
@@ -67,23 +69,23 @@ def test_a_time_attribute_survives_what_passes_it_on(query: str, attribute: str 
     ],
 )
 def test_window_bounds_survive_what_passes_them_on(query: str, columns: WindowColumns | None) -> None:
-    assert window_columns(plan(query)) == columns
+    assert plan(query).window_columns == columns
 
 
 def test_the_size_of_windows_is_known_where_it_is_one() -> None:
     ten = f"SELECT window_start, window_end FROM {WINDOWS}"
     minute = ten.replace("'10' SECOND", "'1' MINUTE")
-    assert window_size(plan(ten)) == 10_000_000
-    assert window_size(plan(f"{ten} UNION ALL {ten}")) == 10_000_000
-    assert window_size(plan(f"{ten} UNION ALL {minute}")) is None
+    assert plan(ten).window_size == 10_000_000
+    assert plan(f"{ten} UNION ALL {ten}").window_size == 10_000_000
+    assert plan(f"{ten} UNION ALL {minute}").window_size is None
 
 
 def test_rows_of_a_window_aggregate_are_never_late() -> None:
     counts = f"SELECT window_time AS ts, COUNT(*) AS n FROM {WINDOWS} GROUP BY window_end, window_time"
     raw = "SELECT ts, 1 FROM a"
-    assert on_time(plan(counts))
-    assert not on_time(plan(raw))
-    assert not on_time(plan(f"{counts} UNION ALL {raw}"))
+    assert plan(counts).on_time
+    assert not plan(raw).on_time
+    assert not plan(f"{counts} UNION ALL {raw}").on_time
 
 
 def test_rules_leave_alone_what_they_do_not_apply_to() -> None:
@@ -131,7 +133,7 @@ def test_unions_whose_columns_have_other_names_stay() -> None:
 
 def test_flattening_keeps_the_schema() -> None:
     union = plan("SELECT k FROM (SELECT k FROM a UNION ALL SELECT k FROM b) AS x UNION ALL SELECT k FROM a")
-    assert schema(flatten_unions(union)) == schema(union)
+    assert flatten_unions(union).schema == union.schema
 
 
 def test_the_plan_says_what_makes_a_job_another_one() -> None:
@@ -150,4 +152,4 @@ def test_the_plan_says_what_makes_a_job_another_one() -> None:
 
 
 def test_a_sink_is_the_root() -> None:
-    assert isinstance(planned("SELECT k FROM a").logical[0], Sink)
+    assert isinstance(planned("SELECT k FROM a").logical[0], TableSink)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.catalog import Column
-from sqlstream.logical.bind.over.over import EDGES, PLACED, RANKS, keeps_rows
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
-from sqlstream.logical.plan.nodes import OverFrame, OverItem
+from sqlstream.logical.plan.over import EDGES, PLACED, RANKS, OverFrame, OverItem
 from sqlstream.operators.aggregates.calls import AggregateCall, strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
@@ -39,7 +38,7 @@ def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) 
     frame = OverFrame("range", None)
     item = AggregateItem("r", function, (Expression.of_column("x", "BIGINT"),), distinct, (), None, "DOUBLE")
     operator_keeps = call(ALIASES.get(function, function), frame, distinct=distinct).rows_before is None
-    assert keeps_rows(OverItem(item, frame)) == operator_keeps
+    assert OverItem(item, frame).keeps_partition == operator_keeps
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_an_aggregate_of_no_rows_has_its_row(session: Session) -> None:
     assert rows(session, "FROM rolled") == [(None, 0)]
     # There is a first batch without any input.
     job = job_of(session.sql("CREATE TABLE so_far (n BIGINT); INSERT INTO so_far SELECT COUNT(*) FROM following"))
-    while not job._run.totals.version >= 0:
+    while job.progress.batch is None:
         assert job.wait(0.1) is False
     job.stop()
     job.wait()

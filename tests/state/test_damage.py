@@ -16,7 +16,7 @@ from sqlstream.cli.check import checked
 from sqlstream.errors import DamageError, JobError, QueryError
 from sqlstream.local.runner import LocalRun
 from sqlstream.queries.query import open_query
-from sqlstream.runtime.worker import Job
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
 from sqlstream.state.check import check_job, repair_job
 from sqlstream.state.recovery import Versions
@@ -58,7 +58,7 @@ class Made:
     """A job that was stopped after version NEWEST, and the rows of its table at each version."""
 
     stream: Stream
-    job: Job
+    job: JobSpec
     rows: list[list[tuple[object, ...]]]
 
 

@@ -7,15 +7,15 @@ The nth row is the same at any time and on any worker, except for times, which c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.formats.reading import ReadPlan
-from sqlstream.connectors.splits import RowRange
+from sqlstream.connectors.generated_rows import RowRange
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, UnsupportedError, missing
 from sqlstream.units import parse_boolean, parse_count, parse_duration
@@ -26,7 +26,9 @@ _UNSIGNED = {"utinyint": 8, "usmallint": 16, "uinteger": 32, "ubigint": 64}
 _NUMBERS = {*_INTEGERS, *_UNSIGNED, "float", "double", "decimal"}
 _TEXTS = {"varchar", "blob"}
 _TIMESTAMPS = {"timestamp", "timestamp with time zone"}
-_FIELD = ("kind", "min", "max", "max-past", "length", "var-len", "start", "end", "null-rate")
+# The options of a column, behind `fields.<name>.`.
+FIELD_OPTIONS = ("kind", "min", "max", "max-past", "length", "var-len", "start", "end", "null-rate")
+_ENDS = tuple(f".{key}" for key in FIELD_OPTIONS)
 # A hash has 64 bits, a double 53.
 _HASHES = "18446744073709551616.0"
 
@@ -53,7 +55,7 @@ class _Value:
         return [(name, _Value(f"{self.path}.{names.get(self.id, name)}", type, self.place)) for name, type in children]
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
     if not re.fullmatch(r"-?\d+", text.strip()):
         raise ValueError(f'"{text}" is not a whole number')
     return int(text)
@@ -76,14 +78,6 @@ def _kind(text: str) -> str:
     if text not in ("random", "sequence"):
         raise ValueError(f'"{text}" is not random or sequence')
     return text
-
-
-_GENERAL: Mapping[str, Callable[[str], object]] = {
-    "connector": str,
-    "rows-per-second": parse_count,
-    "number-of-rows": parse_count,
-    "seed": _whole,
-}
 
 
 class Generator:
@@ -118,21 +112,21 @@ class Generator:
         items = ", ".join(filter(None, [items, *numbers]))
         return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
 
+    def field_options(self) -> list[str]:
+        """Return the names of the options that columns have; among them those that are given for columns that do not exist."""
+        given = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
+        return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *given]))
+
     def validate(self) -> None:
-        """Raise BindError or UnsupportedError for options that do not exist, or do not fit the columns."""
+        """Raise BindError or UnsupportedError for options that do not fit the columns."""
         paths = {v.path: v for v in self._values()}
         for name, text in self._options.items():
+            if not name.startswith("fields."):
+                continue
             path, _, key = name.removeprefix("fields.").rpartition(".")
-            if name in _GENERAL:
-                self._checked(name, text, _GENERAL[name])
-            elif not name.startswith("fields.") or key not in _FIELD:
-                known = [*_GENERAL, *(f"fields.{p}.{k}" for p in paths for k in _FIELD)]
-                message = f'option "{name}" does not exist for connector "datagen"'
-                raise self._wrong(message, missing("option", name, known), name)
-            elif path not in paths:
+            if path not in paths:
                 raise self._wrong(f'option "{name}": no column "{path}"', missing("column", path, paths), name)
-            else:
-                self._check_field(paths[path], key, name, text)
+            self._check_field(paths[path], key, name, text)
         for value in self._values():
             self._check_value(value)
 
@@ -148,13 +142,13 @@ class Generator:
         }
         if not fits.get(key, True):
             raise self._wrong(f'option "{name}" does not fit a column of type {value.type}', None, name)
-        number: Callable[[str], object] = _whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
+        number: Callable[[str], object] = whole if value.id in _INTEGERS or value.id in _UNSIGNED else _number
         checks: dict[str, Callable[[str], object]] = {
             "kind": _kind,
             "min": number,
             "max": number,
-            "start": _whole,
-            "end": _whole,
+            "start": whole,
+            "end": whole,
             "max-past": parse_duration,
             "length": parse_count,
             "var-len": parse_boolean,

@@ -21,6 +21,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.listing import is_remote, local_path
 from sqlstream.connectors.filesystem.roots import remembered
 from sqlstream.connectors.formats.csv_rows import csv_write_options
+from sqlstream.connectors.interface import Committer, Writer
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UnsupportedError
 from sqlstream.state.recovery import TAKEN_BACK
@@ -81,8 +82,8 @@ class Target:
         return original is not None and original.tag == self.tag
 
 
-@dataclass(frozen=True, slots=True)
-class FileSink:
+@dataclass(frozen=True)
+class FileSink(Writer):
     """The folder of a table, as one job writes into it; `tag` is the job's, in the names of its files."""
 
     table: Table
@@ -183,6 +184,19 @@ class FileSink:
                 # It has its name already when the process died after this.
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(f"{self.staging}/{file}", target)
+
+
+class FileCommitter(Committer):
+    """Gives files their names; `records` is the job's folder of what it published."""
+
+    def __init__(self, sink: FileSink, fs: Filesystem, records: str):
+        self._sink, self._fs, self._records = sink, fs, records
+
+    def commit(self, batch: int, written: Sequence[str]) -> None:
+        self._sink.publish(self._fs, self._records, batch, written)
+
+    def recover(self) -> None:
+        self._sink.recover(self._fs, self._records)
 
 
 def discard(fs: Filesystem, records: str, project: str) -> None:

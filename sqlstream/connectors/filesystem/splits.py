@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Discovery
 from sqlstream.connectors.filesystem.listing import FoundFile, Place, is_remote, open_uri
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.errors import DataError, UsageError
@@ -156,7 +157,7 @@ class Seen:
     __hash__ = None  # type: ignore[assignment]
 
 
-class FileDiscovery:
+class FileDiscovery(Discovery):
     """Finds the files of a table and hands them out in batches.
 
     Files are taken in the order (modification time, path) among those that a listing shows; a file that arrives late
@@ -182,19 +183,18 @@ class FileDiscovery:
             self._place = Place(path, project)
         except (OSError, pa.ArrowException) as error:
             raise UsageError(f'table "{table}": "{path}" cannot be opened', detail=str(error)) from error
+        super().__init__()
         self._format, self._table, self.bounded = format, table, bounded
-        self.interval: float | None = None
         self._parallelism, self._max_files, self._max_bytes = parallelism, max_files, max_bytes
         self._whole = whole
         self._root = Root.of(path, project)
         self.seen = seen if seen is not None else Seen(self._root)
-        self.changed: list[str] = []
         self._waiting: deque[FoundFile] = deque()
         self._groups: tuple[FoundFile, list[tuple[int, int]] | None] | None = None
 
     @classmethod
     def of(cls, table: Table, *, project: str, parallelism: int, seen: Seen | None = None) -> FileDiscovery:
-        """Return the discovery that a table's options ask for; `formats.validate_options` has accepted them."""
+        """Return the discovery that a table's options ask for; which were checked."""
         options = table.options
         found = cls(
             options["path"],
@@ -250,12 +250,13 @@ class FileDiscovery:
         """How many files are known and not yet handed out whole."""
         return len(self._waiting)
 
-    @property
-    def remaining(self) -> int:
-        return len(self._waiting)
-
-    def close(self) -> None:
-        pass
+    def notices(self) -> Sequence[str]:
+        if self.seen.root is None or self.seen.moved_from is None:
+            return ()
+        return (
+            f'the files of table "{self._table}" were in "{self.seen.moved_from}" and are in '
+            f'"{self.seen.root.path}" now; those whose names were read there are not read again',
+        )
 
     def next_batch(self) -> list[Split] | None:
         """Return what the next batch reads, or None when no file is waiting.

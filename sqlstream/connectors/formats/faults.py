@@ -14,8 +14,9 @@ from sqlstream.connectors.formats.csv_rows import csv_layout, csv_reader, has_he
 from sqlstream.connectors.formats.long_lines import is_too_long, without_long_lines
 from sqlstream.connectors.formats.malformed import MalformedRow, format_of
 from sqlstream.connectors.formats.read_errors import csv_reason, malformed_row, name_file, path_in, translate_file
-from sqlstream.connectors.formats.reading import ReadPlan, read
+from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines, open_text
 from sqlstream.errors import DataError
 from sqlstream.state.internal_columns import PATH, ROW

@@ -6,14 +6,12 @@ warehouse table of that name. Both are options of every format, read here alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sqlstream.catalog import ERRORS_TO, IGNORE, Column, Table
+from sqlstream.connectors.options import BOOLEAN, OptionType, TableOption
 from sqlstream.units import parse_boolean
 
-# Beside the columns of a row as it is read: why it is malformed, NULL where it is not.
-WRONG = "__wrong"
 # A malformed row is kept up to so many characters.
 KEPT_CHARACTERS = 10_000
 # The columns of the table that keeps malformed rows.
@@ -28,9 +26,18 @@ COLUMNS = (
 )
 
 
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("it names a table")
+    return text
+
+
+_TABLE = OptionType("table", _name)
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class MalformedRow:
-    """A row by its file and its number there, from 1, as messages say it; `text` is what stands in the file."""
+    """A row by its file (or partition) and its number there, from 1, as messages say it; `text` is what stands there."""
 
     path: str
     number: int
@@ -38,15 +45,19 @@ class MalformedRow:
     text: str
 
 
-def options_of(format: str) -> Mapping[str, Callable[[str], object]]:
-    """Return the options about malformed rows that tables of a format have, with what checks them."""
-    return {f"{format}.{IGNORE}": parse_boolean, f"{format}.{ERRORS_TO}": _name}
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise ValueError("it names a table")
-    return text
+def options_of(format: str) -> tuple[TableOption, ...]:
+    """Return the options about malformed rows that tables of a format have."""
+    return (
+        TableOption(
+            f"{format}.{IGNORE}", BOOLEAN, "malformed rows are skipped and counted", default="false", mutable=True
+        ),
+        TableOption(
+            f"{format}.{ERRORS_TO}",
+            _TABLE,
+            "malformed rows are skipped and kept in the warehouse table of this name",
+            mutable=True,
+        ),
+    )
 
 
 def format_of(table: Table) -> str:

@@ -6,8 +6,7 @@ go for the most part to a few hot auctions. Numbers are drawn for 64 Ki events a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -21,11 +20,11 @@ import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.formats.reading import ReadPlan
-from sqlstream.connectors.splits import RowRange
+from sqlstream.connectors.generated_rows import RowRange
+from sqlstream.connectors.options import BOOLEAN, COUNT, NUMBER, SIZE, OptionType, TableOption, named
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, missing
-from sqlstream.units import parse_boolean, parse_bytes, parse_count
 
 _PERSON = ("id", "name", "emailAddress", "creditCard", "city", "state", "dateTime", "extra")
 _AUCTION = (
@@ -86,7 +85,6 @@ _STATES = ("AZ", "AZ", "CA", "CA", "ID", "OR", "OR", "WA", "WA", "WY")
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-_Check = Callable[[str], object]
 
 
 def _moment(text: str) -> int:
@@ -97,43 +95,34 @@ def _moment(text: str) -> int:
         raise ValueError(f'"{text}" is not a time such as 2026-01-01 00:00:00') from None
 
 
-def _zero_or_more(text: str) -> int:
-    if not re.fullmatch(r"\d+", text.strip()):
-        raise ValueError(f'"{text}" is not a whole number')
-    return int(text)
-
-
-_OPTIONS: Mapping[str, tuple[_Check, str]] = {
-    "first-event.rate": (parse_count, "10000"),
-    "next-event.rate": (parse_count, "10000"),
-    "rate.limited": (parse_boolean, "false"),
-    "events.num": (_zero_or_more, "0"),
-    "person.proportion": (parse_count, "1"),
-    "auction.proportion": (parse_count, "3"),
-    "bid.proportion": (parse_count, "46"),
-    "bid.hot-ratio.auctions": (parse_count, "2"),
-    "bid.hot-ratio.bidders": (parse_count, "4"),
-    "auction.hot-ratio.sellers": (parse_count, "4"),
-    "person.avg-size": (parse_bytes, "200 b"),
-    "auction.avg-size": (parse_bytes, "500 b"),
-    "bid.avg-size": (parse_bytes, "100 b"),
-    # Ours: the draws, and the time of the first event, which otherwise is when the job first started.
-    "seed": (_zero_or_more, "0"),
-    "base-time": (_moment, ""),
-}
+OPTIONS = (
+    TableOption("first-event.rate", COUNT, "events per second of event time", default="10000"),
+    TableOption("next-event.rate", COUNT, "the same", default="10000"),
+    TableOption(
+        "rate.limited", BOOLEAN, "whether events come at that rate, else as fast as they are read", default="false"
+    ),
+    TableOption("events.num", NUMBER, "how many events there are; 0: there is no end", default="0"),
+    TableOption("person.proportion", COUNT, "how many events of a round are people", default="1"),
+    TableOption("auction.proportion", COUNT, "how many are auctions", default="3"),
+    TableOption("bid.proportion", COUNT, "how many are bids", default="46"),
+    TableOption("bid.hot-ratio.auctions", COUNT, "one bid in this many is not for a hot auction", default="2"),
+    TableOption("bid.hot-ratio.bidders", COUNT, "one bid in this many is not by a hot bidder", default="4"),
+    TableOption("auction.hot-ratio.sellers", COUNT, "one auction in this many is not of a hot seller", default="4"),
+    TableOption("person.avg-size", SIZE, "bytes of a person", default="200 b"),
+    TableOption("auction.avg-size", SIZE, "bytes of an auction", default="500 b"),
+    TableOption("bid.avg-size", SIZE, "bytes of a bid", default="100 b"),
+    TableOption("seed", NUMBER, "another seed makes other events (an extension)", default="0"),
+    TableOption(
+        "base-time",
+        OptionType("time", _moment),
+        "time of the first event, else when the job first started (an extension)",
+    ),
+)
+_BY_NAME = named(OPTIONS)
 
 
 def validate(table: Table) -> None:
-    """Raise BindError for an option that does not exist or has a wrong value, and for columns that are not Nexmark's."""
-    for name, text in table.options.items():
-        if name != "connector" and name not in _OPTIONS:
-            message = f'table "{table.name}": option "{name}" does not exist for connector "nexmark"'
-            raise BindError(message, table.option_span(name), hint=missing("option", name, _OPTIONS))
-        try:
-            _OPTIONS.get(name, (str, ""))[0](text)
-        except ValueError as error:
-            message = f'table "{table.name}": option "{name}": {error}'
-            raise BindError(message, table.option_span(name, value=True)) from None
+    """Raise BindError for rates that differ, and for columns that are not Nexmark's."""
     rates = {table.options[k].strip() for k in ("first-event.rate", "next-event.rate") if k in table.options}
     if len(rates) > 1:
         hint = "Give one of the two; a rate that changes with time is not supported."
@@ -173,8 +162,8 @@ class Settings:
         """Return the settings of a table that `validate` has accepted."""
 
         def value(name: str) -> Any:
-            check, default = _OPTIONS[name]
-            return check(table.options.get(name, default))
+            option = _BY_NAME[name]
+            return option.type.parse(table.options.get(name, option.default))
 
         rate = "first-event.rate" if "first-event.rate" in table.options else "next-event.rate"
         return cls(

@@ -8,42 +8,46 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import IDLE_TIMEOUT, MAX_AHEAD, Table
-from sqlstream.connectors.discovery import Context, monitor_interval
-from sqlstream.connectors.formats.reading import ReadPlan
-from sqlstream.connectors.interface import Sink, Source
-from sqlstream.connectors.lookup import OPTIONS
-from sqlstream.connectors.splits import Offsets, PartitionRange
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
+from sqlstream.connectors.lookup import OPTIONS as LOOKUP_OPTIONS
+from sqlstream.connectors.options import MONITOR, SCAN_OPTIONS, TEXT, TableOption
+from sqlstream.connectors.python.classes import Sink, Source
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, DataError, JobError, missing
 from sqlstream.functions import pickling as carry
 from sqlstream.functions.source_locations import raised_at
 from sqlstream.secrets import harmless
 
-_OURS = ("connector", "class", "function", "source.monitor-interval", IDLE_TIMEOUT, MAX_AHEAD, *OPTIONS)
+OPTIONS = (
+    TableOption("class", TEXT, "the Source or Sink, as `module.Class`", required=True, example="module.Class"),
+    TableOption("function", TEXT, "what rows are looked up with, as `module.function`", instead_of="class"),
+    MONITOR,
+)
+# All others go to the class.
+_OURS = {"connector", *(option.name for option in (*OPTIONS, *SCAN_OPTIONS, *LOOKUP_OPTIONS))}
 # A file udfs/x.py is loaded as the module x of a package of this name.
 _PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
 
 
 def implemented(table: Table) -> Table:
-    """Return the table with its class, or its function, by value, when it has one.
+    """Return the table with its class, or its function, by value.
 
     It is found in the project's `udfs/`, or is installed. Raises BindError when it is neither.
     """
-    if table.connector == "python" and "function" in table.options and "class" not in table.options:
+    if "class" not in table.options:
         found = _named(table, "function")
         if not callable(found):
             raise BindError(f'table "{table.name}": "{table.options["function"]}" cannot be called', table.span)
         return _carried(table, found)
-    if table.connector != "python" or "class" not in table.options:
-        return table
     found = _named(table, "class")
     if not (isinstance(found, type) and issubclass(found, Source | Sink)):
         raise BindError(
@@ -138,13 +142,30 @@ def _errors(table: str, path: str, what: str = "class") -> Iterator[None]:
         raise JobError(message, detail=f" --> {at}" if at else None) from harmless(error)
 
 
-class PartitionDiscovery:
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """What a Python source has in one of its partitions between two positions, which are anything that JSON can hold."""
+
+    partition: str
+    start: Any
+    end: Any
+    bytes: ClassVar[int] = 1
+
+    @property
+    def reached(self) -> tuple[str, Any]:
+        return self.partition, self.end
+
+    def to_list(self) -> list[Any]:
+        return [self.partition, self.start, self.end]
+
+
+class PartitionDiscovery(Discovery):
     """Hands out what each partition of a Python source has got since the last time."""
 
     def __init__(self, table: Table, position: Offsets, context: Context):
+        super().__init__()
         self.interval = monitor_interval(table)
         self.bounded = self.interval is None
-        self.changed: list[str] = []
         self._table, self._position, self._context = table, position, context
         self._source: Source = _instance(table)
         self._latest: Mapping[str, Any] | None = None
@@ -179,17 +200,10 @@ class PartitionDiscovery:
     def waiting(self) -> int:
         return len(self._pending)
 
-    @property
-    def remaining(self) -> int:
-        return len(self._pending)
-
     def next_batch(self) -> Sequence[PartitionRange] | None:
         splits, self._pending = self._pending, []
         self._position.add(splits)
         return splits or None
-
-    def close(self) -> None:
-        pass
 
 
 def read_python(con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange], table: Table) -> ReadPlan:

@@ -11,16 +11,16 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context
+from sqlstream.connectors.discovery import Context, Discovery, Offsets
 from sqlstream.connectors.filesystem.splits import Split as FileSplit
-from sqlstream.connectors.formats.reading import ReadPlan
 from sqlstream.connectors.formats.reading import read as read_files
-from sqlstream.connectors.splits import LinesFile, Offsets
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UsageError
 
@@ -30,13 +30,29 @@ _INTERVAL = 0.1
 _CONNECT_SECONDS = 10.0
 
 
-class SocketDiscovery:
+@dataclass(frozen=True, slots=True)
+class LinesFile:
+    """A file of lines that the driver received, the nth of its source. Its path begins at the warehouse."""
+
+    number: int
+    path: str
+    bytes: int
+
+    @property
+    def reached(self) -> tuple[str, Any]:
+        return "", self.number + 1
+
+    def to_list(self) -> list[Any]:
+        return [self.number, self.path, self.bytes]
+
+
+class SocketDiscovery(Discovery):
     """Receives lines in a thread of its own; every poll writes those that have come into a file."""
 
     interval: float | None = _INTERVAL
 
     def __init__(self, table: Table, position: Offsets, context: Context):
-        self.changed: list[str] = []
+        super().__init__()
         self._table, self._position, self._directory = table, position, context.directory
         self._warehouse = context.warehouse.root
         self._next = int(position.get("", 0))
@@ -76,7 +92,7 @@ class SocketDiscovery:
             self._ended = True
 
     @property
-    def bounded(self) -> bool:
+    def bounded(self) -> bool:  # type: ignore[override]
         """Whether the other side has closed the connection."""
         return self._ended
 
@@ -135,8 +151,7 @@ def _connect(table: Table) -> socket.socket:
 def read_lines(con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], table: Table) -> ReadPlan:
     """Return how to read files of lines: as they are into the one column, or as JSON or CSV."""
     if "format" in table.options:
-        options = {k: v for k, v in table.options.items() if k not in ("hostname", "port")}
-        return read_files(con, files_of(splits), replace(table, options=options))
+        return read_files(con, files_of(splits), table)
     [column] = table.physical
     paths = ", ".join(quote_text(s.path) for s in splits)
     line = f"CAST(rtrim(line, chr(13)) AS {column.type}) AS {quote_name(column.name)}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, monitor_interval
-from sqlstream.connectors.filesystem.splits import DEFAULT_MAX_BYTES
-from sqlstream.connectors.formats.reading import ReadPlan
-from sqlstream.connectors.splits import BatchRange, Offsets
+from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
+from sqlstream.connectors.options import MAX_BYTES
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, DataError, UsageError, missing
 from sqlstream.state.manifests import Manifest
@@ -39,15 +39,36 @@ class _Batch:
     bytes: int
 
 
-class TableDiscovery:
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """What a job wrote into a warehouse table: the batches (after, up_to].
+
+    `created` tells the job from another one of its name; `bytes` is an estimate.
+    """
+
+    job: str
+    created: int
+    after: int
+    up_to: int
+    bytes: int
+
+    @property
+    def reached(self) -> tuple[str, Any]:
+        return f"{self.job}@{self.created}", self.up_to
+
+    def to_list(self) -> list[Any]:
+        return [self.job, self.created, self.after, self.up_to, self.bytes]
+
+
+class TableDiscovery(Discovery):
     """Hands out the committed batches of the jobs that write a table."""
 
     def __init__(self, table: Table, position: Offsets, context: Context):
+        super().__init__()
         self.interval = monitor_interval(table)
         self.bounded = self.interval is None
-        self.changed: list[str] = []
         self._table, self._position, self._context = table, position, context
-        self._max_bytes = parse_bytes(table.options.get("source.max-bytes-per-batch", f"{DEFAULT_MAX_BYTES} b"))
+        self._max_bytes = parse_bytes(table.options.get("source.max-bytes-per-batch", MAX_BYTES.default))
         self._pending: list[_Batch] = []
         self._bound: dict[str, int] | None = None
 
@@ -109,10 +130,6 @@ class TableDiscovery:
     def waiting(self) -> int:
         return len(self._pending)
 
-    @property
-    def remaining(self) -> int:
-        return len(self._pending)
-
     def next_batch(self) -> Sequence[BatchRange] | None:
         """Return ranges of batches, of one job each, of about equal size; at least one batch of one job."""
         taken, room = 0, self._max_bytes
@@ -134,9 +151,6 @@ class TableDiscovery:
             splits.append(BatchRange(batch.job, batch.created, after, batch.number, batch.bytes))
         self._position.add(splits)
         return splits
-
-    def close(self) -> None:
-        pass
 
 
 def _written(warehouse: Warehouse, job: str, table: str) -> Manifest | None:

@@ -16,8 +16,9 @@ from sqlstream.logical.bind.set_operations import span_of_column
 from sqlstream.logical.bind.table_like import inherited, source_table
 from sqlstream.logical.bind.values import literal_columns, span_of_value
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
-from sqlstream.logical.plan.nodes import Node, Projection, Sink
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.tables import TableSink
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of
 
@@ -40,8 +41,8 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
     scope = Scope(statement.name.text, physical, source, described)
     for column in statement.columns:
         if column.expression is None:
-            told = column.metadata.text if column.metadata else None
-            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, metadata=told))
+            metadata = column.metadata.text if column.metadata else None
+            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, metadata=metadata))
         else:
             bound = _stable(ExpressionBinder(scope, catalog, checker), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"
@@ -143,13 +144,13 @@ def declared_view(statement: CreateView) -> View:
     )
 
 
-def bind_insert(statement: Insert, binder: Binder) -> Sink:
+def bind_insert(statement: Insert, binder: Binder) -> TableSink:
     """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
     table = _target(statement, binder.catalog)
     node, _ = binder.bind(statement.query, statement.span.source)
     writable = list(table.writable)
     targets = _targets(statement, table, writable)
-    found = schema(node)
+    found = node.schema
     if len(found) != len(targets):
         counted = f"{len(found)} column{'s' if len(found) > 1 else ''}"
         raise BindError(
@@ -169,7 +170,7 @@ def bind_insert(statement: Insert, binder: Binder) -> Sink:
                 span or statement.target.span,
                 hint=f"Convert it in the query: CAST({written} AS {target.type}).",
             )
-    return Sink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+    return TableSink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
 
 
 def _span_of_columns(statement: Insert) -> Span:
@@ -180,12 +181,12 @@ def _span_of_columns(statement: Insert) -> Span:
     return places[0].to(places[-1]) if places else statement.target.span
 
 
-def bind_select(statement: Select, binder: Binder, name: str) -> Sink:
+def bind_select(statement: Select, binder: Binder, name: str) -> TableSink:
     """Return the plan of a bare SELECT, which prints its rows and ends after LIMIT of them."""
     node, limit = binder.bind(statement.query, statement.span.source, limit=True)
-    columns = schema(node)
+    columns = node.schema
     table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": "print"})
-    return Sink(node, table, columns, limit)
+    return TableSink(node, table, columns, limit)
 
 
 def _target(statement: Insert, catalog: Catalog) -> Table:
@@ -229,7 +230,7 @@ def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node
     """Put the query's columns in the table's order; columns that are not written are NULL."""
     if targets == writable:
         return node
-    by_name = {target.name: own for target, own in zip(targets, schema(node), strict=True)}
+    by_name = {target.name: own for target, own in zip(targets, node.schema, strict=True)}
     items = []
     for column in writable:
         own = by_name.get(column.name)

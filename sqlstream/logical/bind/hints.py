@@ -8,21 +8,12 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, missing
-from sqlstream.logical.plan.join_nodes import Join
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    CountWindows,
-    Node,
-    Normalize,
-    Over,
-    Rank,
-    Remembering,
-    Scan,
-    SetOperation,
-    Sink,
-    walk,
-)
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.aggregates import Aggregate
+from sqlstream.logical.plan.graph import rebuilt, walk
+from sqlstream.logical.plan.joins import Join
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Remembering
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -70,15 +61,11 @@ def with_ttl(node: Node, base: Node, ttl: int) -> Node:
     """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
 
     def limited(node: Node) -> Node:
-        match node:
-            case CountWindows() | Aggregate() | Rank() | SetOperation() | Over() if (
-                _can_forget(node) and node.ttl is None
-            ):
-                return replace(node, ttl=ttl)
-            case Join():
-                return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
-            case _:
-                return node
+        if isinstance(node, Join):
+            return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
+        if isinstance(node, Remembering) and _can_forget(node) and node.ttl is None:
+            return replace(node, ttl=ttl)
+        return node
 
     return rebuilt(node, limited, lambda node: node is base or isinstance(node, Scan | Normalize))
 
@@ -92,7 +79,7 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
             raise BindError(f'STATE_TTL: no row of "{ttl.name}" is kept for longer than needed', ttl.span, hint=hint)
 
 
-def with_session_ttl(sink: Sink, ttl: int) -> Sink:
+def with_session_ttl(sink: TableSink, ttl: int) -> TableSink:
     """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
     return replace(sink, input=with_ttl(sink.input, sink, ttl))
 

@@ -10,11 +10,12 @@ from typing import TypeVar
 from sqlglot import exp
 
 from sqlstream.catalog import VALUES, Catalog, Table, View
-from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.aggregation import Aggregation
+from sqlstream.logical.bind.aliases import with_alias, with_columns, with_name
 from sqlstream.logical.bind.clauses import CLAUSES, refuse_clauses
-from sqlstream.logical.bind.expressions.arrival import Arrival
-from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, name_of
+from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
@@ -24,32 +25,20 @@ from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_
 from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
+from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
 from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
+from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
-from sqlstream.logical.plan.join_nodes import Joining
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    CountWindows,
-    Filter,
-    Lateral,
-    Node,
-    Normalize,
-    Over,
-    Projection,
-    Rank,
-    Scan,
-    SessionWindow,
-    SetOperation,
-    Sort,
-    Union,
-    WindowAggregate,
-    WindowRank,
-)
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan
+from sqlstream.logical.plan.windows import CountWindows
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import operator_span, span_of
@@ -178,7 +167,7 @@ class Binder:
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
         node = relation.node
-        scope = Scope(relation.alias, schema(node), env.source, relation.described, aliases)
+        scope = Scope(relation.alias, node.schema, env.source, relation.described, aliases)
         if where is not None:
             binder = ExpressionBinder(scope, self.catalog, self.checker)
             node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))
@@ -212,9 +201,9 @@ class Binder:
         """Return the plan of a query block over what it selects from, but for its WHERE."""
         if find_group_window(select) is not None:
             node, select = GroupWindows(self.checker, scope, node).rewrite(select)
-            scope = replace(scope, schema=schema(node))
+            scope = replace(scope, schema=node.schema)
         binder = ExpressionBinder(scope, self.catalog, self.checker, Ranks(node))
-        projections = self._expand(select, scope)
+        projections = expanded(select, scope)
         group, having = select.args.get("group"), select.args.get("having")
         if group is not None or having is not None or any(binder.has_aggregates(e) for _, e in projections):
             return Aggregation(binder, node, projections).bind(group, select)
@@ -231,7 +220,7 @@ class Binder:
             bound.append((name, part, binder.rewrite_item(part)))
         condition = binder.rewrite(qualify.this) if qualify is not None else None
         ranked = binder.ranks.above(node, binder)
-        over = ExpressionBinder(replace(binder.scope, schema=schema(ranked)), self.catalog, self.checker)
+        over = ExpressionBinder(replace(binder.scope, schema=ranked.schema), self.catalog, self.checker)
         if qualify is not None and condition is not None:
             predicate = over.typed(condition, qualify.this)
             if predicate.type not in ("BOOLEAN", NULL_TYPE):
@@ -255,38 +244,6 @@ class Binder:
             for name, (_, node, b), type in zip(names, bound, types, strict=True)
         )
 
-    def _expand(self, select: exp.Select, scope: Scope) -> list[tuple[str, exp.Expr]]:
-        """Return the select list as (name, expression) with stars replaced by columns."""
-        found: list[tuple[str, exp.Expr]] = []
-        for projection in select.expressions:
-            star = projection.this if isinstance(projection, exp.Column) else projection
-            if isinstance(star, exp.Star):
-                found += self._star(projection, star, scope)
-            elif isinstance(projection, exp.Alias):
-                found.append((projection.alias, projection.this))
-            else:
-                found.append((name_of(projection), projection))
-        return found
-
-    def _star(self, projection: exp.Expr, star: exp.Star, scope: Scope) -> list[tuple[str, exp.Expr]]:
-        span = span_of(projection, scope.source)
-        relation = scope.relation(projection.table) if isinstance(projection, exp.Column) else None
-        if isinstance(projection, exp.Column) and relation is None:
-            raise BindError(f'table "{projection.table}" is not in FROM', span)
-        existing = [*relation.columns.items()] if relation is not None else scope.columns
-        described = relation.described if relation is not None else scope.described
-        for clause in ("rename", "ilike"):
-            if star.args.get(clause):
-                raise UnsupportedError(f"* {clause.upper()}", span, hint="Name the columns.")
-        excluded = {e.name.lower(): e for e in star.args.get("except_") or ()}
-        replaced = {e.alias.lower(): e.this for e in star.args.get("replace") or ()}
-        for name in (*excluded, *replaced):
-            if not any(own.lower() == name for own, _ in existing):
-                hint = missing("column", name, [own for own, _ in existing])
-                raise BindError(f'column "{name}" does not exist in {described}', span, hint=hint)
-        kept = [(name, own) for name, own in existing if name.lower() not in excluded]
-        return [(name, replaced.get(name.lower(), scope.reference(name, own, projection))) for name, own in kept]
-
     # -- FROM
 
     def _relation(self, node: exp.Expr, env: Environment) -> Relation:
@@ -296,8 +253,8 @@ class Binder:
             case exp.Subquery():
                 refuse_clauses(node, env.source)
                 alias = node.alias
-                bound = named(self.query(node.this, env), alias)
-                bound = self._renamed(bound, node.args.get("alias"), env.source)
+                bound = with_name(self.query(node.this, env), alias)
+                bound = with_alias(bound, node.args.get("alias"), env.source)
                 return Relation(bound, alias, f'subquery "{alias}"' if alias else "the subquery")
             case exp.Table():
                 return self._table(node, env)
@@ -325,7 +282,7 @@ class Binder:
             raise BindError(f'"{name}" is {what}, and has no options', options.span)
         if (cte := env.ctes.get(name.lower())) is not None:
             bound = self._once(cte[0], lambda: self._cte(*cte))
-            return Relation(self._renamed(bound, columns, env.source), alias, f'"{name}"')
+            return Relation(with_alias(bound, columns, env.source), alias, f'"{name}"')
         match relation:
             case None:
                 existing = self.catalog.relation_hint(name, env.ctes)
@@ -333,17 +290,17 @@ class Binder:
             case Table() as table:
                 if options is not None:
                     table = self.catalog.with_options(table, dict(options.options), options.span)
-                bound = self._renamed(_rows_of(table, alias, span), columns, env.source)
+                bound = with_alias(_rows_of(table, alias, span), columns, env.source)
                 return Relation(bound, alias, f'table "{table.name}"')
             case View() as view:
                 bound = self._once(view, lambda: self._view(view))
-                return Relation(self._renamed(bound, columns, env.source), alias, f'view "{view.name}"')
+                return Relation(with_alias(bound, columns, env.source), alias, f'view "{view.name}"')
 
     def _values(self, node: exp.Values, env: Environment) -> Relation:
         refuse_clauses(node, env.source)
         alias = node.alias or VALUES
         table = values_table(node, self.catalog, self.checker, env.source)
-        bound = self._renamed(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
+        bound = with_alias(Scan(table, alias, span=span_of(node, env.source)), node.args.get("alias"), env.source)
         return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
     def _once(self, definition: exp.CTE | View, bind: Callable[[], Node]) -> Node:
@@ -353,8 +310,8 @@ class Binder:
         return self._plans[id(definition)][1]
 
     def _cte(self, definition: exp.CTE, env: Environment) -> Node:
-        bound = named(self.query(definition.this, env), definition.alias)
-        return self._renamed(bound, definition.args.get("alias"), env.source)
+        bound = with_name(self.query(definition.this, env), definition.alias)
+        return with_alias(bound, definition.args.get("alias"), env.source)
 
     def view(self, view: View) -> Node:
         """Return the plan of a view."""
@@ -363,33 +320,14 @@ class Binder:
 
     def _view(self, view: View) -> Node:
         assert view.span is not None
-        bound = named(self.query(view.query, Environment(view.span.source, {})), view.name)
+        bound = with_name(self.query(view.query, Environment(view.span.source, {})), view.name)
         if not view.columns:
             return bound
-        return self._rename_to(bound, list(view.columns), view.span)
-
-    def _renamed(self, node: Node, alias: exp.Expr | None, source: SourceText) -> Node:
-        """Apply the column names of `AS t(a, b)`."""
-        names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
-        return self._rename_to(node, names, span_of(alias, source)) if names and alias is not None else node
-
-    def _rename_to(self, node: Node, names: list[str], span: Span) -> Node:
-        fields = schema(node)
-        if len(names) > len(fields):
-            columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"
-            raise BindError(f"{len(names)} names are given for {columns}", span)
-        names = names + [f.name for f in fields[len(names) :]]
-        return Projection(
-            node,
-            tuple(
-                Item(name, Expression.of_column(f.name, f.type, span))
-                for name, f in zip(unique(names), fields, strict=True)
-            ),
-        )
+        return with_columns(bound, list(view.columns), view.span)
 
     def _window(self, node: WindowTVF, env: Environment) -> Relation:
         relation = self._relation(node.this, env)
-        scope = Scope(relation.alias, schema(relation.node), env.source, relation.described)
+        scope = Scope(relation.alias, relation.node.schema, env.source, relation.described)
         of_row = ExpressionBinder(scope, self.catalog, self.checker).bind
         bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
@@ -400,13 +338,13 @@ class Binder:
         """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
         source = env.source
         node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        arrival = Arrival(node, self.checker, source)
+        arrival = ArrivalColumns(node, self.checker, source)
         found = arrival.of(items)
         node = arrival.node
         order = self._typed_items(node, found, source)
         skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
         last = skipped + row_count(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in schema(node)})
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in node.schema})
         span = span_of(query.args["order"], source)
         function = "row_number"
         if with_ties(query):
@@ -425,7 +363,7 @@ class Binder:
         """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
         node, fields, items = self._ordered(query, env)
-        arrival = Arrival(node, self.checker, source)
+        arrival = ArrivalColumns(node, self.checker, source)
         order = arrival.of(items)
         node = arrival.node
         time = time_of(node, order)
@@ -434,13 +372,13 @@ class Binder:
             raise UnsupportedError(what, span, hint=hint)
         node = by_time(node, time, self.checker, span)
         ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
-        if fields == schema(node):
+        if fields == node.schema:
             return ordered
         return Projection(ordered, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
 
     def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: SourceText) -> tuple[Expression, ...]:
-        binder = ExpressionBinder(Scope("", schema(node), source, "the result"), self.catalog, self.checker)
-        return typed(items, schema(node), binder, None)
+        binder = ExpressionBinder(Scope("", node.schema, source, "the result"), self.catalog, self.checker)
+        return typed(items, node.schema, binder, None)
 
     def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
         """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
@@ -448,11 +386,11 @@ class Binder:
         Items that name columns which are not in the select list are added to the plan, behind the others.
         """
         node = self.query(_without(query, "order"), env)
-        fields = schema(node)
+        fields = node.schema
         whole = with_hidden_items(query, fields)
         if whole is not query:
             node = self.query(_without(whole, "order"), env)
-        binder = ExpressionBinder(Scope("", schema(node), env.source, "the result"), self.catalog, self.checker)
+        binder = ExpressionBinder(Scope("", node.schema, env.source, "the result"), self.catalog, self.checker)
         return node, fields, bound_items(whole.args["order"], fields, binder)
 
     # -- UNION, INTERSECT, EXCEPT
@@ -488,24 +426,3 @@ def _rows_of(table: Table, alias: str, span: Span) -> Node:
     if not (table.has_changes and table.primary_key):
         return Scan(table, alias, span=span)
     return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)
-
-
-def named(node: Node, name: str) -> Node:
-    """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it)."""
-    match node:
-        case (
-            WindowAggregate()
-            | WindowRank()
-            | SessionWindow()
-            | CountWindows()
-            | Aggregate()
-            | Rank()
-            | SetOperation()
-            | Over()
-            | Joining()
-        ) if name and not node.name:
-            return replace(node, name=name)
-        case Filter() | Projection() | Lateral():
-            return replace(node, input=named(node.input, name))
-        case _:
-            return node

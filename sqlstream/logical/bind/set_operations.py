@@ -11,15 +11,16 @@ from sqlglot import exp
 from sqlstream.errors import BindError, Span
 from sqlstream.logical.bind.assignment import assignable
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
+from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Field, Item
-from sqlstream.logical.plan.nodes import Aggregate, Filter, Node, Projection, SetOperation, Union
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 
 
 def distinct_rows(node: Node, span: Span) -> Aggregate:
     """Return every row of a plan once."""
     return Aggregate(
-        node, "", tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in schema(node)), (), span=span
+        node, "", tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema), (), span=span
     )
 
 
@@ -27,11 +28,11 @@ def of_both_sides(
     sides: Sequence[Node], function: Literal["intersect", "except"], distinct: bool, span: Span
 ) -> SetOperation:
     """Return INTERSECT or EXCEPT of two inputs of the same types: their union, with a column that says which side a row is of."""
-    fields = schema(sides[0])
+    fields = sides[0].schema
     side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
     marked = []
     for number, node in enumerate(sides):
-        items = [Item(f.name, Expression.of_column(o.name, f.type)) for f, o in zip(fields, schema(node), strict=True)]
+        items = [Item(f.name, Expression.of_column(o.name, f.type)) for f, o in zip(fields, node.schema, strict=True)]
         marked.append(
             Projection(node, (*items, Item(side, Expression.over((), f"CAST({number} AS INTEGER)", "INTEGER"))))
         )
@@ -40,19 +41,19 @@ def of_both_sides(
 
 def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -> tuple[Node, ...]:
     """Return inputs whose columns have the same types, by position."""
-    first = schema(inputs[0])
+    first = inputs[0].schema
     for node in inputs[1:]:
-        if len(schema(node)) != len(first):
-            places = [span_of_column(node, place) for place in (0, len(schema(node)) - 1)]
+        if len(node.schema) != len(first):
+            places = [span_of_column(node, place) for place in (0, len(node.schema) - 1)]
             at = places[0].to(places[1]) if places[0] and places[1] else span
-            raise BindError(f"the inputs of {name} have {len(first)} and {len(schema(node))} columns", at)
-    types = checker.union_types([schema(n) for n in inputs])
+            raise BindError(f"the inputs of {name} have {len(first)} and {len(node.schema)} columns", at)
+    types = checker.union_types([n.schema for n in inputs])
     if types is None:
         raise BindError(f"the columns of {name} have types that do not fit", span)
     for place, (field, type) in enumerate(zip(first, types, strict=True)):
-        found = list(dict.fromkeys(schema(node)[place].type for node in inputs))
+        found = list(dict.fromkeys(node.schema[place].type for node in inputs))
         if not all(assignable(t, type) for t in found):
-            other = next(node for node in inputs if schema(node)[place].type != found[0])
+            other = next(node for node in inputs if node.schema[place].type != found[0])
             raise BindError(
                 f'column "{field.name}" of {name} is {" and ".join(found)}',
                 span_of_column(other, place) or span,
@@ -89,7 +90,7 @@ def _has_modifiers(query: exp.Union) -> bool:
 
 
 def _cast_to(node: Node, wanted: tuple[Field, ...]) -> Node:
-    own = schema(node)
+    own = node.schema
     if all(f.type == w.type for f, w in zip(own, wanted, strict=True)):
         return node
     items = []

@@ -6,76 +6,60 @@ from collections import Counter
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, VALUES
-from sqlstream.logical.plan import properties
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
-from sqlstream.logical.plan.join_nodes import IntervalJoin, Joining, LookupJoin, TemporalJoin
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    CountWindows,
-    Expand,
-    Filter,
-    Joins,
-    Lateral,
-    Node,
-    Normalize,
-    Over,
-    Projection,
-    Rank,
-    Scan,
-    SessionWindow,
-    SetOperation,
-    Sink,
-    Sort,
-    Stateful,
-    TimeWindows,
-    Union,
-    WindowAggregate,
-    WindowRank,
-    children,
-    walk,
-)
-from sqlstream.logical.plan.properties import changes, schema, time_attribute
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Joins, Stateful, closed
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.secrets import planned
+from sqlstream.units import duration
 
-# A part of a plan with more lines is not told twice.
+# A part of a plan with more lines than this is printed once.
 _LONG = 20
 _STEPS = {"HOP": "slide", "CUMULATE": "step"}
 
 
 def logical_text(node: Node, *, schemas: bool = True) -> str:
     """Return a plan as an indented tree, the sink first. What is long, and below several nodes, is told once."""
-    above = Counter(id(child) for n in walk(node) for child in children(n))
+    above = Counter(id(child) for n in walk(node) for child in n.children)
     several = {place for place, count in above.items() if count > 1}
     return "\n".join(_lines(node, 0, schemas, several, {}))
 
 
-def _lines(node: Node, depth: int, schemas: bool, several: set[int], told: dict[int, int]) -> list[str]:
+def _lines(node: Node, depth: int, schemas: bool, several: set[int], numbers: dict[int, int]) -> list[str]:
     pad = "  " * depth
-    if id(node) in told:
-        return [f"{pad}[{told[id(node)]}], as above"]
+    if id(node) in numbers:
+        return [f"{pad}[{numbers[id(node)]}], as above"]
     lines = [f"{pad}{describe(node)}"]
-    if schemas and not isinstance(node, Sink):
-        time = time_attribute(node)
-        columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in schema(node))
+    if schemas and not isinstance(node, TableSink):
+        time = node.time_attribute
+        columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in node.schema)
         lines.append(f"{pad}    -> {columns}{_changing(node)}")
-    for child in children(node):
-        lines += _lines(child, depth + 1, schemas, several, told)
+    for child in node.children:
+        lines += _lines(child, depth + 1, schemas, several, numbers)
     if id(node) in several and len(lines) > _LONG:
-        told[id(node)] = len(told) + 1
-        lines[0] += f" [{told[id(node)]}]"
+        numbers[id(node)] = len(numbers) + 1
+        lines[0] += f" [{numbers[id(node)]}]"
     return lines
 
 
 def _changing(node: Node) -> str:
     """Return what there is to say of rows that are taken back: by which columns one is told from another."""
-    if not changes(node):
+    if not node.is_changelog:
         return ""
-    found = next(iter(properties.keys(node)), None)
+    found = next(iter(node.unique_keys), None)
     return f" (changing{', key ' + ', '.join(sorted(found)) if found else ''})"
 
 
 def describe(node: Node) -> str:
     """Return one line about a node."""
+    node = closed(node)
     match node:
         case Scan() if node.table.connector == VALUES:
             return f"Values {node.table.options['rows']}"
@@ -110,7 +94,7 @@ def describe(node: Node) -> str:
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
             return f"Union of {len(node.inputs)}"
-        case Sink():
+        case TableSink():
             columns = ", ".join(map(str, node.columns))
             limit = f" limit {node.limit}" if node.limit is not None else ""
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
@@ -192,11 +176,3 @@ def _late(node: SessionWindow | WindowRank | WindowAggregate) -> str:
 
 def _quoted(name: str) -> str:
     return f' "{name}"' if name else ""
-
-
-def duration(micros: int) -> str:
-    """Return a length of time in words, in the largest unit that divides it."""
-    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
-        if micros % length == 0:
-            return f"{micros // length} {unit}"
-    return f"{micros / 1000:g} ms" if micros < 1_000_000 else f"{micros / 1_000_000:.6f}".rstrip("0") + " s"

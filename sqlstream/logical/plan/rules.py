@@ -10,24 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, TemporalJoin
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    Filter,
-    Lateral,
-    Node,
-    Over,
-    Projection,
-    Rank,
-    Union,
-    WindowAggregate,
-    WindowRank,
-    with_children,
-)
+from sqlstream.logical.plan.graph import rebuilt
+from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.predicates import upper_bounds
-from sqlstream.logical.plan.properties import schema
-from sqlstream.logical.plan.sharing import rebuilt
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Filter, Lateral, Projection, Union
 
 Rule = Callable[[Node], Node]
 _MOST_INPUTS = 1000
@@ -48,7 +39,7 @@ def drop_identity_projections(node: Node) -> Node:
     """Leave out a projection that passes every column on under its own name, in the same order."""
     match node:
         case Projection(input=below) if [(i.name, i.expression.column) for i in node.items] == [
-            (f.name, f.name) for f in schema(below)
+            (f.name, f.name) for f in below.schema
         ]:
             return below
         case _:
@@ -58,10 +49,10 @@ def drop_identity_projections(node: Node) -> Node:
 def flatten_unions(node: Node) -> Node:
     """Make one union of a union of unions whose columns have the same names."""
     match node:
-        case Union() if any(isinstance(i, Union) and schema(i) == schema(node) for i in node.inputs):
+        case Union() if any(isinstance(i, Union) and i.schema == node.schema for i in node.inputs):
             inputs: list[Node] = []
             for child in node.inputs:
-                inputs += child.inputs if isinstance(child, Union) and schema(child) == schema(node) else (child,)
+                inputs += child.inputs if isinstance(child, Union) and child.schema == node.schema else (child,)
             # One that is read twice, by one that is read twice, and so on, would have no end of inputs.
             return Union(tuple(inputs)) if len(inputs) <= _MOST_INPUTS else node
         case _:
@@ -87,16 +78,11 @@ def merge_overs(node: Node) -> Node:
             # Calls that wait for later rows keep nothing but rows.
             and not node.waits
             and not below.waits
-            and not any(c.call.name in e.reads.columns for c in below.calls for e in over_expressions(node))
+            and not any(c.call.name in e.reads.columns for c in below.calls for e in node.expressions)
         ):
             return replace(below, name=node.name or below.name, calls=(*below.calls, *node.calls))
         case _:
             return node
-
-
-def over_expressions(node: Over) -> tuple[Expression, ...]:
-    """Return all that is computed from the rows of a node's input."""
-    return (*node.keys, *node.order, *(e for c in node.calls for e in c.call.expressions))
 
 
 def _limited(node: Node, column: str | None, limit: int) -> Node:
@@ -148,12 +134,8 @@ def narrow_joins(node: Node) -> Node:
 
 def _looked_at(node: Projection | Aggregate | WindowAggregate) -> frozenset[str]:
     """Return the columns of its input that a node needs."""
-    if isinstance(node, Projection):
-        return _read_by(i.expression for i in node.items)
-    found = _read_by((*(k.expression for k in node.keys), *(e for a in node.aggregates for e in a.expressions)))
-    if isinstance(node, WindowAggregate):
-        return found.union(b for b in (node.window.start, node.window.end, node.window.time) if b is not None)
-    return found
+    bounds = node.window.names if isinstance(node, WindowAggregate) else ()
+    return _read_by(node.expressions).union(bounds)
 
 
 def _read_by(expressions: Iterable[Expression]) -> frozenset[str]:
@@ -173,14 +155,14 @@ def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
             used = wanted | _read_by(k for keys in node.keys for k in keys)
             used |= node.condition.reads.columns if node.condition else frozenset()
             used |= frozenset(node.times) if not isinstance(node, Join) else frozenset()
-            return with_children(node, tuple(_only(below, used) for below in node.inputs))
+            return node.with_children(tuple(_only(below, used) for below in node.inputs))
         case _:
             return node
 
 
 def _only(node: Node, wanted: frozenset[str]) -> Node:
     """Return a plan with the columns that are wanted, and no others but one where there would be none."""
-    fields = schema(node)
+    fields = node.schema
     kept = tuple(f for f in fields if f.name in wanted) or fields[:1]
     below = _narrowed(node, frozenset(f.name for f in kept))
     if len(kept) == len(fields):

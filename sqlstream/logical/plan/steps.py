@@ -6,31 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from sqlstream.duck.sql import unquoted
-from sqlstream.logical.plan.explain import duration
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    CountWindows,
-    Expand,
-    Filter,
-    Joins,
-    Lateral,
-    Node,
-    Normalize,
-    Over,
-    Projection,
-    Rank,
-    Scan,
-    SessionWindow,
-    SetOperation,
-    Sort,
-    Stateful,
-    TimeWindows,
-    Union,
-    WindowAggregate,
-    WindowRank,
-)
+from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Joins, Stateful, closed
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.units import duration
 
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
@@ -38,6 +24,7 @@ Leaves = Sequence[tuple[Node, int]]
 Path = tuple[int, tuple[str, ...]]
 _AT_END = "when the watermark passes the window's end"
 _ON_CHANGE = "again whenever a row changes it"
+_OF_INPUT = "in the windows of its input"
 
 
 def title(node: Stateful) -> str:
@@ -78,13 +65,18 @@ def _ranked(node: WindowRank | Rank) -> str:
 
 def _windows_below(node: Node) -> str:
     """Return which windows the rows of an input are in."""
+    node = closed(node)
     match node:
         case TimeWindows() | SessionWindow() | CountWindows():
             return f"in {in_words(node)}"
         case Projection() | Filter() | Expand() | Lateral() | LookupJoin():
             return _windows_below(node.input)
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | TableSink():
+            return _OF_INPUT
+        case WindowAggregate() | WindowRank() | Joining():
+            return _OF_INPUT
         case _:
-            return "in the windows of its input"
+            assert_never(node)
 
 
 def in_words(node: TimeWindows | SessionWindow | CountWindows) -> str:
@@ -153,8 +145,12 @@ def computed(node: Stateful) -> str:
             return ", ".join(_called(str(a), a.name) for a in node.aggregates)
         case Over():
             return ", ".join(_called(str(c), c.call.name) for c in node.calls)
-        case _:
+        case (
+            SessionWindow() | CountWindows() | WindowRank() | Normalize() | Rank() | SetOperation() | Sort() | Joining()
+        ):
             return ""
+        case _:
+            assert_never(node)
 
 
 def emits(node: Stateful) -> str:
@@ -222,8 +218,7 @@ def paths(node: Node, leaves: Leaves) -> list[Path]:
         if leaf is not None:
             yield leaf, ()
             return
-        inputs = node.inputs if isinstance(node, Union | Joining) else () if isinstance(node, Scan) else (node.input,)
-        for one in inputs:
+        for one in node.children:
             for leaf, before in visit(one):
                 yield leaf, (*before, *_done(node))
 
@@ -232,6 +227,10 @@ def paths(node: Node, leaves: Leaves) -> list[Path]:
 
 def _done(node: Node) -> tuple[str, ...]:
     """Return what a stateless node does to rows, as far as a reader of a plan wants to know."""
+    node = closed(node)
+    if isinstance(node, Stateful):
+        # A step of its own.
+        return ()
     match node:
         case Filter():
             return (f"where {unquoted(node.predicate.sql)}",)
@@ -240,8 +239,10 @@ def _done(node: Node) -> tuple[str, ...]:
             return (f"{node.kind} join with what table {node.table.name} has at the moment, by {by}",)
         case Lateral():
             return (f"rows made of each: {unquoted(node.rows.sql)}",)
-        case _:
+        case Scan() | Projection() | TimeWindows() | Expand() | Union() | TableSink():
             return ()
+        case _:
+            assert_never(node)
 
 
 def _called(text: str, name: str) -> str:

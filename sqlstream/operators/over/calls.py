@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.logical.plan.nodes import OverFrame
+from sqlstream.logical.plan.over import OverFrame
 from sqlstream.operators.aggregates.calls import FRAME, AggregateCall, Strategy, partials, strategy
 from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind
 

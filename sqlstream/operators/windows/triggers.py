@@ -15,6 +15,7 @@ from typing import Literal
 
 import duckdb
 import pyarrow as pa
+from msgspec import structs
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
@@ -189,7 +190,7 @@ class FiringAggregate(WindowAggregate):
 
     def _is_early(self, segment: Segment, state: Bucket, clock: Clock) -> bool:
         low = None if segment.low is None else segment.low - self.lateness
-        return super()._is_early(replace(segment, low=low), state, clock)
+        return super()._is_early(structs.replace(segment, low=low), state, clock)
 
     def _arrived(self, con: duckdb.DuckDBPyConnection, state: Bucket, added: Sequence[pa.Table | Segment]) -> None:
         """Keep the groups of a batch's rows, with their number, in the table `_arrived`."""

@@ -14,20 +14,12 @@ from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema, quote
-from sqlstream.logical.plan.nodes import (
-    Aggregate,
-    Expand,
-    Filter,
-    Node,
-    Over,
-    Projection,
-    Rank,
-    WindowAggregate,
-    WindowColumns,
-    WindowRank,
-)
-from sqlstream.logical.plan.properties import schema, window_columns
+from sqlstream.logical.plan.node import Node, WindowColumns
+from sqlstream.logical.plan.over import Over
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.sql.dialect import to_duckdb
 
 Projections = list[tuple[str, exp.Expr]]
@@ -98,7 +90,7 @@ class Aggregation:
         return found or self.binder.span(group or select)
 
     def _over(self, node: Node) -> ExpressionBinder:
-        above = Scope("", schema(node), self.binder.scope.source, "the grouped rows")
+        above = Scope("", node.schema, self.binder.scope.source, "the grouped rows")
         return ExpressionBinder(above, self.binder.catalog, self.binder.checker)
 
     def _condition(self, node: Node, name: str, clause: exp.Expr, bound: exp.Expr) -> Expression:
@@ -220,13 +212,13 @@ class Aggregation:
 
     def _bounds_below(self) -> dict[str, str]:
         """Return the names of the columns that bound the input's windows, by their SQL."""
-        below = window_columns(self.node)
+        below = self.node.window_columns
         columns = (below.start, below.end, below.time) if below is not None else ()
         return {quote(c): c for c in columns if c is not None}
 
     def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns | None:
         """Return the bounds of the windows that rows are grouped by, if they are."""
-        below = window_columns(self.node)
+        below = self.node.window_columns
         if below is None or not any(c is not None and quote(c) in names for c in (below.start, below.end)):
             return None
         if not tells_windows_apart(self.node, below, names):

@@ -11,13 +11,13 @@ from sqlstream.errors import SourceText
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import column_reference
 from sqlstream.logical.plan.expressions import Expression, Item, Reads
-from sqlstream.logical.plan.nodes import Node, Projection
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Projection
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import mark, span_of
 
 
-class Arrival:
+class ArrivalColumns:
     """The columns that rows of a plan get for what bound expressions say of the current time: one for each expression."""
 
     def __init__(self, node: Node, checker: TypeChecker, source: SourceText):
@@ -29,7 +29,7 @@ class Arrival:
         """The plan with the columns that were asked for; the same one where there are none."""
         if not self._items:
             return self._below
-        own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in schema(self._below))
+        own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in self._below.schema)
         return Projection(self._below, (*own, *self._items.values()))
 
     def of(self, parts: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
@@ -42,7 +42,7 @@ class Arrival:
             return part
         sql = to_duckdb(value)
         if sql not in self._items:
-            fields = schema(self._below)
+            fields = self._below.schema
             taken = {f.name.lower() for f in fields} | {i.name for i in self._items.values()}
             name = next(n for i in count(1) if (n := f"_time_{i}") not in taken)
             type = self._checker.type(fields, value, self._source)

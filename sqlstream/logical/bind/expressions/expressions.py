@@ -213,7 +213,7 @@ class ExpressionBinder:
                 bound[number] = self._rewrite(arguments[number].copy())
             return bound[number]
 
-        call = flink_functions.Call(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
+        call = flink_functions.FlinkCall(name.upper(), tuple(arguments), lambda number: self.type_of(argument(number)))
         try:
             form = flink_functions.form(call)
         except WrongArgument as error:

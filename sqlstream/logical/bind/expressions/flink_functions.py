@@ -1,7 +1,7 @@
 """Flink's functions by name: which are written in DuckDB's words, which DuckDB has, and what to write instead of the rest.
 
 A form is DuckDB SQL in which `_0`, `_1`, .. stand for the arguments of a call. The names of lambda parameters in a form
-begin with `__sqlstream_`, so that they hide no column. The lists in the README are made from this module.
+begin with `__sqlstream_`, so that they hide no column. The lists in the manual are made from this module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WrongArgument(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FlinkCall:
     """A call as it was written; `type_of` tells the DuckDB type of an argument, None where it cannot be known."""
 
     name: str
@@ -54,7 +54,7 @@ class Call:
         return type.startswith("DECIMAL") or type in _NUMBERS
 
 
-Form: TypeAlias = str | Callable[[Call], str]
+Form: TypeAlias = str | Callable[[FlinkCall], str]
 
 _NUMBERS = {
     *(
@@ -89,12 +89,12 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _to_timestamp(call: Call) -> str:
+def _to_timestamp(call: FlinkCall) -> str:
     # DuckDB's own takes seconds.
     return "to_timestamp(_0)" if call.is_number(0) or call.type_of(0) is None else "TRY_CAST(_0 AS TIMESTAMP)"
 
 
-def _to_timestamp_ltz(call: Call) -> str:
+def _to_timestamp_ltz(call: FlinkCall) -> str:
     if len(call.arguments) == 1:
         millis = "make_timestamptz(CAST(_0 * 1000 AS BIGINT))"
         return millis if call.is_number(0) else "TRY_CAST(_0 AS TIMESTAMP WITH TIME ZONE)"
@@ -113,59 +113,59 @@ def _to_timestamp_ltz(call: Call) -> str:
     return f"timezone(_2, {parsed})" if len(call.arguments) == 3 else f"CAST({parsed} AS TIMESTAMP WITH TIME ZONE)"
 
 
-def _current_watermark(call: Call) -> str:
+def _current_watermark(call: FlinkCall) -> str:
     kind = call.type_of(0)
     if kind not in ("TIMESTAMP", _INSTANT):
         raise WrongArgument(0, "CURRENT_WATERMARK takes the column that has the watermark", None)
     return f"CAST({WATERMARK} AS {kind})"
 
 
-def _timestamp_add(call: Call) -> str:
+def _timestamp_add(call: FlinkCall) -> str:
     unit = call.arguments[0].name
     moved = f"_2 + _1 * INTERVAL 1 {unit}"
     whole_days = unit not in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR")
     return f"CAST({moved} AS DATE)" if whole_days and call.type_of(2) == "DATE" else moved
 
 
-def _floor(call: Call) -> str:
+def _floor(call: FlinkCall) -> str:
     return _dated(call, f"date_trunc('{_rounded_unit(call)}', _0)")
 
 
-def _ceil(call: Call) -> str:
+def _ceil(call: FlinkCall) -> str:
     # Of a time on the border of two units the border itself.
     unit = _rounded_unit(call)
     return _dated(call, f"date_trunc('{unit}', _0 - INTERVAL 1 MICROSECOND) + INTERVAL 1 {unit}")
 
 
-def _rounded_unit(call: Call) -> str:
+def _rounded_unit(call: FlinkCall) -> str:
     if not isinstance(call.arguments[1], exp.Var):
         raise WrongArgument(1, f"{call.name} takes one argument, or FLOOR(ts TO HOUR)")
     return call.arguments[1].name
 
 
-def _dated(call: Call, form: str) -> str:
+def _dated(call: FlinkCall, form: str) -> str:
     return f"CAST({form} AS DATE)" if call.type_of(0) == "DATE" else form
 
 
-def _json_value(call: Call) -> str:
+def _json_value(call: FlinkCall) -> str:
     text = f"CASE WHEN json_valid(_0) THEN json_value(_0, {_json_path(call)}) ->> '$' END"
     return f"TRY_CAST({text} AS {to_duckdb(call.arguments[2])})" if len(call.arguments) == 3 else text
 
 
-def _json_query(call: Call) -> str:
+def _json_query(call: FlinkCall) -> str:
     path = _json_path(call)
     found = f"CASE WHEN json_type(_0, {path}) IN ('OBJECT', 'ARRAY') THEN CAST(json_extract(_0, {path}) AS VARCHAR) END"
     return f"CASE WHEN json_valid(_0) THEN {found} END"
 
 
-def _json_path(call: Call) -> str:
+def _json_path(call: FlinkCall) -> str:
     path = call.text(1, "path").strip()
     if path.lower().startswith("strict "):
         raise WrongArgument(1, f"a strict path of {call.name} does not run", "Leave out the word strict.")
     return quoted(re.sub(r"^lax\s+", "", path, flags=re.IGNORECASE))
 
 
-def _regexp_replace(call: Call) -> str:
+def _regexp_replace(call: FlinkCall) -> str:
     # Java's $1 is \1 here.
     by = call.arguments[2]
     if not (isinstance(by, exp.Literal) and by.is_string):
@@ -174,12 +174,12 @@ def _regexp_replace(call: Call) -> str:
     return f"regexp_replace(_0, _1, {translated}, 'g')"
 
 
-def _regexp_extract(call: Call) -> str:
+def _regexp_extract(call: FlinkCall) -> str:
     group = "_2" if len(call.arguments) == 3 else "0"
     return f"CASE WHEN regexp_matches(_0, _1) THEN regexp_extract(_0, _1, {group}) END"
 
 
-def _parse_url(call: Call) -> str:
+def _parse_url(call: FlinkCall) -> str:
     part = call.text(1, "part").upper()
     if part not in _URL_PARTS:
         raise WrongArgument(1, f'a URL has no part "{part}"', f"existing parts: {', '.join(_URL_PARTS)}")
@@ -192,14 +192,14 @@ def _parse_url(call: Call) -> str:
     return f"CASE WHEN regexp_matches({found}, {key}) THEN regexp_extract({found}, {key}, 1) END"
 
 
-def _sha2(call: Call) -> str:
+def _sha2(call: FlinkCall) -> str:
     if call.arguments[1].name != "256":
         raise WrongArgument(1, f"{call.name} has a length of 256 only", "Write SHA2(x, 256).")
     return "sha256(_0)"
 
 
-def _charset(form: str) -> Callable[[Call], str]:
-    def make(call: Call) -> str:
+def _charset(form: str) -> Callable[[FlinkCall], str]:
+    def make(call: FlinkCall) -> str:
         charset = call.text(1, "character set")
         if charset.upper() not in ("UTF-8", "UTF8"):
             raise WrongArgument(1, f"{call.name} knows the character set UTF-8 only")
@@ -208,10 +208,10 @@ def _charset(form: str) -> Callable[[Call], str]:
     return make
 
 
-def _variadic(form: str) -> Callable[[Call], str]:
+def _variadic(form: str) -> Callable[[FlinkCall], str]:
     """Fill a form with the arguments from a place on: `{1}` for all but the first."""
 
-    def make(call: Call) -> str:
+    def make(call: FlinkCall) -> str:
         found = re.search(r"\{(\d)\}", form)
         assert found is not None
         return form.replace(found[0], ", ".join(f"_{i}" for i in range(int(found[1]), len(call.arguments))))
@@ -219,7 +219,7 @@ def _variadic(form: str) -> Callable[[Call], str]:
     return make
 
 
-def _map_union(call: Call) -> str:
+def _map_union(call: FlinkCall) -> str:
     maps = [f"_{number}" for number in range(len(call.arguments))]
     missing = " OR ".join(f"{each} IS NULL" for each in maps)
     return f"CASE WHEN NOT ({missing}) THEN map_concat({', '.join(maps)}) END"
@@ -345,25 +345,25 @@ SAME = (
     "json_quote",
 )
 
-# What DuckDB has under the same name with another meaning; DuckDB's holds.
+# What DuckDB has under the same name with another meaning; DuckDB's holds. "and X: .." names a second function.
 DIFFERENT: Mapping[str, str] = {
     "array_append": "and ARRAY_PREPEND: a NULL list is an empty one",
     "array_concat": "a NULL list is an empty one",
     "array_distinct": "leaves out NULL, and keeps no order",
     "array_intersect": "leaves out NULL, and keeps no order",
-    "array_position": "NULL, not 0, for what is not there",
+    "array_position": "NULL, not 0, where the value is not in the list",
     "array_sort": "NULLs come last",
-    "concat": "passes over NULLs",
+    "concat": "ignores NULLs",
     "date_part": "and EXTRACT: DOW of a Sunday is 0",
-    "from_base64": "gives bytes: wrap it in `decode`",
-    "greatest": "and LEAST: pass over NULLs",
-    "hex": "of bytes, too",
-    "left": "and RIGHT: a negative number leaves out so many",
-    "log": "one argument: base 10",
-    "printf": "C's format",
-    "regexp_extract_all": "without a group, whole matches",
-    "to_base64": "of bytes: `to_base64(encode(text))`",
-    "unhex": "fails for what is not hexadecimal",
+    "from_base64": "gives bytes: write `decode(from_base64(text))`",
+    "greatest": "and LEAST: ignore NULLs",
+    "hex": "takes bytes, too",
+    "left": "and RIGHT: a negative number leaves out that many characters",
+    "log": "with one argument: base 10",
+    "printf": "the format of C",
+    "regexp_extract_all": "without a group it gives whole matches",
+    "to_base64": "takes bytes: write `to_base64(encode(text))`",
+    "unhex": "fails for text that is not hexadecimal",
 }
 
 # What does not run, and what to write instead.
@@ -383,7 +383,7 @@ INSTEAD: Mapping[str, str | None] = {
 _IS_JSON = {"OBJECT": "= 'OBJECT'", "ARRAY": "= 'ARRAY'", "SCALAR": "NOT IN ('OBJECT', 'ARRAY')"}
 
 
-def form(call: Call) -> str | None:
+def form(call: FlinkCall) -> str | None:
     """Return the DuckDB SQL that a call stands for, None where it is DuckDB's own; raises WrongArgument."""
     forms = REWRITTEN.get(call.name.lower(), {})
     made = forms.get(len(call.arguments), forms.get(_ANY))

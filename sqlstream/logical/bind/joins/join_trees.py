@@ -16,21 +16,13 @@ from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
-from sqlstream.logical.plan.explain import duration
 from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
-from sqlstream.logical.plan.join_nodes import IntervalJoin, Join, Kind, TemporalJoin
-from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Projection
-from sqlstream.logical.plan.properties import (
-    batch_times,
-    by_clock,
-    changes,
-    processing_times,
-    schema,
-    time_attributes,
-    window_columns,
-    window_size,
-)
+from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, TemporalJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Filter, Lateral, Projection
+from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
+from sqlstream.units import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +135,10 @@ class JoinTree:
 
     def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
         """Return the text of a condition that compares the times of two inputs but does not bound how far they lie apart."""
-        if changes(left) or changes(right):
+        if left.is_changelog or right.is_changelog:
             # Nothing bounds these: the spelling is not what is wrong.
             return None
-        times = [{*time_attributes(n), *processing_times(n)} for n in (left, right)]
+        times = [{*n.time_attributes, *n.processing_times} for n in (left, right)]
         for condition in conditions:
             named = {c.name for c in condition.bound.find_all(exp.Column)}
             if all(named & of for of in times) and (span := condition.expression.span) is not None:
@@ -213,15 +205,15 @@ class JoinTree:
         self, left: Node, right: Node, pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]], step: Step
     ) -> tuple[str, str] | None:
         """Return the columns of the windows' ends where rows of equal windows are joined, None where not."""
-        windows = window_columns(left), window_columns(right)
-        if changes(left) or changes(right) or windows[0] is None or windows[1] is None:
+        windows = left.window_columns, right.window_columns
+        if left.is_changelog or right.is_changelog or windows[0] is None or windows[1] is None:
             return None
         equal = {(to_duckdb(a), to_duckdb(b)) for _, (a, b) in pairs}
         ends = windows[0].end, windows[1].end
         if ends[0] is None or ends[1] is None:
             return None
         same_end = (quote(ends[0]), quote(ends[1])) in equal
-        starts, sizes = (windows[0].start, windows[1].start), (window_size(left), window_size(right))
+        starts, sizes = (windows[0].start, windows[1].start), (left.window_size, right.window_size)
         same_start = starts[0] is not None and starts[1] is not None and (quote(starts[0]), quote(starts[1])) in equal
         if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1] and same_start and same_end:
             message = f"windows of {duration(sizes[0])} and of {duration(sizes[1])} are never the same"
@@ -233,11 +225,11 @@ class JoinTree:
         self, left: Node, right: Node, conditions: Sequence[Conjunct], place: int
     ) -> tuple[Node, Node, tuple[str, str], TimeBounds, list[Conjunct]] | None:
         """Return inputs, times and bounds where conditions say how far times may lie apart, and those that say so."""
-        if changes(left) or changes(right):
+        if left.is_changelog or right.is_changelog:
             return None
-        for a in (*time_attributes(left), *processing_times(left)):
-            for b in (*time_attributes(right), *processing_times(right)):
-                types = [next(f.type for f in schema(n) if f.name == t) for n, t in ((left, a), (right, b))]
+        for a in (*left.time_attributes, *left.processing_times):
+            for b in (*right.time_attributes, *right.processing_times):
+                types = [next(f.type for f in n.schema if f.name == t) for n, t in ((left, a), (right, b))]
                 # Days of a zone differ in length.
                 if types[0] != types[1] or ("ZONE" in types[0] and self.checker.zone != "UTC"):
                     continue
@@ -248,7 +240,7 @@ class JoinTree:
                     if found is not None:
                         bounds, used = bounds.and_(found), [*used, condition]
                 if bounds.before is not None and bounds.after is not None:
-                    if (a in processing_times(left)) != (b in processing_times(right)):
+                    if (a in left.processing_times) != (b in right.processing_times):
                         message = "a time of the clock and an event time cannot bound each other"
                         hint = "Compare two event times, or two PROCTIME() columns."
                         raise BindError(message, used[0].expression.span, hint=hint)
@@ -270,7 +262,7 @@ class JoinTree:
         """Return the join with the versions that are valid at the times of the rows before."""
         assert step.as_of is not None
         described, as_of = self.visible[place].described, step.as_of
-        if as_of.column in batch_times(left):
+        if as_of.column in left.batch_times:
             sides = [self._sides(pair, c) for c, pair in pairs]
             fixed = [self._sides(pair, c) for c, pair in self._constants(conditions, place)]
             return lookup_join(
@@ -280,7 +272,7 @@ class JoinTree:
         found = versions(right)
         if found is None:
             raise no_versions(described, as_of.span)
-        types = {f.name: f.type for node in (left, right) for f in schema(node)}
+        types = {f.name: f.type for node in (left, right) for f in node.schema}
         if types[as_of.column] != types[found.time]:
             message = f"the times of the rows ({types[as_of.column]}) and of the versions ({types[found.time]}) differ"
             raise BindError(message, as_of.span, hint="Declare both as TIMESTAMP, or both as TIMESTAMP_LTZ.")
@@ -299,7 +291,7 @@ class JoinTree:
         return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
 
     def _by_clock(self, node: Node, time: str) -> Node:
-        return by_clock(node) if time in processing_times(node) else node
+        return by_clock(node) if time in node.processing_times else node
 
 
 def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:
@@ -319,7 +311,7 @@ def _with(node: Node, items: Sequence[Item]) -> Node:
     """Return a plan with further columns."""
     if not items:
         return node
-    own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in schema(node))
+    own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema)
     return Projection(node, (*own, *items))
 
 

@@ -17,11 +17,9 @@ from sqlstream.logical.bind.joins.lateral import LateralBinder
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
-from sqlstream.logical.plan.join_nodes import Joining, Kind
-from sqlstream.logical.plan.nodes import Filter, Lateral, Node, Projection
-from sqlstream.logical.plan.properties import (
-    schema,
-)
+from sqlstream.logical.plan.joins import Joining, Kind
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.sql.spans import head_span, span_of
 
 
@@ -64,7 +62,7 @@ class JoinBinder:
         """Add a relation of FROM; all but the first one come with a join."""
         place = len(self.nodes)
         self._check_alias(relation.alias, join.this if join is not None else None)
-        fields = schema(relation.node)
+        fields = relation.node.schema
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         columns = {f.name: name for f, name in zip(fields, own, strict=True)}
         self._append(_renamed(relation.node, fields, own), Visible(relation.alias, relation.described, columns))
@@ -101,7 +99,7 @@ class JoinBinder:
         assert place == len(self.steps)
 
     def _append(self, node: Node | None, visible: Visible, fields: Schema | None = None) -> None:
-        found = fields if fields is not None or node is None else schema(node)
+        found = fields if fields is not None or node is None else node.schema
         assert found is not None
         self.places |= {f.name: len(self.nodes) for f in found}
         self.nodes.append(node)
@@ -199,7 +197,7 @@ class JoinBinder:
 
     def add_hidden(self, node: Node) -> dict[str, str]:
         """Add an input of which only a match counts, and return the names of its columns here; `match` must follow."""
-        fields = schema(node)
+        fields = node.schema
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         self.hidden.add(len(self.nodes))
         self._append(_renamed(node, fields, own), Visible("", "the subquery", {}))

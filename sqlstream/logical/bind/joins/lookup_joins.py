@@ -1,4 +1,4 @@
-"""Binding of joins with tables outside: which of their columns are looked up."""
+"""Binding of lookup joins: which columns of a lookup table are looked up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.plan.expressions import Expression, Field
-from sqlstream.logical.plan.join_nodes import Kind, LookupJoin
-from sqlstream.logical.plan.nodes import Node, Normalize, Projection, Scan
-from sqlstream.logical.plan.properties import changes, schema
+from sqlstream.logical.plan.joins import Kind, LookupJoin
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.tables import Normalize, Scan
 
 
 def lookup_join(
@@ -25,17 +26,17 @@ def lookup_join(
     span: Span,
     on: Span | None,
 ) -> LookupJoin:
-    """Return the join of rows with a table outside.
+    """Return the join of rows with a lookup table.
 
     `pairs` are the sides of equalities, `constants` those of equalities with a constant; the condition says both, too. Where they
     cover the table's key, that is looked up, and nothing else.
 
     Raises UnsupportedError for rows that change, and for anything but a table; BindError where no column is looked up.
     """
-    if changes(left):
+    if left.is_changelog:
         hint = "Look up before rows are grouped, ranked or joined: a row that is taken back could find another answer."
         raise UnsupportedError("AS OF PROCTIME() of rows that change", as_of.span, hint=hint)
-    found = _outside(right)
+    found = _lookup_table(right)
     if found is None:
         hint = "Name the table itself behind JOIN, and write conditions into ON or WHERE."
         raise UnsupportedError(f"AS OF PROCTIME() of {described}", as_of.span, hint=hint)
@@ -70,15 +71,15 @@ def _keys(
         yield wanted.cast(kind, how="TRY_CAST"), name
 
 
-def _outside(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
+def _lookup_table(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
     """Return the table that a relation is, and its columns with their names in the relation."""
     match node:
         case Scan():
-            return node.table, tuple((f.name, f) for f in schema(node))
+            return node.table, tuple((f.name, f) for f in node.schema)
         case Normalize():
-            return _outside(node.input)
+            return _lookup_table(node.input)
         case Projection():
-            if (below := _outside(node.input)) is None:
+            if (below := _lookup_table(node.input)) is None:
                 return None
             names = {f.name: name for name, f in below[1]}
             if any(i.expression.column not in names for i in node.items):

@@ -13,10 +13,11 @@ from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
 from sqlstream.logical.plan.expressions import Expression
-from sqlstream.logical.plan.join_nodes import Kind
-from sqlstream.logical.plan.nodes import Filter, Node, Projection, Scan
+from sqlstream.logical.plan.joins import Kind
+from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import never_null
-from sqlstream.logical.plan.properties import schema
+from sqlstream.logical.plan.relational import Filter, Projection
+from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.spans import span_of
 
 # Binds a query that names nothing of the block around it.
@@ -78,7 +79,7 @@ class Subqueries:
                 values = select.expressions
         else:
             node = self.query(select)
-            fields = schema(node)
+            fields = node.schema
             visible = (Visible("", "the subquery", {f.name: f.name for f in fields}),)
             if wanted:
                 values = [exp.Column(this=exp.Identifier(this=f.name, quoted=True)) for f in fields]

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.plan.expressions import Expression, Item, quote
-from sqlstream.logical.plan.nodes import Filter, Node, Normalize, Projection, Rank, Scan
+from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import only_bound
-from sqlstream.logical.plan.properties import batch_times, changes, schema, time_attributes
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import Filter, Projection
+from sqlstream.logical.plan.tables import Normalize, Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class AsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class VersionedTable:
     """A plan whose rows, or changes, are versions, with the columns that are the key and the time."""
 
     node: Node
@@ -33,7 +35,7 @@ class Versions:
         return tuple(map(quote, self.keys))
 
 
-def versions(node: Node) -> Versions | None:
+def versions(node: Node) -> VersionedTable | None:
     """Return the versions that a relation is made of, if it is: those of a table with a key and a watermark, or newest rows."""
     match node:
         case Normalize():
@@ -42,7 +44,7 @@ def versions(node: Node) -> Versions | None:
             table = node.table
             if not table.primary_key or table.watermark is None:
                 return None
-            return Versions(node, table.primary_key, table.watermark.column)
+            return VersionedTable(node, table.primary_key, table.watermark.column)
         case Projection():
             return _projected(node, versions(node.input))
         case Filter() if (bound := only_bound(node.predicate.sql)) is not None and bound[1] == 1:
@@ -51,21 +53,21 @@ def versions(node: Node) -> Versions | None:
             return None
 
 
-def _newest(node: Node, column: str | None) -> Versions | None:
+def _newest(node: Node, column: str | None) -> VersionedTable | None:
     """Return the versions of which a node has the newest, where a column is 1."""
     match node:
         case Projection():
             below = next((i.expression.column for i in node.items if i.name == column), None)
             return _projected(node, _newest(node.input, below))
-        case Rank(function="row_number") if node.column == column and not changes(node.input):
-            fields = schema(node.input)
+        case Rank(function="row_number") if node.column == column and not node.input.is_changelog:
+            fields = node.input.schema
             keys = tuple(f.name for k in node.keys for f in fields if k.column == f.name)
-            time = next((t for t in time_attributes(node.input) if _is_newest_first(node, t)), None)
+            time = next((t for t in node.input.time_attributes if _is_newest_first(node, t)), None)
             if time is None or not keys or len(keys) < len(node.keys):
                 return None
             own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in fields)
             first = Item(node.column, Expression.over((), "CAST(1 AS BIGINT)", "BIGINT"))
-            return Versions(Projection(node.input, (*own, first)), keys, time)
+            return VersionedTable(Projection(node.input, (*own, first)), keys, time)
         case _:
             return None
 
@@ -75,7 +77,7 @@ def _is_newest_first(node: Rank, time: str) -> bool:
     return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
 
 
-def _projected(node: Projection, below: Versions | None) -> Versions | None:
+def _projected(node: Projection, below: VersionedTable | None) -> VersionedTable | None:
     """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
     if below is None:
         return None
@@ -83,16 +85,16 @@ def _projected(node: Projection, below: Versions | None) -> Versions | None:
     if any(name not in names for name in (*below.keys, below.time)):
         return None
     keys = tuple(names[name] for name in below.keys)
-    return Versions(replace(node, input=below.node), keys, names[below.time])
+    return VersionedTable(replace(node, input=below.node), keys, names[below.time])
 
 
 def check_time(node: Node, as_of: AsOf) -> None:
     """Raise unless the rows of a node are in the order of the time that AS OF names, and stay."""
-    if as_of.column not in time_attributes(node):
-        existing = ", ".join((*time_attributes(node), *batch_times(node))) or "none"
+    if as_of.column not in node.time_attributes:
+        existing = ", ".join((*node.time_attributes, *node.batch_times)) or "none"
         hint = f"Time attributes of the rows before: {existing}."
         raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
-    if changes(node):
+    if node.is_changelog:
         hint = (
             "Rows that are only added can be joined so: before they are grouped or ranked, of a table without changes."
         )

@@ -15,33 +15,14 @@ from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema, quote
-from sqlstream.logical.plan.join_nodes import Join, Joining
-from sqlstream.logical.plan.nodes import Node, Over, OverFrame, OverItem, walk
-from sqlstream.logical.plan.properties import by_clock, changes, processing_times, schema, time_attribute
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.joins import Join, Joining
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import PLACED, Over, OverFrame, OverItem
+from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
-RANKS = ("row_number", "rank", "dense_rank")
-# Functions that are no aggregates, and look at rows by their place.
-PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
-# Of a partition from its first row on, these need one row: the first or the last one that counts.
-EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
-# Aggregates that need all rows of such a partition: no partial result goes on from one row to the next.
-KEEPING = frozenset(
-    {
-        *("array_agg", "entropy", "group_concat", "histogram", "histogram_exact", "json_group_array"),
-        *("json_group_object", "json_group_structure", "list", "listagg", "lttb", "mad", "median", "mode"),
-        *(
-            "percentile",
-            "percentile_cont",
-            "percentile_disc",
-            "quantile",
-            "quantile_cont",
-            "quantile_disc",
-            "string_agg",
-        ),
-    }
-)
 # They tell a row's place among all rows, which are never all there.
 _OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
 _HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
@@ -106,16 +87,6 @@ def _complete(window: exp.Window, named: Mapping[str, exp.Window]) -> None:
         if not window.args.get(key) and (found := named[alias.name.lower()].args.get(key)):
             window.set(key, [f.copy() for f in found] if isinstance(found, list) else found.copy())
     window.set("alias", None)
-
-
-def keeps_rows(item: OverItem) -> bool:
-    """Tell whether a call over all rows up to the current one needs all of them."""
-    call, frame = item.call, item.frame
-    if frame.preceding is not None or call.function in RANKS:
-        return False
-    if frame.following or call.distinct or call.order_by or call.function in KEEPING:
-        return True
-    return call.function in PLACED and call.function not in EDGES
 
 
 def bind_call(window: exp.Window, block: Block) -> OverItem:
@@ -264,17 +235,17 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
     """Return the time attribute or the processing time of a node, if it is what an order begins with, ascending."""
     first = order[0]
     value = first.this if isinstance(first, exp.Ordered) else first
-    if changes(node) or (isinstance(first, exp.Ordered) and first.args.get("desc")):
+    if node.is_changelog or (isinstance(first, exp.Ordered) and first.args.get("desc")):
         return None
-    times = [t for t in (time_attribute(node), *processing_times(node)) if t is not None]
+    times = [t for t in (node.time_attribute, *node.processing_times) if t is not None]
     return next((t for t in times if to_duckdb(value) == quote(t)), None)
 
 
 def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
     """Return a plan whose rows are in the order of a column that `time_of` has found."""
-    if time in processing_times(node):
+    if time in node.processing_times:
         node = by_clock(node)
-    kind = next(f.type for f in schema(node) if f.name == time)
+    kind = next(f.type for f in node.schema if f.name == time)
     if checker.zone != "UTC" and kind == "TIMESTAMP WITH TIME ZONE":
         raise UnsupportedError(
             f"rows in the order of a TIMESTAMP_LTZ in the zone {checker.zone}",
@@ -303,13 +274,13 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Blo
     time = time_of(node, partition.order)
     if time is None:
         raise _not_in_order(node, span, ordered)
-    if time in processing_times(node) and any(c.frame.mode == "range" and c.frame.following for c in calls):
+    if time in node.processing_times and any(c.frame.mode == "range" and c.frame.following for c in calls):
         hint = "Write LEAD or ROWS .. FOLLOWING, or use an event time."
         raise UnsupportedError("a RANGE frame to FOLLOWING over processing time", span, hint=hint)
     node = by_time(node, time, block.checker, span)
     if len(partition.order) > 1 and any(c.frame.mode == "range" and c.frame.preceding is not None for c in calls):
         raise UnsupportedError("a RANGE frame over several columns", ordered, hint=f"Write ORDER BY {time}.")
-    keys, order = (typed(parts, schema(node), block, span) for parts in (partition.keys, partition.order))
+    keys, order = (typed(parts, node.schema, block, span) for parts in (partition.keys, partition.order))
     return Over(node, "", keys, time, order, tuple(calls), span=span)
 
 
@@ -330,10 +301,10 @@ def lost_in_join(node: Node) -> str | None:
 
 
 def _not_in_order(node: Node, span: Span, ordered: Span) -> UnsupportedError:
-    if changes(node):
+    if node.is_changelog:
         hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
         return UnsupportedError("OVER over a result that changes", span, hint=hint)
-    times = dict.fromkeys(t for t in (time_attribute(node), *processing_times(node)) if t is not None)
+    times = dict.fromkeys(t for t in (node.time_attribute, *node.processing_times) if t is not None)
     hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."
     if waits_for_later(node):
         hint = WAITED

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import Span, UnsupportedError
-from sqlstream.logical.bind.expressions.arrival import Arrival
-from sqlstream.logical.bind.over.over import RANKS, Block, Partition, bind_call, over, time_of, typed
+from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
+from sqlstream.logical.bind.over.over import Block, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.expressions import AggregateItem, Field, quote
-from sqlstream.logical.plan.nodes import Filter, Node, Over, OverFrame, OverItem, Projection, Rank, WindowRank
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import RANKS, Over, OverFrame, OverItem
 from sqlstream.logical.plan.predicates import upper_bounds
-from sqlstream.logical.plan.properties import schema, window_columns
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.sql.dialect import to_duckdb
 
 Rewrite = Callable[[exp.Expr], exp.Expr]
@@ -67,7 +69,7 @@ class Ranks:
             raise UnsupportedError(
                 f"{function.upper()} without ORDER BY", span, hint="Add ORDER BY to its OVER clause."
             )
-        window = window_columns(self.node)
+        window = self.node.window_columns
         partition = [block.rewrite(p) for p in call.args.get("partition_by") or ()]
         bounds = {quote(c) for c in (window.start, window.end, window.time) if c is not None} if window else set()
         named = {sql for p in partition if (sql := to_duckdb(p)) in bounds}
@@ -95,23 +97,23 @@ class Ranks:
 
     def _free(self, prefix: str) -> str:
         """Return the output name where there is one that is free, else a number behind the prefix."""
-        taken = {f.name.lower() for f in (*schema(self.node), *self.fields)}
+        taken = {f.name.lower() for f in (*self.node.schema, *self.fields)}
         wanted, self.output = self.output, None
         number = 1 + len(self._calls if prefix == "_rank" else self._overs)
         return wanted if wanted and wanted.lower() not in taken else f"{prefix}_{number}"
 
     def above(self, node: Node, block: Block) -> Node:
         """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
-        arrival = Arrival(node, block.checker, block.scope.source)
+        arrival = ArrivalColumns(node, block.checker, block.scope.source)
         calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
         overs = [(_arrived(partition, arrival), item) for partition, item in self._overs.values()]
         node = _in_order(arrival.node, overs, block, waiting=False)
         for column, call in calls.items():
-            window = window_columns(node) if call.windowed else None
+            window = node.window_columns if call.windowed else None
             if window is None and time_of(node, call.partition.order) is not None:
                 node = over(node, call.partition, [call.in_order(column)], block)
                 continue
-            fields = schema(node)
+            fields = node.schema
             keys, order = (
                 typed(parts, fields, block, call.span) for parts in (call.partition.keys, call.partition.order)
             )
@@ -123,7 +125,7 @@ class Ranks:
         return _in_order(node, overs, block, waiting=True)
 
 
-def _arrived(partition: Partition, arrival: Arrival) -> Partition:
+def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
     return Partition(arrival.of(partition.keys), arrival.of(partition.order))
 
 

@@ -8,7 +8,7 @@ from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope, column_reference
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
-from sqlstream.logical.plan.nodes import Node
+from sqlstream.logical.plan.node import Node
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 

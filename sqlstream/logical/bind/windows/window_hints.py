@@ -10,18 +10,13 @@ from typing import Literal
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
-from sqlstream.logical.plan.nodes import (
-    EarlyFire,
-    Node,
-    Scan,
-    SessionWindow,
-    WindowAggregate,
-    Windowed,
-    WindowRank,
-    children,
-    walk,
-    with_children,
-)
+from sqlstream.logical.plan.aggregates import EarlyFire, WindowAggregate
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Windowed
+from sqlstream.logical.plan.ranks import WindowRank
+from sqlstream.logical.plan.tables import Scan
+from sqlstream.logical.plan.windows import SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
@@ -72,14 +67,14 @@ def _windowed(node: Node, base: Node) -> Windowed | None:
 def _path(node: Node, base: Node) -> Iterator[Node]:
     while node is not base:
         yield node
-        [node] = children(node)
+        [node] = node.children
 
 
 def _replaced(node: Node, old: Node, new: Node) -> Node:
     if node is old:
         return new
-    [below] = children(node)
-    return with_children(node, (_replaced(below, old, new),))
+    [below] = node.children
+    return node.with_children((_replaced(below, old, new),))
 
 
 def _check(name: str, node: Windowed, span: Span) -> None:

@@ -12,21 +12,11 @@ from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
-from sqlstream.logical.plan.nodes import (
-    BOUNDS,
-    WINDOW_ID,
-    CountWindows,
-    Node,
-    Normalize,
-    Projection,
-    Scan,
-    SessionWindow,
-    TimeWindows,
-    WindowColumns,
-    children,
-    walk,
-)
-from sqlstream.logical.plan.properties import by_clock, processing_times, schema, time_attribute, time_attributes
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node, WindowColumns
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.tables import Normalize, Scan, by_clock
+from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
 
@@ -50,7 +40,7 @@ def _is_cumulative(node: Node) -> bool:
         if isinstance(below, TimeWindows) and below.kind == "CUMULATE":
             return True
         # What is below other windows is in theirs.
-        pending += () if isinstance(below, TimeWindows | SessionWindow | CountWindows) else children(below)
+        pending += () if isinstance(below, TimeWindows | SessionWindow | CountWindows) else below.children
     return False
 
 
@@ -60,7 +50,7 @@ DAY = 86_400_000_000
 def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
     """Return a plan without the columns that windows of a kind add, and the names that it gives to those that are `used`."""
     added = (*BOUNDS, WINDOW_ID) if kind.endswith("_ROWS") else BOUNDS
-    fields = schema(node)
+    fields = node.schema
     names = {name: name for name in used}
     # A table's own column of such a name is no bound of a window.
     in_windows = any(isinstance(n, TimeWindows | SessionWindow | CountWindows) for n in walk(node))
@@ -117,7 +107,7 @@ class WindowBinder:
             span=span_of(node, self.source),
         )
         hidden = {names[name] for name in names if names[name] != name}
-        return Projection(found, _kept(f for f in schema(found) if f.name not in hidden)) if hidden else found
+        return Projection(found, _kept(f for f in found.schema if f.name not in hidden)) if hidden else found
 
     def windows(
         self,
@@ -133,10 +123,10 @@ class WindowBinder:
     ) -> Node:
         """Return the rows of a relation in windows of a kind over its column `time`, which stands at a place."""
         self._check_time(below, time, at)
-        if time in processing_times(below):
+        if time in below.processing_times:
             below = by_clock(below)
         for added in BOUNDS:
-            if any(f.name.lower() == added for f in schema(below)):
+            if any(f.name.lower() == added for f in below.schema):
                 raise BindError(
                     f'{self.described} already has a column "{added}"',
                     at,
@@ -175,7 +165,7 @@ class WindowBinder:
     def _by_rows(
         self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], span: Span
     ) -> Node:
-        if any(f.name.lower() == WINDOW_ID for f in schema(below)):
+        if any(f.name.lower() == WINDOW_ID for f in below.schema):
             hint = "Rename or leave out that column first."
             raise BindError(f'{self.described} already has a column "{WINDOW_ID}"', at, hint=hint)
         return CountWindows(below, "", tuple(dict.fromkeys(keys)), time, numbers[-1], numbers[0], span=span)
@@ -189,7 +179,7 @@ class WindowBinder:
         return gap
 
     def _existing(self, below: Node, column: exp.Expr) -> str:
-        names = [f.name for f in schema(below)]
+        names = [f.name for f in below.schema]
         found = next((n for n in names if n.lower() == column.name.lower()), None)
         if found is None:
             message = f'column "{column.name}" does not exist in {self.described}'
@@ -197,7 +187,7 @@ class WindowBinder:
         return found
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
-        if name not in (*time_attributes(below), *processing_times(below)):
+        if name not in (*below.time_attributes, *below.processing_times):
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 
@@ -207,10 +197,10 @@ class WindowBinder:
         Where clocks are set back an hour comes twice: only windows of whole days hold both.
         """
         zone = self.checker.zone
-        if zone == "UTC" or next(f.type for f in schema(below) if f.name == name) != "TIMESTAMP WITH TIME ZONE":
+        if zone == "UTC" or next(f.type for f in below.schema if f.name == name) != "TIMESTAMP WITH TIME ZONE":
             return None
-        if kind == "SESSION" or any(length % DAY for length in lengths) or name in processing_times(below):
-            what = "a processing time" if name in processing_times(below) else "a TIMESTAMP_LTZ"
+        if kind == "SESSION" or any(length % DAY for length in lengths) or name in below.processing_times:
+            what = "a processing time" if name in below.processing_times else "a TIMESTAMP_LTZ"
             raise UnsupportedError(
                 f"{'sessions' if kind == 'SESSION' else 'such windows'} over {what} in the zone {zone}",
                 at,
@@ -220,9 +210,9 @@ class WindowBinder:
         return zone
 
     def _no_time_hint(self, below: Node, name: str) -> str:
-        if attribute := time_attribute(below):
+        if attribute := below.time_attribute:
             return f'The time attribute of {self.described} is "{attribute}".'
-        if isinstance(below, Scan | Normalize) and any(f.name == name and f.type in TIMES for f in schema(below)):
+        if isinstance(below, Scan | Normalize) and any(f.name == name and f.type in TIMES for f in below.schema):
             return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
         if isinstance(below, Scan | Normalize):
             return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."

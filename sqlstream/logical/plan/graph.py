@@ -1,14 +1,13 @@
-"""A plan is a graph: a CTE that is named twice is one node below two others. What is asked of a node is asked once."""
+"""A plan is a graph: a CTE that is named twice is one node below two others. Whoever walks it visits a node once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from sqlstream.logical.plan.nodes import Node, children, with_children
+from sqlstream.logical.plan.node import Node
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", bound=Node)
 
@@ -29,7 +28,7 @@ class _Same:
 
 
 def once(derive: F) -> F:
-    """Let a function of a node remember what it said of the last few thousand; arguments are told apart by their identity."""
+    """Let a function of nodes remember what it said of the last few thousand; arguments are told apart by their identity."""
 
     @lru_cache(maxsize=10_000)
     def known(*keys: _Same) -> object:
@@ -42,6 +41,20 @@ def once(derive: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and everything below it, inputs first; what is below several nodes is yielded once."""
+    seen: set[int] = set()
+    pending = [(node, False)]
+    while pending:
+        node, ready = pending.pop()
+        if ready:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            pending.append((node, True))
+            pending += [(child, False) for child in reversed(node.children)]
+
+
 def rebuilt(node: Node, change: Callable[[Node], Node], stop: Callable[[Node], bool] = lambda node: False) -> Node:
     """Return a plan in which every node is what `change` makes of it, inputs first; nothing changes at `stop` and below it."""
     made: dict[int, Node] = {}
@@ -51,7 +64,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node], stop: Callable[[Node], b
             if stop(node):
                 made[id(node)] = node
             else:
-                made[id(node)] = change(with_children(node, tuple(visit(child) for child in children(node))))
+                made[id(node)] = change(node.with_children(tuple(visit(child) for child in node.children)))
         return made[id(node)]
 
     return visit(node)
@@ -62,7 +75,7 @@ def shared(plans: Iterable[N]) -> list[N]:
     known: dict[tuple[object, ...], list[Node]] = {}
 
     def same(node: Node) -> Node:
-        alike = known.setdefault((type(node), *map(id, children(node))), [])
+        alike = known.setdefault((type(node), *map(id, node.children)), [])
         for other in alike:
             if other == node:
                 return other

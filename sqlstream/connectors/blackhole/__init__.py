@@ -1,0 +1,1 @@
+"""The `blackhole` connector: rows are counted, and nothing is kept."""

@@ -1,0 +1,49 @@
+"""The `blackhole` connector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlstream.catalog import Column
+from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.interface import Committer, Connector, SinkContext, WorkerSink, Writer
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH_ROWS = 100_000
+
+
+class _Nothing(Writer, Committer):
+    """Computes rows, and counts them."""
+
+    def write(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+    ) -> tuple[int, list[Any]]:
+        return sum(b.num_rows for b in con.sql(rows).to_arrow_reader(_BATCH_ROWS)), []
+
+    def commit(self, batch: int, written: Sequence[Any]) -> None:
+        pass
+
+
+class Blackhole(WorkerSink):
+    """Rows that are counted."""
+
+    delivery = Delivery.IDEMPOTENT
+    delivery_reason = "nothing is written"
+    takes_changes = True
+
+    def writer(self, context: SinkContext) -> Writer:
+        return _Nothing()
+
+    def committer(self, context: SinkContext) -> Committer:
+        return _Nothing()
+
+
+class BlackholeConnector(Connector):
+    """Tables that keep nothing."""
+
+    name = "blackhole"
+    summary = "rows are counted, and nothing is kept"
+    sink_type = Blackhole

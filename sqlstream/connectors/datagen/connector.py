@@ -1,0 +1,58 @@
+"""The `datagen` connector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.datagen.source import DEFAULT_RATE, Generator, read_generated, whole
+from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
+from sqlstream.connectors.guarantees import Replay
+from sqlstream.connectors.interface import Connector, ReadContext, TableSource
+from sqlstream.connectors.options import COUNT, TEXT, OptionType, TableOption
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.state.internal_columns import ROW
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class GeneratedRows(TableSource):
+    """Rows that are made of their numbers."""
+
+    replay = Replay.DETERMINISTIC
+    replay_reason = "a row is made of its number again"
+    order = (ROW,)
+    split_type = RowRange
+
+    @property
+    def bounded(self) -> bool:
+        return Generator(self.table).total is not None
+
+    def discovery(self, position: Offsets, context: Context) -> RowDiscovery:
+        generator = Generator(self.table)
+        return RowDiscovery(position, context, total=generator.total, rate=generator.rate)
+
+    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], context: ReadContext) -> ReadPlan:
+        return read_generated(splits, self.table, context.time)
+
+
+class DatagenConnector(Connector):
+    """Rows made by chance."""
+
+    name = "datagen"
+    summary = "random rows, as Flink's `datagen` makes them"
+    options = (
+        TableOption("rows-per-second", COUNT, "how many rows are made", default=str(DEFAULT_RATE)),
+        TableOption("number-of-rows", COUNT, "how many rows there are; without it there is no end"),
+        TableOption("seed", OptionType("whole number", whole), "another seed makes other rows", default="0"),
+    )
+    source_type = GeneratedRows
+
+    def own_options(self, table: Table) -> Sequence[TableOption]:
+        return [TableOption(name, TEXT, "") for name in Generator(table).field_options()]
+
+    def validate(self, table: Table) -> None:
+        Generator(table).validate()

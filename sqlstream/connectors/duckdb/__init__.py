@@ -1,0 +1,1 @@
+"""The `duckdb` connector: a table of a DuckDB file, for lookups."""

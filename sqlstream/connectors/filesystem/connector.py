@@ -1,0 +1,145 @@
+"""The `filesystem` connector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.discovery import Context
+from sqlstream.connectors.filesystem.inference import parquet_columns
+from sqlstream.connectors.filesystem.listing import is_absolute
+from sqlstream.connectors.filesystem.lookup import FilesNow, files_relation
+from sqlstream.connectors.filesystem.roots import Root
+from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
+from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen, Split
+from sqlstream.connectors.formats.changelogs import validate as validate_changes
+from sqlstream.connectors.formats.file_source import FileRows
+from sqlstream.connectors.formats.reading import read
+from sqlstream.connectors.guarantees import Delivery, Replay
+from sqlstream.connectors.interface import (
+    Committer,
+    Connector,
+    ReadContext,
+    SinkContext,
+    Snapshot,
+    TableLookup,
+    WorkerSink,
+    Writer,
+)
+from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableOption
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.errors import Span
+from sqlstream.state.internal_columns import PLACE
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class Files(FileRows):
+    """The files of a folder, each read once."""
+
+    replay = Replay.REPLAYABLE
+    replay_reason = "files are read again"
+    order = PLACE
+
+    def check_input(self, project: str) -> None:
+        FileDiscovery.of(self.table, project=project, parallelism=1).poll()
+
+    def position(self, project: str, data: bytes | None = None) -> Seen:
+        root = Root.of(self.table.options["path"], project)
+        return Seen(root) if data is None else Seen.from_bytes(data, root)
+
+    def discovery(self, position: Seen, context: Context) -> FileDiscovery:
+        return FileDiscovery.of(self.table, project=context.project, parallelism=context.parallelism, seen=position)
+
+    def split(self, values: Sequence[Any]) -> Split:
+        return Split.from_list(values)
+
+    def located(self, split: Split, context: ReadContext) -> Split:
+        return split.located(Root.of(self.table.options["path"], context.project)) if split.root else split
+
+    def files(self, splits: Sequence[Split]) -> Sequence[Split]:
+        return splits
+
+    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Split], context: ReadContext) -> ReadPlan:
+        return read(con, splits, self.table)
+
+
+class WrittenFiles(WorkerSink):
+    """Files that appear whole, when their batch is committed."""
+
+    delivery = Delivery.TRANSACTIONAL
+    delivery_reason = "files get their names once, when the batch is committed"
+
+    def check(self, span: Span | None) -> None:
+        check_path(self.table)
+
+    def writer(self, context: SinkContext) -> Writer:
+        return FileSink.of(context.fs, self.table, context.project, context.records)
+
+    def committer(self, context: SinkContext) -> Committer:
+        opened = FileSink.open(context.fs, self.table, context.project, context.records)
+        return FileCommitter(opened, context.fs, context.records)
+
+    @classmethod
+    def discard(cls, context: SinkContext) -> None:
+        discard(context.fs, context.records, context.project)
+
+
+class FilesLookup(TableLookup):
+    """Rows of the files that there are at the moment."""
+
+    def function(self, *, warehouse: str, project: str) -> FilesNow:
+        return FilesNow(self.table, project)
+
+
+class FilesystemConnector(Connector):
+    """Tables that are files in a folder."""
+
+    name = "filesystem"
+    summary = "files in a folder, local or by a URI that pyarrow knows"
+    options = (
+        TableOption(
+            "path", TEXT, "a folder, a file or a pattern, relative to the project", required=True, example="data/"
+        ),
+        replace(MONITOR, mutable=True),
+        TableOption("source.max-files-per-batch", COUNT, "how many files a batch reads at most", mutable=True),
+        MAX_BYTES,
+    )
+    formats = ("parquet", "json", "csv", "debezium-json")
+    changelogs = True
+    metadata: ClassVar[Mapping[str, str]] = {
+        "file.path": "path or URI of the file",
+        "file.name": "its last part",
+        "file.size": "its size in bytes",
+        "file.modification-time": "when it was written",
+        "row-number": "number of the row in the file, from 0",
+    }
+    partitioned = True
+    infers = "Parquet files"
+    source_type = Files
+    sink_type = WrittenFiles
+    lookup_type = FilesLookup
+
+    def validate(self, table: Table) -> None:
+        if table.has_changes:
+            validate_changes(table)
+
+    def columns(self, table: Table, project: str) -> Sequence[Column] | None:
+        if table.options.get("format", "parquet").lower() != "parquet" or "path" not in table.options:
+            return None
+        return parquet_columns(table, project)
+
+    def can_infer(self, table: Table) -> bool:
+        return "path" in table.options
+
+    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+        # Files that lie outside of the project may move. A path in the project says which files are meant.
+        return {k: v for k, v in left_out.items() if k != "path" or not is_absolute(v)}
+
+    def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:
+        path = os.path.join(project, table.options["path"])
+        return Snapshot(files_relation(con, table, project), (path,))

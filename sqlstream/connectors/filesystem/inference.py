@@ -1,0 +1,37 @@
+"""The columns of a table of Parquet files that declares none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.duck.text_files import duckdb_paths
+from sqlstream.errors import BindError, UsageError
+
+
+def parquet_columns(table: Table, project: str) -> Sequence[Column]:
+    """Return the columns of a table's first file."""
+    name, span, path = table.name, table.span, table.options["path"]
+    try:
+        files = Place(path, project).files()
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f'table "{name}": "{path}" cannot be listed', detail=str(error)) from error
+    first = min((f for f in files or () if f.size), default=None)
+    if first is None:
+        raise BindError(
+            f'table "{name}" declares no columns, and there is no file at "{path}" to infer them from',
+            span,
+            hint="Declare the columns, or put the first file there before.",
+        )
+    with duckdb.connect(config={"threads": 1}) as con:
+        try:
+            source = f"read_parquet({duckdb_paths([first.path])}, hive_partitioning = false)"
+            rows = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        except duckdb.Error as error:
+            message = f'table "{name}": the columns of "{first.path}" cannot be read'
+            raise BindError(message, span, hint="Is it a whole Parquet file?") from error
+    return [Column(column, type) for column, type, *_ in rows]

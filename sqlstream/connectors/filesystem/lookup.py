@@ -1,0 +1,64 @@
+"""The rows of all files that a table has at the moment: for lookups, and for queries of state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import IGNORE, Table
+from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.formats.changelogs import present, source_table
+from sqlstream.connectors.formats.faults import translate
+from sqlstream.connectors.formats.malformed import format_of, skip_hint
+from sqlstream.connectors.formats.reading import read
+from sqlstream.connectors.interface import LookupFunction
+from sqlstream.connectors.lookup_rows import KEYS, chosen
+from sqlstream.errors import DataError, JobError
+
+
+def files_relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:
+    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its physical columns.
+
+    Of a table of changes, the rows that they amount to.
+    """
+    return _relation(con, table, _files(table, project))
+
+
+def _files(table: Table, project: str) -> list[Split]:
+    place = Place(table.options["path"], project)
+    return [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
+
+
+def _relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[Split]) -> str:
+    rows = read(con, splits, source_table(table)).relation
+    return f"({present(table, rows)})" if table.has_changes else rows
+
+
+class FilesNow(LookupFunction):
+    """Reads the files that a table has at the moment."""
+
+    def __init__(self, table: Table, project: str):
+        self._table, self._project = table, project
+
+    def __call__(self, keys: pa.Table) -> pa.Table:
+        with duckdb.connect(config={"threads": 1}) as con:
+            con.execute("SET TimeZone = 'UTC'")
+            con.register(KEYS, keys)
+            splits = _files(self._table, self._project)
+            try:
+                rows = _relation(con, self._table, splits)
+                return con.sql(chosen(self._table, rows, keys)).to_arrow_table()
+            except duckdb.Error as error:
+                # Not a DataError: a file may be whole when it is read again.
+                wrong = translate(error, splits, self._table)
+                raise _again(wrong, self._table) if wrong else error from error
+
+
+def _again(error: DataError, table: Table) -> JobError:
+    """Return the error of a file for one that looks rows up: such rows are neither counted nor kept."""
+    skip = f"Set '{format_of(table)}.{IGNORE}' = 'true' to leave out such rows."
+    hint = skip if error.hint == skip_hint(table) else error.hint
+    return JobError(error.message, detail=error.detail, hint=hint)

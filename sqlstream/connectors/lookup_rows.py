@@ -1,0 +1,54 @@
+"""What lookups share: the rows that have some keys, with the types that a table declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DataError
+
+# The keys that are looked up, as a relation.
+KEYS = "_sqlstream_keys"
+
+
+def lookup_columns(table: Table) -> tuple[Column, ...]:
+    """Return the columns that a lookup gives."""
+    return tuple(c for c in table.physical if c is not table.operation)
+
+
+def chosen(table: Table, rows: str, keys: pa.Table) -> str:
+    """Return the SELECT of those of some rows that have the keys, with the declared types."""
+    items = ", ".join(
+        f"CAST(_own.{quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in lookup_columns(table)
+    )
+    types = {c.name: c.type for c in table.physical}
+    wanted = ", ".join(f"CAST({quote_name(n)} AS {types[n]}) AS {quote_name(n)}" for n in keys.column_names)
+    same = " AND ".join(f"_row.{quote_name(n)} = _key.{quote_name(n)}" for n in keys.column_names)
+    return f"SELECT * FROM (SELECT {items} FROM {rows} AS _own) _row SEMI JOIN (SELECT {wanted} FROM {KEYS}) _key ON {same}"
+
+
+def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows with the columns that are declared."""
+    columns = lookup_columns(table)
+    with duckdb.connect(config={"threads": 1}) as con:
+        con.execute("SET TimeZone = 'UTC'")
+        con.register("_given", pa.table({c.name: _values([row.get(c.name) for row in rows]) for c in columns}))
+        items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        try:
+            return con.sql(f"SELECT {items} FROM _given").to_arrow_table()
+        except duckdb.Error as error:
+            raise DataError(
+                f'a row of table "{table.name}" does not have the declared types', detail=str(error)
+            ) from error
+
+
+def _values(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if v is None else str(v) for v in values])

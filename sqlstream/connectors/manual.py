@@ -1,0 +1,94 @@
+"""The manual's tables of connectors, formats and their options, made of what these declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sqlstream.catalog import VALUES
+from sqlstream.connectors import lookup
+from sqlstream.connectors.formats.registry import FORMATS
+from sqlstream.connectors.guarantees import Guarantee, matrix
+from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.options import FORMAT, SCAN_OPTIONS, TableOption
+from sqlstream.connectors.registry import WAREHOUSE, built_in, named
+
+
+def reference() -> Mapping[str, str]:
+    """Return the manual's generated tables as Markdown, by name.
+
+    `connectors`; `options of NAME` for every connector that has some; `options of tables that are read`, `options of lookup
+    tables`; `formats`, `options of format NAME`; `metadata of NAME`; `guarantees`.
+    """
+    found = {"connectors": connectors()}
+    for connector in map(named, built_in()):
+        if own := _own_options(connector):
+            found[f"options of {connector.name}"] = _options(own)
+        if connector.metadata:
+            found[f"metadata of {connector.name}"] = _metadata(connector)
+    found["options of warehouse tables"] = _options(named(WAREHOUSE).options)
+    found["options of tables that are read"] = _options(SCAN_OPTIONS)
+    found["options of lookup tables"] = _options(lookup.OPTIONS)
+    found["formats"] = formats()
+    found |= {f"options of format {name}": _options(form.options) for name, form in FORMATS.items()}
+    found["guarantees"] = guarantees()
+    return found
+
+
+def connectors() -> str:
+    """Return the table of connectors: what a job can do with a table of each."""
+    lines = ["| connector | | read | written | looked up | formats |", "|---|---|---|---|---|---|"]
+    for name in (WAREHOUSE, *built_in()):
+        c = named(name)
+        can = ["yes" if kind else "" for kind in (c.source_type, c.sink_type, c.lookup_type)]
+        listed = ", ".join(f"`{form}`" for form in c.formats) + ("" if c.needs_format or not c.formats else ", or none")
+        lines.append(f"| {_shown(name)} | {c.summary} | {' | '.join(can)} | {listed} |")
+    return "\n".join(lines)
+
+
+def formats() -> str:
+    """Return the table of formats, with the connectors that have each."""
+    lines = ["| format | connectors |", "|---|---|"]
+    for name in FORMATS:
+        having = ", ".join(f"`{c.name}`" for c in map(named, built_in()) if name in c.formats)
+        lines.append(f"| `{name}` | {having} |")
+    return "\n".join(lines)
+
+
+def guarantees() -> str:
+    """Return the tables of what sources and sinks promise."""
+    all_connectors = [named(name) for name in ("filesystem", WAREHOUSE, *built_in()[1:], VALUES)]
+    sources = [
+        (_shown(c.name), Guarantee(c.source_type.replay.times, c.source_type.replay_reason))
+        for c in all_connectors
+        if c.source_type
+    ]
+    sinks = [
+        (_shown(c.name), Guarantee(c.sink_type.delivery.times, c.sink_type.delivery_reason))
+        for c in (named(WAREHOUSE), *map(named, built_in()))
+        if c.sink_type
+    ]
+    return matrix(sources, sinks)
+
+
+def _own_options(connector: Connector) -> tuple[TableOption, ...]:
+    form = FORMAT if connector.needs_format else replace(FORMAT, required=False)
+    return (*connector.options, *((form,) if connector.formats else ()))
+
+
+def _options(options: Iterable[TableOption]) -> str:
+    lines = ["| option | type | default | |", "|---|---|---|---|"]
+    options = tuple(options)
+    replaced = {option.instead_of for option in options}
+    for option in options:
+        default = "required" if option.required and option.name not in replaced else option.default or "-"
+        lines.append(f"| `{option.name}` | {option.type.name} | {default} | {option.meaning} |")
+    return "\n".join(lines)
+
+
+def _metadata(connector: Connector) -> str:
+    return "\n".join(["| key | |", "|---|---|", *(f"| `{key}` | {text} |" for key, text in connector.metadata.items())])
+
+
+def _shown(name: str) -> str:
+    return name if name == WAREHOUSE else f"`{name}`"

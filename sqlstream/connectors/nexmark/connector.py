@@ -1,0 +1,57 @@
+"""The `nexmark` connector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
+from sqlstream.connectors.guarantees import Replay
+from sqlstream.connectors.interface import Connector, ReadContext, TableSource
+from sqlstream.connectors.nexmark.source import COLUMNS, OPTIONS, Settings, read_nexmark, validate
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.state.internal_columns import ROW
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class NexmarkEvents(TableSource):
+    """Events that are made of their numbers."""
+
+    replay = Replay.DETERMINISTIC
+    replay_reason = "an event is made of its number again"
+    order = (ROW,)
+    split_type = RowRange
+
+    @property
+    def bounded(self) -> bool:
+        return Settings.of(self.table).total is not None
+
+    def discovery(self, position: Offsets, context: Context) -> RowDiscovery:
+        events = Settings.of(self.table)
+        base = events.base if events.base is not None else context.remember("base", int(time.time() * 1000))
+        rate = events.rate if events.limited else None
+        return RowDiscovery(position, context, total=events.total, rate=rate, base=base)
+
+    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], context: ReadContext) -> ReadPlan:
+        return read_nexmark(con, splits, self.table)
+
+
+class NexmarkConnector(Connector):
+    """The events of the Nexmark benchmark."""
+
+    name = "nexmark"
+    summary = "people, auctions and bids, as the Nexmark benchmark has them"
+    options = OPTIONS
+    infers = "nexmark"
+    source_type = NexmarkEvents
+
+    def validate(self, table: Table) -> None:
+        validate(table)
+
+    def columns(self, table: Table, project: str) -> Sequence[Column]:
+        return COLUMNS

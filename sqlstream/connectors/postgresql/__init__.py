@@ -1,0 +1,1 @@
+"""The `postgresql` connector: a table of a PostgreSQL server, for lookups."""

@@ -1,0 +1,1 @@
+"""The `print` connector: rows are shown to whoever runs the job."""

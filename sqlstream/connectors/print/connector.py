@@ -1,0 +1,22 @@
+"""The `print` connector."""
+
+from __future__ import annotations
+
+from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.interface import Connector, SessionSink
+
+
+class Printed(SessionSink):
+    """Rows that are shown."""
+
+    delivery = Delivery.AT_LEAST_ONCE
+    delivery_reason = "a batch that is repeated after a crash is printed again"
+    takes_changes = True
+
+
+class PrintConnector(Connector):
+    """Tables that show what is written into them."""
+
+    name = "print"
+    summary = "rows are printed"
+    sink_type = Printed

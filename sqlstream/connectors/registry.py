@@ -1,0 +1,135 @@
+"""Every connector by its name: those of this package, each in its folder, and those that other packages add.
+
+Another package adds one by an entry point of the group `sqlstream.connectors`:
+
+    [project.entry-points."sqlstream.connectors"]
+    jsonl-tail = "sqlstream_jsonl_tail:JsonlTail"
+
+A connector is imported when a table names it, not before.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from sqlstream.catalog import VALUES, Table
+from sqlstream.connectors.interface import Connector, TableLookup, TableSink, TableSource
+from sqlstream.errors import BindError, SqlStreamError, UnsupportedError, UsageError, missing
+
+GROUP = "sqlstream.connectors"
+# The name under which tables without a connector are here; no table can give it.
+WAREHOUSE = "warehouse table"
+_BUILT_IN = {
+    "filesystem": "filesystem.connector:FilesystemConnector",
+    "datagen": "datagen.connector:DatagenConnector",
+    "nexmark": "nexmark.connector:NexmarkConnector",
+    "socket": "socket.connector:SocketConnector",
+    "python": "python.connector:PythonConnector",
+    "duckdb": "duckdb.connector:DuckDBConnector",
+    "postgresql": "postgresql.connector:PostgreSQLConnector",
+    "print": "print.connector:PrintConnector",
+    "blackhole": "blackhole.connector:BlackholeConnector",
+}
+_INTERNAL = {
+    WAREHOUSE: "warehouse.connector:WarehouseConnector",
+    VALUES: "values.connector:ValuesConnector",
+}
+# What Flink has beside them.
+_ELSEWHERE = ("kafka", "upsert-kafka", "jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
+
+
+class UnavailableConnector(UsageError):
+    """The package of a connector cannot be imported, or gives something else."""
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the connectors of other packages; to look for them reads a file of each package that is installed."""
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _BUILT_IN}
+
+
+def built_in() -> tuple[str, ...]:
+    """Return the names of this package's own connectors."""
+    return tuple(_BUILT_IN)
+
+
+def names() -> tuple[str, ...]:
+    """Return all names that a table can give as its connector."""
+    return (*_BUILT_IN, *sorted(_entry_points()))
+
+
+def is_built_in(name: str | None) -> bool:
+    return name is None or name in _BUILT_IN or name in _INTERNAL
+
+
+@cache
+def named(name: str) -> Connector:
+    """Return the connector of a name; raise KeyError for one that does not exist, and UnavailableConnector for one that fails."""
+    if (own := _BUILT_IN.get(name) or _INTERNAL.get(name)) is not None:
+        module, _, kind = own.partition(":")
+        found: Connector = getattr(import_module(f"sqlstream.connectors.{module}"), kind)()
+        return found
+    return _loaded(_entry_points()[name])
+
+
+def _loaded(entry: EntryPoint) -> Connector:
+    package = entry.dist.name if entry.dist is not None else entry.module
+    said = f'connector "{entry.name}" of package "{package}"'
+    try:
+        kind = entry.load()
+    except SqlStreamError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__qualname__}: {error}"
+        hint = f"Mend or update the package: pip install --upgrade {package}."
+        if isinstance(error, ModuleNotFoundError) and error.name and error.name != entry.module:
+            hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
+        raise UnavailableConnector(f"{said} cannot be imported", detail=reason, hint=hint) from error
+    if not (isinstance(kind, type) and issubclass(kind, Connector)):
+        hint = f"Its entry point names {entry.value}: that must be a class derived from sqlstream.connectors.Connector."
+        raise UnavailableConnector(f"{said} is none", hint=hint)
+    return kind()
+
+
+def connector_of(table: Table) -> Connector:
+    """Return the connector of a table. Raises BindError or UnsupportedError when there is none of the name."""
+    name = table.connector
+    if name is None:
+        return named(WAREHOUSE)
+    if name == VALUES and table.span is None:
+        return named(VALUES)
+    if name in _BUILT_IN or name in _entry_points():
+        try:
+            return named(name)
+        except UnavailableConnector as error:
+            at = table.option_span("connector", value=True)
+            message = f'table "{table.name}": {error.message}'
+            raise UnavailableConnector(message, at, detail=error.detail, hint=error.hint) from error
+    at = table.option_span("connector", value=True)
+    if name in _ELSEWHERE:
+        raise UnsupportedError(f'connector "{name}"', at, hint=f"existing connectors: {', '.join(names())}")
+    message = f'table "{table.name}": connector "{name}" does not exist'
+    raise BindError(message, at, hint=missing("connector", name, names()))
+
+
+def source_of(table: Table) -> TableSource:
+    """Return a table as the source that `check_source` has found it to be."""
+    found = connector_of(table).source(table)
+    assert found is not None, table.connector
+    return found
+
+
+def sink_of(table: Table) -> TableSink:
+    """Return a table as the sink that `check_sink` has found it to be."""
+    found = connector_of(table).sink(table)
+    assert found is not None, table.connector
+    return found
+
+
+def lookup_of(table: Table) -> TableLookup:
+    """Return a table as one for lookups, which `check_lookup` has found it to be."""
+    found = connector_of(table).lookup(table)
+    assert found is not None, table.connector
+    return found

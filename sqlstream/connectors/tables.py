@@ -1,0 +1,267 @@
+"""What a declared table may do: its options as its connector declares them, and what a job may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlstream.catalog import MAX_AHEAD, OP_COLUMN, Column, Table
+from sqlstream.connectors import lookup
+from sqlstream.connectors.formats.registry import FORMATS
+from sqlstream.connectors.guarantees import Guarantee
+from sqlstream.connectors.guarantees import guarantee as line
+from sqlstream.connectors.interface import Connector, SinkContext, WorkerSink
+from sqlstream.connectors.options import (
+    CONNECTOR,
+    FORMAT,
+    SCAN_OPTIONS,
+    TableOption,
+    check_required,
+    check_value,
+    no_such_option,
+)
+from sqlstream.connectors.options import named as by_name
+from sqlstream.connectors.registry import UnavailableConnector, built_in, connector_of, is_built_in, names, source_of
+from sqlstream.connectors.registry import named as connector_named
+from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, missing, nearest
+
+
+def validate(table: Table) -> None:
+    """Raise BindError or UnsupportedError unless the table's options fit its connector."""
+    try:
+        connector = connector_of(table)
+    except UnavailableConnector:
+        # Only those that use the table fail, see `usable`.
+        return
+    _validate_columns(table, connector)
+    _check_options(table, connector)
+    if MAX_AHEAD in table.options and connector.source_type is not None and table.watermark is None:
+        message = f'table "{table.name}": option "{MAX_AHEAD}" needs a watermark'
+        raise BindError(message, table.span, hint="Declare it: WATERMARK FOR ts AS ts - INTERVAL '5' SECOND.")
+    connector.validate(table)
+
+
+def _validate_columns(table: Table, connector: Connector) -> None:
+    """Refuse metadata and partitions where there are none, and keys that do not exist."""
+    for column in table.columns:
+        if column.metadata is None or column.metadata in connector.metadata:
+            continue
+        if not connector.metadata:
+            having = " or ".join(f'"{name}"' for name in built_in() if connector_named(name).metadata)
+            message = f'column "{column.name}": only tables with the connector {having} have METADATA'
+            raise BindError(message, table.span)
+        hint = missing("key", column.metadata, connector.metadata)
+        raise BindError(f'column "{column.name}": metadata "{column.metadata}" does not exist', table.span, hint=hint)
+    if table.partitioned_by and not connector.partitioned:
+        hint = "Leave it out: state and tables are partitioned by sqlstream."
+        raise UnsupportedError("PARTITIONED BY without the connector 'filesystem'", table.span, hint=hint)
+    if table.partitioned_by and not table.stored:
+        raise BindError(f'table "{table.name}" needs a column that is not in PARTITIONED BY', table.span)
+
+
+def options_of(connector: Connector) -> tuple[TableOption, ...]:
+    """Return the options that all tables of a connector have, whatever their format is."""
+    formats = (replace(FORMAT, required=connector.needs_format),) if connector.formats else ()
+    return (
+        *connector.options,
+        *formats,
+        *(SCAN_OPTIONS if connector.source_type else ()),
+        *(lookup.OPTIONS if connector.lookup_type else ()),
+    )
+
+
+def _check_options(table: Table, connector: Connector) -> None:
+    if table.connector is None:
+        _check_warehouse_options(table, by_name(options_of(connector)))
+        return
+    of = f'connector "{connector.name}"'
+    known = by_name([CONNECTOR, *options_of(connector), *connector.own_options(table)])
+    every = {**known, **by_name(o for name in connector.formats for o in _format_options(connector, name))}
+    try:
+        check_required(table, _required(connector, table))
+    except BindError:
+        for name in table.options:
+            # What is missing may be there under a wrong name.
+            if name not in every and not connector.any_options:
+                raise no_such_option(table, name, sorted(every), of) from None
+        raise
+    if connector.formats and "format" in table.options:
+        known = {**known, **by_name(_format_options(connector, _format(table, connector)))}
+        of = f'format "{table.options["format"].lower()}"'
+    for name, value in table.options.items():
+        if name in known:
+            check_value(table, known[name], value)
+        elif not connector.any_options:
+            raise no_such_option(table, name, known, of)
+
+
+def _format_options(connector: Connector, name: str) -> Sequence[TableOption]:
+    form, of_values = FORMATS[name], connector.of_values
+    left_out = {*(() if connector.changelogs else (OP_COLUMN,)), *(form.of_files if of_values else ())}
+    return [o for o in form.options if o.name not in left_out]
+
+
+def _required(connector: Connector, table: Table) -> Sequence[TableOption]:
+    """Return the options that a table must have: of some, which says what it is, one is enough."""
+    options = options_of(connector)
+    given = next((o for o in options if o.instead_of and o.name in table.options), None)
+    return [o for o in options if given is None or o.name != given.instead_of]
+
+
+def _format(table: Table, connector: Connector) -> str:
+    """Return the name of a table's format, one of those that its connector has."""
+    name, at = table.options["format"].lower(), table.option_span("format", value=True)
+    if name not in FORMATS:
+        hint = missing("format", name, connector.formats)
+        raise BindError(f'table "{table.name}": format "{name}" does not exist', at, hint=hint)
+    if name not in connector.formats:
+        hint = f"Formats that it has: {', '.join(connector.formats)}."
+        message = f'table "{table.name}": connector "{connector.name}" has no format "{name}"'
+        raise BindError(message, at, hint=hint if connector.needs_format else f"{hint[:-1]}, or none.")
+    return name
+
+
+def _check_warehouse_options(table: Table, known: Mapping[str, TableOption]) -> None:
+    if typed := nearest("connector", list(table.options)):
+        message = f'table "{table.name}": option "{typed}" does not exist'
+        raise BindError(message, table.option_span(typed), hint='did you mean "connector"?')
+    for name, value in table.options.items():
+        if name not in known:
+            raise BindError(
+                f'table "{table.name}": option "{name}" needs a connector',
+                table.option_span(name),
+                hint=f"existing connectors: {', '.join(names())}; a table without one is kept in the warehouse",
+            )
+        check_value(table, known[name], value)
+
+
+def inferred_columns(table: Table, project: str) -> Sequence[Column] | None:
+    """Return the columns of a table that declares none, None when its connector does not know them."""
+    return connector_of(table).columns(table, project) if table.connector in names() else None
+
+
+def may_infer(table: Table) -> bool:
+    """Whether the columns of a table that declares none may be known at another time."""
+    try:
+        return table.connector in names() and connector_of(table).can_infer(table)
+    except UnavailableConnector:
+        return True
+
+
+def no_columns(table: Table) -> BindError:
+    """Return the error for a table that declares no columns, and whose connector does not know them."""
+    known = " and for ".join(c.infers for c in map(connector_named, built_in()) if c.infers)
+    hint = f"Declare them; they are inferred for {known} only."
+    return BindError(f'table "{table.name}" has no columns', table.span, hint=hint)
+
+
+def identity(table: Table) -> Mapping[str, str]:
+    """Return the options of a table that is read by which a job is known: the others may change while it lives."""
+    connector = connector_of(table)
+    form = FORMATS.get(table.options.get("format", "").lower())
+    mutable = {o.name for o in (*options_of(connector), *(form.options if form else ())) if o.mutable}
+    return connector.identity(table, {k: v for k, v in table.options.items() if k not in mutable})
+
+
+def is_bounded(table: Table) -> bool:
+    """Whether reading the table comes to an end by itself; a socket ends when the other side does."""
+    return source_of(table).bounded
+
+
+def usable(table: Table) -> Table:
+    """Return a declared table ready for use; where what it needs is not installed, with that as its problem.
+
+    So only those that use the table fail. Raises BindError for what is declared wrongly.
+    """
+    try:
+        return connector_of(table).prepare(table)
+    except SqlStreamError as error:
+        return replace(table, problem=error)
+
+
+def check_usable(table: Table) -> None:
+    """Raise what is wrong with a table that is declared well, such as a package that it needs and that is missing."""
+    if table.problem is not None:
+        raise table.problem
+
+
+def check_source(table: Table, span: Span | None) -> None:
+    """Raise unless the table can be read by a job."""
+    check_usable(table)
+    connector = connector_of(table)
+    if (source := connector.source(table)) is not None:
+        source.check(span)
+    elif connector.lookup(table) is not None:
+        message = (
+            f'table "{table.name}" is a lookup table ({table.connector}): rows are looked up in it, and it is not read'
+        )
+        hint = f"Write JOIN {table.name} FOR SYSTEM_TIME AS OF o.p, where p AS PROCTIME() is a column of o."
+        raise UnsupportedError(message, span, hint=hint)
+    else:
+        raise BindError(f'table "{table.name}" is a sink ({table.connector}): it is written, and cannot be read', span)
+
+
+def check_lookup(table: Table, span: Span | None) -> None:
+    """Raise unless rows of the table can be looked up."""
+    check_usable(table)
+    if connector_of(table).lookup(table) is None:
+        having = ", ".join(name for name in built_in() if connector_named(name).lookup_type)
+        hint = f"Connectors that can: {having}; and tables of the warehouse."
+        message = f'rows of table "{table.name}" with connector "{table.connector}" cannot be looked up'
+        raise BindError(message, span, hint=hint)
+
+
+def check_sink(table: Table, span: Span | None) -> None:
+    """Raise unless the table can be written by a job."""
+    check_usable(table)
+    if table.has_changes:
+        hint = "Write into a warehouse table (one without a connector), or into a table without that option."
+        raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)
+    connector = connector_of(table)
+    if (sink := connector.sink(table)) is not None:
+        sink.check(span)
+    elif connector.source(table) is None and connector.lookup(table) is not None:
+        message = f'table "{table.name}" is a lookup table ({table.connector}): it cannot be written'
+        raise BindError(message, span)
+    else:
+        raise BindError(f'table "{table.name}" is a source ({table.connector}): it cannot be written', span)
+
+
+def discard_written(connectors: Iterable[str], context: SinkContext) -> None:
+    """Delete what a job wrote through connectors of these names, as far as its records in a folder say."""
+    for name in sorted(set(connectors) & {*names()}):
+        sink = connector_named(name).sink_type
+        if sink is not None and issubclass(sink, WorkerSink):
+            sink.discard(context)
+
+
+def is_queried(table: Table) -> bool:
+    """Whether queries of state read a declared table where it is."""
+    return is_built_in(table.connector) and connector_of(table).has_snapshots
+
+
+def not_queried(table: Table) -> str:
+    """Return why a declared table cannot be read by a query over state, as sentences."""
+    if table.connector is None:
+        return "It is a table of the warehouse, into which no job has written yet."
+    # Connectors of other packages are not imported for a query.
+    connector = connector_of(table) if is_built_in(table.connector) else None
+    if connector is not None and connector.lookup(table) is not None:
+        return f"It is a lookup table ({table.connector}): a job joins it, with FOR SYSTEM_TIME AS OF."
+    if connector is not None and connector.source_type is None:
+        return f"It is a sink ({table.connector}) of which nothing is kept. Write into a table without a connector."
+    return f"It is declared with the connector {table.connector}, whose rows only a job reads: query what that writes or keeps."
+
+
+def source_guarantee(table: Table) -> Guarantee:
+    """Return how often a row counts that a job reads of a table."""
+    source = source_of(table)
+    return Guarantee(source.replay.times, source.replay_reason, f"source {table.name}")
+
+
+def guarantee(sources: Sequence[Table], sink: Table) -> str:
+    """Return the line for a job: how often each row that it reads counts in what it writes, and why not exactly once."""
+    found = connector_of(sink).sink(sink)
+    assert found is not None, sink.connector
+    end = Guarantee(found.delivery.times, found.delivery_reason, f"sink {sink.name}")
+    return line([*map(source_guarantee, sources), end])

@@ -1,0 +1,86 @@
+"""Tables of the warehouse: those without a connector, which jobs of sqlstream write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.guarantees import Delivery, Replay
+from sqlstream.connectors.interface import Connector, LookupFunction, ReadContext, TableLookup, TableSink, TableSource
+from sqlstream.connectors.lookup_rows import KEYS, chosen
+from sqlstream.connectors.options import MAX_BYTES, MONITOR
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.registry import WAREHOUSE
+from sqlstream.connectors.warehouse.source import BatchRange, TableDiscovery, read_tables
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import Span, UnsupportedError
+from sqlstream.queries.query import open_query
+from sqlstream.warehouse.paths import Warehouse
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class CommittedBatches(TableSource):
+    """The batches that jobs have committed to a table, in order."""
+
+    replay = Replay.REPLAYABLE
+    replay_reason = "committed batches are read again"
+    split_type = BatchRange
+
+    def check(self, span: Span | None) -> None:
+        if self.table.primary_key:
+            raise UnsupportedError(
+                f'reading table "{self.table.name}" with a PRIMARY KEY in a job',
+                span,
+                hint="Leave out PRIMARY KEY; a job reads the rows in the order in which they were appended.",
+            )
+
+    def discovery(self, position: Offsets, context: Context) -> TableDiscovery:
+        return TableDiscovery(self.table, position, context)
+
+    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[BatchRange], context: ReadContext) -> ReadPlan:
+        return read_tables(Warehouse(context.warehouse), splits, self.table)
+
+
+class WarehouseSink(TableSink):
+    """A table that the job itself keeps, beside its state."""
+
+    delivery = Delivery.TRANSACTIONAL
+    delivery_reason = "rows are committed with the batch"
+    takes_changes = True
+
+
+class CommittedRows(LookupFunction):
+    """Reads what jobs have committed to a table by now."""
+
+    def __init__(self, table: Table, warehouse: str):
+        self._table, self._warehouse = table, Warehouse(warehouse)
+
+    def __call__(self, keys: pa.Table) -> pa.Table:
+        sql = chosen(self._table, quote_name(self._table.name), keys)
+        found = open_query(self._warehouse, sql, functions=[lambda con: con.register(KEYS, keys)])
+        return found.to_arrow_table()
+
+
+class WarehouseLookup(TableLookup):
+    """Rows of the table by now."""
+
+    def function(self, *, warehouse: str, project: str) -> CommittedRows:
+        return CommittedRows(self.table, warehouse)
+
+
+class WarehouseConnector(Connector):
+    """Tables without a connector."""
+
+    name = WAREHOUSE
+    summary = "a table in the warehouse, which state queries read while it grows"
+    options = (replace(MONITOR, mutable=True), MAX_BYTES)
+    source_type = CommittedBatches
+    sink_type = WarehouseSink
+    lookup_type = WarehouseLookup

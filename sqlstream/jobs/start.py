@@ -1,0 +1,164 @@
+"""Starting a job: whether it may run here, whether it goes on, and what the warehouse records about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from sqlstream.catalog import VALUES
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.project import Project
+from sqlstream.errors import DamageError, UsageError
+from sqlstream.jobs import ending
+from sqlstream.jobs.difference import difference
+from sqlstream.jobs.job import Job
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
+from sqlstream.runtime.feed import check_input
+from sqlstream.sql.nodes import head
+from sqlstream.state.recovery import Versions
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import DRAINED, FINISHED, read_status
+
+
+class Starter:
+    """Starts the jobs of one session; `notice` takes what its user should know."""
+
+    def __init__(
+        self,
+        project: Project,
+        warehouse: Warehouse,
+        lock: Callable[[], SessionLock],
+        notice: Callable[[str], None],
+    ):
+        self.project, self.warehouse, self.notice = project, warehouse, notice
+        self._session_lock = lock
+        # The jobs of INSERT .. VALUES: a second one must keep what the first one wrote, --fresh or not.
+        self._appended: set[str] = set()
+
+    def start(
+        self, planned: PlannedJob, name: str, engine: Engine, receivers: Receivers, *, fresh: bool = False
+    ) -> Job:
+        """Start a job under a name, or go on with it; one that has finished is skipped with a notice.
+
+        Raises UsageError when another process runs it, or a job of this name has another plan.
+        """
+        paths = self.warehouse.job(name)
+        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
+        try:
+            if fresh and name not in self._appended:
+                self._discard(name)
+            self._settle(name)
+            record = self._record(planned, name)
+            if planned.appends:
+                self._appended.add(name)
+                _check_appended(planned, record)
+            if record is None:
+                check_only_writer(self.warehouse, planned, name)
+            ended = self._ended(planned, record) if record is not None and not planned.appends else None
+            if ended is not None:
+                lock.release()
+                return Job(name, ended=ended)
+            run = self._run(planned, name, record, engine, receivers)
+            job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
+            run.start()
+            if planned.is_immediate:
+                # It has ended; the next INSERT .. VALUES may come before anybody waits for this one.
+                job.release()
+            return job
+        except BaseException:
+            lock.release()
+            if planned.is_query:
+                self._discard(name, lock=True)
+            raise
+
+    def _settle(self, name: str) -> None:
+        """Let a job go on that a power cut has damaged. Raises DamageError when it cannot by itself."""
+        versions = Versions(self.warehouse, name)
+        if versions.newest < 0 and isinstance(record := versions.record(), DamageError) and record.torn:
+            # It had hardly begun.
+            self._discard(name)
+        newest = versions.newest
+        if faults := versions.settle():
+            first = versions.newest + 1
+            batches = f"batch {first} is" if first == newest else f"batches {first} to {newest} are"
+            self.notice(f'job "{name}": {batches} repeated, because of damage: {faults[0].message}')
+
+    def _record(self, planned: PlannedJob, name: str) -> JobRecord | None:
+        """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
+        fs, paths = self.warehouse.fs, self.warehouse.job(name)
+        record = read_record(fs, paths)
+        if record is None or record.plan_fingerprint == planned.fingerprint or last_committed(fs, paths) is not None:
+            return record
+        status = read_status(fs, paths)
+        if status is not None and status.version is not None:
+            # It has, and what says so is gone.
+            return record
+        self._discard(name)
+        return None
+
+    def _ended(self, planned: PlannedJob, record: JobRecord) -> str | None:
+        """Return how a job has ended for good, None for one that can go on; raise when it cannot go on with this query."""
+        if record.plan_fingerprint != planned.fingerprint:
+            raise UsageError(
+                f'job "{planned.name}" exists with another query',
+                head(planned.statement),
+                detail=difference(record.plan_text, planned.plan_text),
+                hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
+            )
+        status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
+        if status is None or status.state not in (FINISHED, DRAINED):
+            return None
+        why = (
+            " To read new files in later runs, set 'execution.end-of-input' = 'wait' before it finishes,"
+            " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
+        )
+        if status.state == DRAINED:
+            why = " All its windows were closed, so it cannot go on; to run it anew, use --fresh."
+        self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
+        return status.state
+
+    def _run(
+        self, planned: PlannedJob, name: str, record: JobRecord | None, engine: Engine, receivers: Receivers
+    ) -> Run:
+        if record is None:
+            # One that goes on may have read all that it needs.
+            check_input(planned.physical.scans, self.project.root)
+        options = planned.options
+        engine.prepare(Resources(options.parallelism, options.spark))
+        layout = Layout(record.partitions, record.bucket_labels) if record else engine.layout(options.parallelism)
+        spec = job_spec(planned, self.project.warehouse, layout.labels, name=name, project=self.project.root)
+        if record is None or not planned.appends:
+            self._write_record(job_record(planned, spec, layout.partitions), record)
+        pace = Pace(options.finish, options.milliseconds("execution.checkpointing.interval") / 1000)
+        return engine.run(spec, layout, pace, receivers)
+
+    def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
+        """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""
+        if before is not None:
+            made = replace(made, created_at=before.created_at, versions=before.versions)
+        if made != before:
+            write_record(self.warehouse.fs, self.warehouse.job(made.job), made)
+
+    def _discard(self, name: str, *, lock: bool = False) -> None:
+        ending.discard(self.warehouse, name, self.project.root, lock=lock)
+
+
+def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
+    """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
+    [sink] = planned.physical.sinks
+    if record is None:
+        return
+    [written] = record.sinks
+    if written.columns == sink.columns and all(s.table == VALUES for s in record.scans):
+        return
+    raise UsageError(
+        f'job "{planned.name}" exists, and writes other columns',
+        head(planned.statement),
+        detail=f"It writes {', '.join(f'{name} {type}' for name, type in written.columns)}.",
+        hint=f'Delete it and the rows that it wrote: sqlstream drop "{planned.name}".',
+    )

@@ -1,0 +1,183 @@
+"""Aggregates: of windows, and of all rows so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from sqlstream.errors import Span
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Updating, WindowColumns, bound_of_keys
+from sqlstream.logical.plan.relational import Expand
+from sqlstream.logical.plan.windows import (
+    AtWindowEnd,
+    SessionWindow,
+    TimeWindows,
+    bound_of_windows,
+    growth_of_late_rows,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyFire:
+    """How often an open window's result is emitted: after so much processing or event time (microseconds), or so many rows."""
+
+    every: int
+    by: Literal["time", "event", "rows"]
+
+
+@dataclass(frozen=True)
+class WindowAggregate(AtWindowEnd):
+    """Aggregates rows per key and event-time window.
+
+    Emits one row per (key, window) when the watermark passes the window's end, then forgets the window. Keeps partial
+    results of open windows; a row that comes after its window has closed is dropped and counted, and kept where `late_rows`
+    names a table for it. `shown` is the select list over it: its state's view has these columns, too.
+
+    With a `lateness` (microseconds) a window is forgotten so much later, and rows that come until then change its result.
+    With `early` results of open windows are emitted, too, and changed.
+    """
+
+    name: str
+    keys: tuple[Item, ...]
+    window: WindowColumns
+    aggregates: tuple[AggregateItem, ...]
+    shown: tuple[Item, ...] = ()
+    lateness: int = 0
+    early: EarlyFire | None = None
+    late_rows: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def corrects(self) -> bool:
+        """Whether results that were emitted are taken back."""
+        return self.lateness > 0 or self.early is not None
+
+    @property
+    def label(self) -> str:
+        if self.lateness:
+            return "ALLOWED_LATENESS"
+        return "EARLY_FIRE" if self.early else "GROUP BY in windows"
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        return _expressions(self.keys, self.aggregates)
+
+    @cached_property
+    def schema(self) -> Schema:
+        bounds = (Field(name, "TIMESTAMP") for name in self.window.names)
+        return (*_fields(self.keys), *bounds, *(Field(a.name, a.type) for a in self.aggregates))
+
+    @property
+    def time_attributes(self) -> tuple[str, ...]:
+        return (self.window.time,) if self.window.time is not None else ()
+
+    @property
+    def on_time(self) -> bool:
+        return not self.corrects
+
+    @property
+    def window_columns(self) -> WindowColumns | None:
+        return self.window
+
+    @property
+    def window_size(self) -> int | None:
+        return self.input.window_size
+
+    @property
+    def changelog_origin(self) -> Node | None:
+        return self if self.corrects else None
+
+    @property
+    def grows(self) -> bool:
+        """There are more and more windows, also where their results change."""
+        return True
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        own = frozenset(k.name for k in self.keys)
+        return tuple(own | bounds for bounds in self._telling_bounds())
+
+    def _telling_bounds(self) -> Iterator[frozenset[str]]:
+        """Yield sets of columns that tell the windows of one key apart."""
+        bounds = [b for b in (self.window.end, self.window.time, self.window.start) if b is not None]
+        made = [n for n in walk(self.input) if isinstance(n, TimeWindows | SessionWindow)]
+        # Several windows of different sizes may have one of their bounds in common.
+        alone = self.window_size is not None or (len(made) == 1 and isinstance(made[0], SessionWindow))
+        yield from (frozenset({b}) for b in bounds) if alone else (frozenset(bounds),)
+
+    @property
+    def state_bound(self) -> str:
+        return bound_of_windows(self.window_size, self.lateness, self.late_rows)
+
+    @property
+    def state_growth(self) -> str | None:
+        return growth_of_late_rows(self.late_rows)
+
+
+@dataclass(frozen=True)
+class Aggregate(SingleInput, Updating):
+    """Aggregates all rows of a key so far.
+
+    Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left.
+    Without keys there is one result from the first batch on, whatever rows there are; so there is of each grouping set without
+    keys: `empty_sets` are the numbers of those, in the last key, with NULL in the others. Keeps partial results of every key,
+    and where rows can be taken away, the rows. `shown` is the select list over it. A key without a row for `ttl` milliseconds
+    is forgotten (0: never; None: as long as the session says).
+    """
+
+    name: str
+    keys: tuple[Item, ...]
+    aggregates: tuple[AggregateItem, ...]
+    shown: tuple[Item, ...] = ()
+    ttl: int | None = None
+    empty_sets: tuple[int, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        return "GROUP BY without a window" if self.aggregates else "DISTINCT"
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        return _expressions(self.keys, self.aggregates)
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*_fields(self.keys), *(Field(a.name, a.type) for a in self.aggregates))
+
+    @property
+    def unique_keys(self) -> Keys:
+        return (frozenset(k.name for k in self.keys),) if self.keys else ()
+
+    @property
+    def forgets_keys(self) -> bool:
+        return bool(self.ttl)
+
+    @property
+    def state_bound(self) -> str:
+        """What bounds partial results; planning knows where rows are kept instead."""
+        return bound_of_keys(self, self.ttl) or "the number of groups"
+
+    @cached_property
+    def state_growth(self) -> str | None:
+        if self.ttl or not self.input.grows:
+            return None
+        if self.input.is_changelog:
+            return "it keeps every row of its input"
+        if any(a.distinct or a.order_by for a in self.aggregates):
+            return "it keeps every value that it has seen"
+        sets = {n.column for n in walk(self.input) if isinstance(n, Expand)}
+        keyed = any(k.expression.type not in FEW_VALUES and k.expression.column not in sets for k in self.keys)
+        return "it keeps a row for every key" if keyed else None
+
+
+def _fields(keys: tuple[Item, ...]) -> Iterator[Field]:
+    return (Field(k.name, k.expression.type) for k in keys)
+
+
+def _expressions(keys: tuple[Item, ...], calls: tuple[AggregateItem, ...]) -> tuple[Expression, ...]:
+    return (*(k.expression for k in keys), *(e for call in calls for e in call.expressions))

@@ -1,0 +1,258 @@
+"""Rows in the order of time, with what calls with OVER find around them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from sqlstream.errors import Span
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema
+from sqlstream.logical.plan.node import (
+    FEW_VALUES,
+    Keys,
+    Node,
+    SingleInput,
+    WindowColumns,
+    bound_of_keys,
+    named_columns,
+)
+
+RANKS = ("row_number", "rank", "dense_rank")
+# Functions that are no aggregates, and look at rows by their place.
+PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
+# Of a partition from its first row on, these need one row: the first or the last one that counts.
+EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
+# Aggregates that need all rows of such a partition: no partial result goes on from one row to the next.
+_KEEPING = frozenset(
+    {
+        *("array_agg", "entropy", "group_concat", "histogram", "histogram_exact", "json_group_array"),
+        *("json_group_object", "json_group_structure", "list", "listagg", "lttb", "mad", "median", "mode"),
+        *("percentile", "percentile_cont", "percentile_disc", "quantile", "quantile_cont", "quantile_disc"),
+        "string_agg",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OverFrame:
+    """The rows that a call with OVER looks at: from so many before a row to so many after it.
+
+    In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
+    they are microseconds, and rows that are equal in the order are all in it. None: from the first row of the partition.
+    """
+
+    mode: Literal["rows", "range"]
+    preceding: int | None
+    following: int = 0
+
+    def __str__(self) -> str:
+        first = "unbounded" if self.preceding is None else str(self.preceding)
+        return f"{self.mode} {first} preceding" + (f" {self.following} following" if self.following else "")
+
+
+@dataclass(frozen=True, slots=True)
+class OverItem:
+    """A call with OVER: the call, the rows that it looks at, and whether it passes over NULLs."""
+
+    call: AggregateItem
+    frame: OverFrame
+    ignore_nulls: bool = False
+
+    @property
+    def keeps_partition(self) -> bool:
+        """Whether the call, over all rows of a partition up to the current one, needs all of them."""
+        call, frame = self.call, self.frame
+        if frame.preceding is not None or call.function in RANKS:
+            return False
+        if frame.following or call.distinct or call.order_by or call.function in _KEEPING:
+            return True
+        return call.function in PLACED and call.function not in EDGES
+
+    def __str__(self) -> str:
+        return f"{self.call}{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
+
+
+class InTimeOrder(SingleInput):
+    """A node that emits every row once, in the order of a time, as the watermark passes it.
+
+    Over processing time, and only there, a row leaves in the batch in which it comes.
+    """
+
+    time: str
+
+    @property
+    @abstractmethod
+    def waits(self) -> bool:
+        """Whether rows leave behind the watermark, since they wait for later ones."""
+
+    @cached_property
+    def by_clock(self) -> bool:
+        """Whether the order is that of the batch's time."""
+        return self.time in self.input.processing_times
+
+    @cached_property
+    def time_attributes(self) -> tuple[str, ...]:
+        return () if self.waits else tuple(t for t in self.input.time_attributes if t == self.time)
+
+    @cached_property
+    def batch_times(self) -> tuple[str, ...]:
+        return self.input.batch_times if self.leaves_at_once else ()
+
+    @property
+    def leaves_at_once(self) -> bool:
+        return self.by_clock and not self.waits
+
+    @property
+    def on_time(self) -> bool:
+        return not self.waits
+
+    @property
+    def window_columns(self) -> WindowColumns | None:
+        return None if self.waits else self.input.window_columns
+
+    @property
+    def window_size(self) -> int | None:
+        return self.input.window_size
+
+    @property
+    def changelog_origin(self) -> Node | None:
+        return self.input.changelog_origin
+
+
+@dataclass(frozen=True)
+class Over(InTimeOrder):
+    """Emits each row once, with what calls find in the rows around it of equal keys, when its place among them is final.
+
+    That is when the watermark passes its time; over processing time in the batch in which it comes; for calls that look at rows
+    after it, when those are final, too, or the input ends. The SQL of an `order` says the direction, and begins with the time;
+    rows that are equal in it are in the order of all their columns. Keeps rows that wait, and what is still needed of those that
+    were emitted: rows as far back as frames reach, for those without a bound a partial result per key. A row that comes behind
+    the watermark is dropped and counted. `ttl`: as of Aggregate.
+    """
+
+    name: str
+    keys: tuple[Expression, ...]
+    time: str
+    order: tuple[Expression, ...]
+    calls: tuple[OverItem, ...]
+    ttl: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def following(self) -> int:
+        """How many rows after a row must be final before it is."""
+        return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
+
+    @property
+    def waits(self) -> bool:
+        return any(c.frame.following > 0 for c in self.calls)
+
+    @property
+    def rows_kept(self) -> int:
+        """How many of a key's last rows frames of ROWS, and calls that wait for later rows, need."""
+        frames = [c.frame for c in self.calls if c.frame.mode == "rows"]
+        return max(0, max((f.preceding or 0 for f in frames), default=0)) + self.following
+
+    @property
+    def label(self) -> str:
+        return "OVER"
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*self.keys, *self.order, *(e for c in self.calls for e in c.call.expressions))
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *(Field(c.call.name, c.call.type) for c in self.calls))
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        partition = named_columns(self, self.keys)
+        return tuple(partition | {n} for n in self._numbers()) if len(partition) == len(self.keys) else ()
+
+    @cached_property
+    def row_numbers(self) -> frozenset[str]:
+        return frozenset(self._numbers())
+
+    def _numbers(self) -> list[str]:
+        return [c.call.name for c in self.calls if c.call.function == "row_number"]
+
+    @property
+    def forgets_keys(self) -> bool:
+        return bool(self.ttl)
+
+    @property
+    def state_bound(self) -> str:
+        frames = [c.frame for c in self.calls if c.frame.mode == "range"]
+        span = max((f.preceding or 0 for f in frames), default=0)
+        later = max((f.following for f in frames), default=0)
+        waits = f"watermark: a row leaves when the watermark is {_seconds(later)} beyond it"
+        kept = [f"rows stay for {_seconds(span + later)}"] if span else []
+        if rows := self.rows_kept:
+            kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key stay{'s' if rows == 1 else ''}")
+        own = ", ".join([waits if later else bound_in_order(self.by_clock), *kept])
+        return bound_of_keys(self, self.ttl) or own
+
+    @cached_property
+    def state_growth(self) -> str | None:
+        if self.ttl or not self.input.grows:
+            return None
+        if any(c.keeps_partition for c in self.calls):
+            return "it keeps every row of its input"
+        if all(k.type in FEW_VALUES for k in self.keys):
+            return None
+        if rows := self.rows_kept:
+            return f"it keeps {rows} row{'' if rows == 1 else 's'} for every key"
+        return "it keeps a row for every key" if any(c.frame.preceding is None for c in self.calls) else None
+
+
+@dataclass(frozen=True)
+class Sort(InTimeOrder):
+    """Emits rows in the order of their time, then of the rest of `order`, as the watermark passes them.
+
+    Keeps those that it has not passed. A row that comes behind the watermark is dropped and counted.
+    """
+
+    name: str
+    time: str
+    order: tuple[Expression, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def waits(self) -> bool:
+        return False
+
+    @property
+    def label(self) -> str:
+        return "ORDER BY"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return self.order
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+    @property
+    def unique_keys(self) -> Keys:
+        return ()
+
+    @property
+    def state_bound(self) -> str:
+        return bound_in_order(self.by_clock)
+
+    @property
+    def state_growth(self) -> str | None:
+        return None
+
+
+def bound_in_order(by_clock: bool) -> str:
+    """Return what bounds the rows that wait to leave in the order of a time."""
+    return "the batch: a row leaves at once" if by_clock else "watermark: a row leaves when the watermark passes it"
+
+
+def _seconds(micros: int) -> str:
+    return f"{micros / 1_000_000:g} s"

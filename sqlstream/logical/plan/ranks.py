@@ -1,0 +1,133 @@
+"""Ranks: within windows, and among all rows so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sqlstream.errors import Span
+from sqlstream.logical.plan.expressions import Expression, Field, Schema
+from sqlstream.logical.plan.node import (
+    FEW_VALUES,
+    Keys,
+    SingleInput,
+    Updating,
+    WindowColumns,
+    bound_of_keys,
+    named_columns,
+)
+from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
+
+
+@dataclass(frozen=True)
+class WindowRank(AtWindowEnd):
+    """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
+
+    With a `limit` only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and forgets
+    them with the window; rows that come after their window has closed are dropped and counted, and kept where `late_rows` names
+    a table for them. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of all
+    their columns.
+    """
+
+    name: str
+    column: str
+    function: str
+    keys: tuple[Expression, ...]
+    window: WindowColumns
+    order: tuple[Expression, ...]
+    limit: int | None = None
+    late_rows: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"{self.function.upper()} in windows"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*self.keys, *self.order)
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.input.schema, Field(self.column, "BIGINT"))
+
+    @property
+    def time_attributes(self) -> tuple[str, ...]:
+        return self.input.time_attributes
+
+    @property
+    def window_columns(self) -> WindowColumns | None:
+        return self.input.window_columns
+
+    @property
+    def window_size(self) -> int | None:
+        return self.input.window_size
+
+    @property
+    def unique_keys(self) -> Keys:
+        return ()
+
+    @property
+    def state_bound(self) -> str:
+        return bound_of_windows(self.window_size, 0, self.late_rows)
+
+    @property
+    def state_growth(self) -> str | None:
+        return growth_of_late_rows(self.late_rows)
+
+
+@dataclass(frozen=True)
+class Rank(SingleInput, Updating):
+    """Emits each row with its rank among all rows so far of equal keys, and changes the ranks that further rows move.
+
+    With a `limit` only rows up to that rank; of rows that are only added, those beyond it are not kept. Keeps all others until
+    they are taken back. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of
+    all their columns. `ttl`: as of Aggregate.
+    """
+
+    name: str
+    column: str
+    function: str
+    keys: tuple[Expression, ...]
+    order: tuple[Expression, ...]
+    limit: int | None = None
+    ttl: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"{self.function.upper()} over rows of no window"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*self.keys, *self.order)
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.input.schema, Field(self.column, "BIGINT"))
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        partition = named_columns(self, self.keys)
+        if self.function != "row_number" or len(partition) < len(self.keys):
+            return ()
+        return (partition,) if self.limit == 1 and partition else (partition | {self.column},)
+
+    @property
+    def forgets_keys(self) -> bool:
+        return bool(self.ttl)
+
+    @property
+    def state_bound(self) -> str:
+        all_rows = self.limit is None or self.input.is_changelog
+        own = "the number of rows of the result below" if all_rows else f"its limit: {self.limit} rows"
+        return bound_of_keys(self, self.ttl) or own
+
+    @cached_property
+    def state_growth(self) -> str | None:
+        if self.ttl or not self.input.grows:
+            return None
+        if self.limit is None or self.input.is_changelog:
+            return "it keeps every row of its input"
+        keyed = any(k.type not in FEW_VALUES for k in self.keys)
+        return f"it keeps {self.limit} row{'' if self.limit == 1 else 's'} for every key" if keyed else None

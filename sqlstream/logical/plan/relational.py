@@ -1,0 +1,295 @@
+"""Filters, projections, rows made of rows, and set operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice, product
+from typing import Literal
+
+from sqlstream.errors import Span
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
+from sqlstream.logical.plan.node import (
+    FEW_VALUES,
+    Keys,
+    Node,
+    PassThrough,
+    SingleInput,
+    Stateless,
+    Updating,
+    WindowColumns,
+    bound_of_keys,
+    passed_on,
+)
+from sqlstream.logical.plan.predicates import constants, upper_bounds
+
+# More names of one key are not looked at.
+_MOST_KEYS = 16
+
+
+@dataclass(frozen=True)
+class Filter(PassThrough):
+    """Keeps the rows for which the predicate is true. Keeps no state."""
+
+    predicate: Expression
+
+    @property
+    def label(self) -> str:
+        return "WHERE"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (self.predicate,)
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        """Those of its input, without columns that have one value in all rows that are left."""
+        bounds, fixed = upper_bounds(self.predicate.sql), constants(self.predicate.sql)
+        names = frozenset().union(*self.input.unique_keys)
+        first = {n for n in names & self.row_numbers if bounds.get(n) == 1}
+        alike = first | {n for n in names if n in fixed}
+        return tuple(key - alike for key in self.input.unique_keys if key - alike)
+
+    @property
+    def row_numbers(self) -> frozenset[str]:
+        return self.input.row_numbers
+
+
+@dataclass(frozen=True)
+class Projection(PassThrough):
+    """Computes new columns from each row. An item with UNNEST makes several rows of one, or none. Keeps no state."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def label(self) -> str:
+        return "SELECT"
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(i.expression for i in self.items)
+
+    @cached_property
+    def schema(self) -> Schema:
+        return tuple(Field(i.name, i.expression.type) for i in self.items)
+
+    @cached_property
+    def time_attributes(self) -> tuple[str, ...]:
+        below = self.input.time_attributes
+        own = self.processing_times if self.reads_by_clock else ()
+        return tuple(i.name for i in self.items if i.expression.column in below or i.name in own)
+
+    @cached_property
+    def batch_times(self) -> tuple[str, ...]:
+        below = self.input.batch_times
+        return tuple(i.name for i in self.items if i.expression.column in below or i.expression.is_now)
+
+    @cached_property
+    def window_columns(self) -> WindowColumns | None:
+        below = self.input.window_columns
+        if below is None:
+            return None
+        kept = WindowColumns(*(passed_on(self.items, c) for c in (below.start, below.end, below.time)))
+        return kept if kept.end is not None else None
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        """Those of its input under the names of this node: a column may have several."""
+        below = [
+            [[i.name for i in self.items if i.expression.column == name] for name in sorted(key)]
+            for key in self.input.unique_keys
+        ]
+        return tuple(islice((frozenset(names) for key in below for names in product(*key)), _MOST_KEYS))
+
+    @cached_property
+    def row_numbers(self) -> frozenset[str]:
+        below = self.input.row_numbers
+        return frozenset(i.name for i in self.items if i.expression.column in below)
+
+
+@dataclass(frozen=True)
+class Expand(PassThrough):
+    """Emits each row once for every number, in a column of its own: a row per grouping set. Keeps no state."""
+
+    column: str
+    numbers: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        return "GROUPING SETS"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return ()
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.input.schema, Field(self.column, "INTEGER"))
+
+    @property
+    def unique_keys(self) -> Keys:
+        return ()
+
+
+@dataclass(frozen=True)
+class Lateral(PassThrough):
+    """Emits each row once for every row that `rows`, a SELECT over its own values, gives, with the columns of both.
+
+    A row for which there is none is left out, with `outer` emitted once with NULLs. Keeps no state. `key` are columns that tell
+    the rows of one row apart: no columns where there is one at most, None where that is not known.
+    """
+
+    rows: Expression
+    columns: Schema
+    outer: bool
+    key: frozenset[str] | None = None
+
+    @property
+    def label(self) -> str:
+        return "LATERAL"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (self.rows,)
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.input.schema, *self.columns)
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        key = self.key
+        return tuple(names | key for names in self.input.unique_keys) if key is not None else ()
+
+
+@dataclass(frozen=True)
+class Union(Stateless):
+    """Emits the rows of every input (UNION ALL). Columns go by position; the names are those of the first input.
+
+    Keeps no state.
+    """
+
+    inputs: tuple[Node, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return self.inputs
+
+    def _over(self, children: tuple[Node, ...]) -> Node:
+        return replace(self, inputs=children)
+
+    @property
+    def label(self) -> str:
+        return "UNION ALL"
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return ()
+
+    @property
+    def schema(self) -> Schema:
+        return self.inputs[0].schema
+
+    @cached_property
+    def time_attributes(self) -> tuple[str, ...]:
+        return self._in_all_inputs(lambda node: node.time_attributes)
+
+    @cached_property
+    def batch_times(self) -> tuple[str, ...]:
+        return self._in_all_inputs(lambda node: node.batch_times)
+
+    @cached_property
+    def leaves_at_once(self) -> bool:
+        return all(node.leaves_at_once for node in self.inputs)
+
+    @cached_property
+    def on_time(self) -> bool:
+        return all(node.on_time for node in self.inputs)
+
+    @cached_property
+    def window_columns(self) -> WindowColumns | None:
+        """The bounds of the first input, where those of all others are in the same places."""
+        places = {_places(node) for node in self.inputs}
+        return self.inputs[0].window_columns if len(places) == 1 else None
+
+    @cached_property
+    def window_size(self) -> int | None:
+        sizes = {node.window_size for node in self.inputs}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @cached_property
+    def changelog_origin(self) -> Node | None:
+        return next((node.changelog_origin for node in self.inputs if node.is_changelog), None)
+
+    @property
+    def unique_keys(self) -> Keys:
+        return ()
+
+    @cached_property
+    def grows(self) -> bool:
+        return any(node.grows for node in self.inputs)
+
+    def _in_all_inputs(self, columns: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
+        """Return the columns that are named of every input, by position."""
+        places = []
+        for node in self.inputs:
+            names = [f.name for f in node.schema]
+            places.append({names.index(name) for name in columns(node)})
+        shared = set.intersection(*places)
+        return tuple(f.name for place, f in enumerate(self.schema) if place in shared)
+
+
+def _places(node: Node) -> tuple[int | None, ...] | None:
+    """Return the positions of the columns that hold the bounds of windows."""
+    if (window := node.window_columns) is None:
+        return None
+    names = [f.name for f in node.schema]
+    return tuple(None if c is None else names.index(c) for c in (window.start, window.end, window.time))
+
+
+@dataclass(frozen=True)
+class SetOperation(SingleInput, Updating):
+    """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
+
+    The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
+    once, else as often as the counts on both sides say. Keeps how often a row is on each side until both have taken it back.
+    `ttl`: as of Aggregate, a row being the key.
+    """
+
+    name: str
+    function: Literal["intersect", "except"]
+    side: str
+    distinct: bool
+    ttl: int | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        return self.function.upper()
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return ()
+
+    @cached_property
+    def schema(self) -> Schema:
+        return tuple(f for f in self.input.schema if f.name != self.side)
+
+    @property
+    def unique_keys(self) -> Keys:
+        return (frozenset(f.name for f in self.schema),) if self.distinct else ()
+
+    @property
+    def forgets_keys(self) -> bool:
+        return bool(self.ttl)
+
+    @property
+    def state_bound(self) -> str:
+        return bound_of_keys(self, self.ttl) or "the number of rows of the result below"
+
+    @cached_property
+    def state_growth(self) -> str | None:
+        if self.ttl or not self.input.grows or all(f.type in FEW_VALUES for f in self.schema):
+            return None
+        return "it keeps every row of both sides"

@@ -1,0 +1,53 @@
+"""Queries of a project: of the tables that are declared over files, those that a query names are looked into, and no others."""
+
+from pathlib import Path
+
+import pytest
+
+from sqlstream.compiler.project import Project
+from sqlstream.errors import QueryError
+from sqlstream.session.state_queries import open_project_query
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "warehouse").mkdir()
+    (tmp_path / "rows.csv").write_text("1\n2\n")
+    (tmp_path / "catalog" / "files.sql").write_text(
+        """
+        CREATE TABLE "a""B" (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'rows.csv', 'format' = 'csv');
+        CREATE TABLE gone (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'gone', 'format' = 'csv');
+        """
+    )
+    return Project(str(tmp_path), str(tmp_path / "warehouse"))
+
+
+@pytest.mark.parametrize("name", ['"a""B"', '"A""b"', 'main."a""B"', 'memory.main."a""B"'])
+def test_a_table_is_known_by_its_name_whatever_is_in_it(project: Project, name: str) -> None:
+    assert open_project_query(project, f"SELECT sum(x) FROM {name}").fetchall() == [(3,)]
+    assert open_project_query(project, f"DESCRIBE {name}").fetchall()[0][:2] == ("x", "BIGINT")
+
+
+def test_a_text_and_a_column_name_no_table(project: Project) -> None:
+    # The files of a table that is named can be read, by any means.
+    found = open_project_query(project, """SELECT 'gone' AS gone, x FROM "a""B" ORDER BY x""").fetchall()
+    assert found == [("gone", 1), ("gone", 2)]
+    path = Path(project.root) / "gone"
+    path.mkdir()
+    (path / "rows.csv").write_text("7\n")
+    with pytest.raises(QueryError, match="outside of what a query may read"):
+        open_project_query(project, f"SELECT 'gone', * FROM read_csv('{path}/rows.csv')").fetchall()
+    assert open_project_query(project, f"SELECT * FROM read_csv('{path}/rows.csv'), gone").fetchall() == [(7, 7)]
+
+
+def test_a_list_names_all_tables(project: Project) -> None:
+    for listing in ("SHOW TABLES", "show all tables", "FROM (SHOW TABLES)"):
+        found = {row[0] for row in open_project_query(project, listing).fetchall()}
+        assert 'a"B' in found or any('a"B' in row for row in found), found
+
+
+@pytest.mark.parametrize("declared", ["gone", '"a""B"'])
+def test_at_reads_no_declared_table(project: Project, declared: str) -> None:
+    with pytest.raises(QueryError, match=r"does not exist|AT takes a constant"):
+        open_project_query(project, f"FROM state.j.o AT (VERSION => (SELECT max(x) FROM {declared}))")
