@@ -20,11 +20,11 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
-from sqlstream.duck.sql import quote_text
+from sqlstream.duck.sql import quote_text, typed
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
-from sqlstream.runtime.tasks import ROWS, Output, decoded
+from sqlstream.runtime.tasks import ROWS, Output
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.joblog import JobLog, LogEntry, holders
@@ -236,7 +236,7 @@ class Commits:
 
     def _rows(self, sink: SinkPlan, files: Sequence[str]) -> pa.Table:
         """Return the rows of a batch with their declared types."""
-        columns = decoded(Column(name, type) for name, type in sink.columns)
+        columns = typed(Column(name, type) for name, type in sink.columns)
         paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
         with _connection().cursor() as con:
             return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()

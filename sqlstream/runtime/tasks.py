@@ -22,7 +22,7 @@ from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck import errors as duckdb_errors
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover, register
@@ -196,7 +196,7 @@ class Advance:
         with connection(self.job, register) as con:
             execute.set_clock(con, self.clock.time, self.clock.watermark)
             con.register("_changes", pa.Table.from_batches(batches))
-            rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
+            rows = f"SELECT {typed(self.stage.operator.outputs)} FROM _changes"
             for fragment in self.stage.fragments:
                 yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
@@ -216,11 +216,6 @@ class Advance:
             wake_at=state.wake_at,
             ring_at=state.ring_at,
         )
-
-
-def decoded(columns: Iterable[Column]) -> str:
-    """Return the select items that give encoded columns their declared types again."""
-    return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
 
 
 # What an error of DuckDB's is to people, if whoever is asked knows.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import quote_name, quote_text, typed
 from sqlstream.duck.types import microseconds
 from sqlstream.names import path_name
 from sqlstream.warehouse.filesystem import Filesystem
@@ -190,8 +190,7 @@ def scan(
 
     Whoever runs it checks the segments.
     """
-    names = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-    return _select(fs, directory, names, segments, batch)
+    return _select(fs, directory, typed(columns), segments, batch)
 
 
 def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -28,10 +28,10 @@ from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, START, Relations, Span, Windowing, window_time
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_aggregate import WindowAggregate
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, declared, empty_relation
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # The stored time: the end of a row's window, and the lateness.
@@ -200,7 +200,7 @@ class FiringAggregate(WindowAggregate):
         rows = empty_relation(TableDeclaration("", columns))
         if found:
             con.register("_added", pa.concat_tables(found, promote_options="permissive"))
-            rows = f"(SELECT {declared(columns)} FROM _added)"
+            rows = f"(SELECT {typed(columns)} FROM _added)"
         keep(con, "_arrived", f"SELECT {names(self.group)}, sum({ROWS}) AS {ROWS} FROM {rows} GROUP BY ALL")
 
     def _close(self, con: duckdb.DuckDBPyConnection, state: Bucket, kept: int, batch: int) -> Iterator[pa.RecordBatch]:
