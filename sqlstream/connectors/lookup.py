@@ -42,7 +42,7 @@ OPTIONS = (
     TableOption(MAX_ROWS, COUNT, "how many rows a worker keeps", default="10000"),
     TableOption(EXPIRE, DURATION, "how long a row is kept; without it as long as there is room"),
     TableOption(MISSING, BOOLEAN, "whether a key without rows is kept, too", default="true"),
-    TableOption(RETRIES, NUMBER, "how often a lookup that fails is tried again, ever later", default="3"),
+    TableOption(RETRIES, NUMBER, "how often a lookup that fails is tried again, each time a little later", default="3"),
 )
 
 

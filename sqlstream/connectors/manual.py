@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sqlstream.catalog import VALUES
 from sqlstream.connectors import lookup
@@ -29,7 +30,7 @@ def reference() -> Mapping[str, str]:
     found["options of tables that are read"] = _options(SCAN_OPTIONS)
     found["options of lookup tables"] = _options(lookup.OPTIONS)
     found["formats"] = formats()
-    found |= {f"options of format {name}": _options(options) for name, options in FORMATS.items()}
+    found |= {f"options of format {name}": _options(form.options) for name, form in FORMATS.items()}
     found["guarantees"] = guarantees()
     return found
 
@@ -71,13 +72,16 @@ def guarantees() -> str:
 
 
 def _own_options(connector: Connector) -> tuple[TableOption, ...]:
-    return (*connector.options, *((FORMAT,) if connector.formats else ()))
+    form = FORMAT if connector.needs_format else replace(FORMAT, required=False)
+    return (*connector.options, *((form,) if connector.formats else ()))
 
 
 def _options(options: Iterable[TableOption]) -> str:
     lines = ["| option | type | default | |", "|---|---|---|---|"]
+    options = tuple(options)
+    replaced = {option.instead_of for option in options}
     for option in options:
-        default = "required" if option.required else option.default or "-"
+        default = "required" if option.required and option.name not in replaced else option.default or "-"
         lines.append(f"| `{option.name}` | {option.type.name} | {default} | {option.meaning} |")
     return "\n".join(lines)
 

@@ -65,7 +65,7 @@ def named(options: Iterable[TableOption]) -> Mapping[str, TableOption]:
 
 
 CONNECTOR = TableOption("connector", TEXT, "name of the connector", required=True)
-FORMAT = TableOption("format", TEXT, "how rows are written", required=True, example="parquet")
+FORMAT = TableOption("format", TEXT, "how the rows are encoded", required=True, example="parquet")
 MONITOR = TableOption(
     "source.monitor-interval", DURATION, "how often to look for more; without it the table is bounded", example="1 s"
 )
@@ -77,7 +77,7 @@ SCAN_OPTIONS = (
     TableOption(
         IDLE_TIMEOUT,
         DURATION,
-        "a table without rows for so long does not hold the watermark",
+        "a table without rows for this long does not hold the watermark",
         default="`table.exec.source.idle-timeout`",
         mutable=True,
     ),

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # Beside the columns of a row as it is read: why it is malformed, NULL where it is not.
 WRONG = "__wrong"
+# A row that stands in a text, as a format writes it.
+VALUE = "__value"
 # The rows of a plan that were taken.
 _TAKEN = "_taken"
 

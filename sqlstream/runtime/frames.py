@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.state.segments import Segment
+from sqlstream.warehouse.records import read_json
 
 # Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
 INLINE_BYTES = 256 << 10
@@ -56,8 +57,8 @@ class Frame:
 
     def rows(self) -> pa.Table | Segment:
         """Return the rows of a data frame, or the segment that holds them."""
-        if self.payload.startswith(b"["):
-            return Segment.from_list(json.loads(self.payload))
+        if self.payload.startswith(b"{"):
+            return read_json(self.payload.decode(), Segment)
         return pa.ipc.open_stream(self.payload).read_all()
 
     def message(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def _frame(batches: list[pa.RecordBatch], port: int, time: int, label: int, writ
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:
         return Frame(label, port, time, serialise(table))
-    return Frame(label, port, time, json.dumps(write(label, table).to_list()).encode())
+    return Frame(label, port, time, write(label, table).to_json().encode())
 
 
 def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.RecordBatch]]:

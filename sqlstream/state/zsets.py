@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import names, quote_name
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 WEIGHT = "__sqlstream_weight"
@@ -27,10 +27,6 @@ def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Seq
     """
     stored = (*columns, *order, VERSION_COLUMN, WEIGHT_COLUMN)
     return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, MERGED, order), replaces=True)
-
-
-def names(columns: Iterable[Column]) -> str:
-    return ", ".join(quote_name(c.name) for c in columns)
 
 
 def summed(columns: Sequence[Column], rows: str) -> str:

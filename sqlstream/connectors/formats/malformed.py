@@ -51,7 +51,12 @@ def options_of(format: str) -> tuple[TableOption, ...]:
         TableOption(
             f"{format}.{IGNORE}", BOOLEAN, "malformed rows are skipped and counted", default="false", mutable=True
         ),
-        TableOption(f"{format}.{ERRORS_TO}", _TABLE, "and kept in the warehouse table of this name", mutable=True),
+        TableOption(
+            f"{format}.{ERRORS_TO}",
+            _TABLE,
+            "malformed rows are skipped and kept in the warehouse table of this name",
+            mutable=True,
+        ),
     )
 
 

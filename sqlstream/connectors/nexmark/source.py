@@ -105,17 +105,17 @@ OPTIONS = (
     TableOption("person.proportion", COUNT, "how many events of a round are people", default="1"),
     TableOption("auction.proportion", COUNT, "how many are auctions", default="3"),
     TableOption("bid.proportion", COUNT, "how many are bids", default="46"),
-    TableOption("bid.hot-ratio.auctions", COUNT, "one bid in so many is not for a hot auction", default="2"),
-    TableOption("bid.hot-ratio.bidders", COUNT, "one bid in so many is not by a hot bidder", default="4"),
-    TableOption("auction.hot-ratio.sellers", COUNT, "one auction in so many is not of a hot seller", default="4"),
+    TableOption("bid.hot-ratio.auctions", COUNT, "one bid in this many is not for a hot auction", default="2"),
+    TableOption("bid.hot-ratio.bidders", COUNT, "one bid in this many is not by a hot bidder", default="4"),
+    TableOption("auction.hot-ratio.sellers", COUNT, "one auction in this many is not of a hot seller", default="4"),
     TableOption("person.avg-size", SIZE, "bytes of a person", default="200 b"),
     TableOption("auction.avg-size", SIZE, "bytes of an auction", default="500 b"),
     TableOption("bid.avg-size", SIZE, "bytes of a bid", default="100 b"),
-    TableOption("seed", NUMBER, "another one makes other events (not of Flink's)", default="0"),
+    TableOption("seed", NUMBER, "another seed makes other events (an extension)", default="0"),
     TableOption(
         "base-time",
         OptionType("time", _moment),
-        "time of the first event, else when the job first started (not of Flink's)",
+        "time of the first event, else when the job first started (an extension)",
     ),
 )
 _BY_NAME = named(OPTIONS)

@@ -16,17 +16,18 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import KeyedState
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
+from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, names, summed, zset
+from sqlstream.state.zsets import WEIGHT, summed, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
@@ -148,8 +149,8 @@ class TemporalJoin(JoinOperator):
         found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
         if any(rows.num_rows for rows in behind):
             con.register(f"_behind_{table}", pa.concat_tables(behind, promote_options="permissive"))
-            found.append(f"SELECT {declared(columns)} FROM _behind_{table}")
-        return keep(con, name, " UNION ALL ".join(found) or nothing(columns))
+            found.append(f"SELECT {typed(columns)} FROM _behind_{table}")
+        return keep(con, name, " UNION ALL ".join(found) or no_rows(columns))
 
     def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Keep in `_versions` those of the keys that the batch is about: one for each time."""

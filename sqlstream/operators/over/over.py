@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, Context
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, current, names, repeated, zset
+from sqlstream.state.zsets import WEIGHT, current, repeated, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 ROWS, LAST, TOTALS = "rows", "last", "totals"
@@ -177,7 +177,7 @@ class Over:
         """Return the SELECT of rows that have arrived by the clock, which leave at once."""
         [table, *_] = self.tables
         if not arrived:
-            return nothing(table.columns)
+            return no_rows(table.columns)
         con.register("_arrived", pa.concat_tables(arrived, promote_options="permissive"))
         values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
         return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
@@ -191,7 +191,7 @@ class Over:
             watermark is None
             or (reached := state.relation(ROWS, up_to=min(watermark + self._stay, END_OF_TIME))) is None
         ):
-            keep(con, "_new", nothing(self.tables[0].columns))
+            keep(con, "_new", no_rows(self.tables[0].columns))
             return None
         # By the time column: of it files know which of their rows to leave out.
         final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_TIME)}"]

@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import window_time
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared, empty_relation
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, names, zset
+from sqlstream.state.zsets import WEIGHT, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 WAITING = "waiting"
@@ -157,7 +157,7 @@ class RowWindows:
         rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
         if on_time:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
-            rows += f" UNION ALL SELECT {declared(self._row)} FROM _on_time"
+            rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
         return keep(con, "_final", rows)
 
     def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
