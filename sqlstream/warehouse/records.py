@@ -138,16 +138,23 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 R = TypeVar("R", bound=Record)
 
 
+class _Head(msgspec.Struct):
+    format: int = 0
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+
+
 def read_json(text: str, kind: type[R]) -> R:
     """Return the record in a text, upgraded to the format of today. Raises OtherFormat."""
-    try:
-        # By far the most are of today's.
+    today = kind.__struct_config__.tag
+    format = found = _HEADS.decode(text).format
+    if today is None or format == today:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError:
-        content = msgspec.json.decode(text)
-    wanted, format = kind.__struct_config__.tag, content.get("format", 0)
-    while (upgrade := kind.upgrades.get(content.get("format", 0))) is not None:
-        content = {**upgrade(content), "format": content.get("format", 0) + 1}
-    if content.get("format", 0) != wanted:
-        raise OtherFormat(format, content)
+    content = msgspec.json.decode(text)
+    while (upgrade := kind.upgrades.get(format)) is not None:
+        format += 1
+        content = {**upgrade(content), "format": format}
+    if format != today:
+        raise OtherFormat(found, content)
     return msgspec.convert(content, type=kind)
