@@ -10,6 +10,7 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW, reached
+from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import quote_name, quote_text, unquoted
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
@@ -42,7 +43,6 @@ from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, own_tables, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.state.internal_columns import CHANGE, PLACE
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
 # The paths that a union can have before those from one leaf are made one.
@@ -236,7 +236,7 @@ def _united(group: list[Branch]) -> Branch:
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     """Return a path with what is looked up for its rows."""
     number = len(branch.lookups)
-    names = [f"__sqlstream_key_{i}" for i in range(len(node.keys))]
+    names = [f"{INTERNAL}key_{i}" for i in range(len(node.keys))]
     wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
@@ -244,7 +244,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
-    looked = [(f"__sqlstream_of{name}", column) for name, column in lookup.keys]
+    looked = [(f"{INTERNAL}of{name}", column) for name, column in lookup.keys]
     items = [f"{quote_name(column)} AS {quote_name(f.name)}" for column, f in node.columns]
     items += [f"{quote_name(column)} AS {name}" for name, column in looked]
     columns = ", ".join(

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
@@ -84,7 +85,7 @@ class Changes(Operator):
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        return tuple(f"__sqlstream_k{i}" for i in range(len(self.keys)))
+        return tuple(f"{INTERNAL}k{i}" for i in range(len(self.keys)))
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:

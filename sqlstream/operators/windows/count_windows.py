@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
@@ -109,7 +110,7 @@ class RowWindows(Operator):
         both = f"SELECT *, NULL AS window_id FROM {relations[WAITING]} UNION ALL BY NAME {known}"
         bounds = [f"CAST(NULL AS TIMESTAMP) AS {name}" for name in BOUNDS[:3]]
         # No names that a user would give to columns.
-        of = {name: f"__sqlstream_of_{name}" for name in self.hash_columns}
+        of = {name: f"{INTERNAL}of_{name}" for name in self.hash_columns}
         keys = [f"{name} AS {hidden}" for name, hidden in of.items()]
         items = ", ".join([self._named, *bounds, "CAST(window_id AS BIGINT) AS window_id", *keys])
         rows = f"SELECT {items} FROM ({both})"
