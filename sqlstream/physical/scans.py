@@ -9,10 +9,10 @@ from sqlstream.catalog import DEBEZIUM, Table
 from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
+from sqlstream.duck.internal_columns import CHANGE, PLACE, ROW
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError
 from sqlstream.physical.plan import ScanStage, SinkPlan
-from sqlstream.state.internal_columns import CHANGE, PLACE, ROW
 from sqlstream.state.zsets import WEIGHT
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import aggregates
@@ -36,9 +37,9 @@ from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 Keys = tuple[tuple[Column, str], ...]
 
 # No names that a user would give to a column.
-_END = "__sqlstream_window_end"
+_END = internal("window_end")
 # The event time of rows in windows, for whom it concerns.
-EVENT_TIME = "__sqlstream_event_time"
+EVENT_TIME = internal("event_time")
 
 
 def grid(node: TimeWindows) -> Grid:

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
 from sqlstream.state.joblog import fell_idle, holders
@@ -71,7 +72,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 }
 
 # A schema for the views that count windows, which comes and goes.
-_COUNTED = "__sqlstream_counted"
+_COUNTED = internal("counted")
 SYSTEM_TABLES = tuple(_COLUMNS)
 
 # As a watermark: after the last row of all.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name, quote_text, typed
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.state.zsets import WEIGHT
 
-OPERATION = "__sqlstream_printed_op"
+OPERATION = internal("printed_op")
 
 
 def changelog(sink: SinkPlan, file: str) -> str:

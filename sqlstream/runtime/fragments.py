@@ -15,11 +15,11 @@ from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
+from sqlstream.duck.internal_columns import ADDS, CHANGE
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
-from sqlstream.state.internal_columns import ADDS, CHANGE
 
 BATCH_ROWS = 100_000
 # Returns the rows that a lookup table has for some keys.

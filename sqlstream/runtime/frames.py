@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.state.segments import Segment
 from sqlstream.warehouse.records import read_json
 
@@ -27,7 +28,7 @@ OUTPUT = -2
 # A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
 _PORT_BITS = 16
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
-BUCKET = "__sqlstream_bucket"
+BUCKET = internal("bucket")
 # Writes rows as a segment of the bucket with the given label.
 Write = Callable[[int, pa.Table], Segment]
 

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name, quote_text, typed
 from sqlstream.duck.types import microseconds
 from sqlstream.names import path_name
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, Record, damage
 
-BATCH_COLUMN = "__sqlstream_batch"
+BATCH_COLUMN = internal("batch")
 ROW_GROUP_ROWS = 122_880
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
-WEIGHT = "__sqlstream_weight"
+WEIGHT = internal("weight")
 WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
 # The batch of a change.
-VERSION = "__sqlstream_version"
+VERSION = internal("version")
 VERSION_COLUMN = Column(VERSION, "BIGINT")
 
 
@@ -50,13 +51,13 @@ def repeated(columns: Sequence[Column], rows: str) -> str:
     A row that was taken away more often than it was added is not there.
     """
     listed = names(columns)
-    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS __sqlstream_copy FROM {rows} WHERE {WEIGHT} > 1"
+    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS {INTERNAL}copy FROM {rows} WHERE {WEIGHT} > 1"
     return f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})"
 
 
 def current(columns: Sequence[Column], rows: str) -> str:
     """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
-    return f"WITH __sqlstream_sum AS ({summed(columns, rows)}) {repeated(columns, '__sqlstream_sum')}"
+    return f"WITH {INTERNAL}sum AS ({summed(columns, rows)}) {repeated(columns, internal('sum'))}"
 
 
 def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
+from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, last_of_keys
 from sqlstream.duck.sql import names, quote_name, quote_text
 from sqlstream.errors import BindError
-from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE, ROW, last_of_keys
 from sqlstream.state.zsets import WEIGHT, repeated, summed
 from sqlstream.units import parse_boolean
 

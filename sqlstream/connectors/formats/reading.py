@@ -32,9 +32,9 @@ from sqlstream.connectors.formats.malformed import format_of, skips
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
+from sqlstream.duck.internal_columns import MODIFIED
 from sqlstream.duck.sql import no_rows, quote_name, quote_text
 from sqlstream.errors import DataError
-from sqlstream.state.internal_columns import MODIFIED
 
 
 def read(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
@@ -18,7 +19,7 @@ from sqlstream.state.zsets import WEIGHT, repeated, summed
 
 # The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")
-ALL_KEY = {"__sqlstream_k0": "true"}
+ALL_KEY = {internal("k0"): "true"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -10,11 +10,12 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
@@ -23,7 +24,7 @@ from sqlstream.warehouse.declarations import TableDeclaration
 BATCH_ROWS = 100_000
 
 
-class Changes(ABC):
+class Changes(Operator):
     """An operator that emits, for the keys that a batch touches, the difference of the results after and before it.
 
     `keys` are columns with the SQL that makes them from input rows. Of each part, `deltas` are the columns in which a batch's
@@ -45,14 +46,6 @@ class Changes(ABC):
         would not take that back.
         """
         return frozenset()
-
-    @property
-    @abstractmethod
-    def kind(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def parts(self) -> dict[str, str]: ...
 
     @property
     @abstractmethod
@@ -83,11 +76,6 @@ class Changes(ABC):
         """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""
         return {}
 
-    @property
-    def opening(self) -> Mapping[str, str]:
-        """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
-        return {}
-
     @cached_property
     def lasts(self) -> str:
         """The condition, over stored keys, that a key is one of those that are always there."""
@@ -97,7 +85,7 @@ class Changes(ABC):
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        return tuple(f"__sqlstream_k{i}" for i in range(len(self.keys)))
+        return tuple(f"{INTERNAL}k{i}" for i in range(len(self.keys)))
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
@@ -130,7 +118,7 @@ class Changes(ABC):
         return self._state.timed(self.result(tables), self.result_keys, self.columns_out, tables, all=False)
 
     @property
-    def times(self) -> tuple[Column, ...]:
+    def key_times(self) -> tuple[Column, ...]:
         """The columns of `current` beside those of the result."""
         return self._state.times(self.columns_out)
 

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
+from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment
@@ -244,9 +245,9 @@ class Join(JoinOperator):
         if how == "ANTI" and self.changing[other]:
             # A row that was taken away before it came is not there.
             others = f"(FROM {others} WHERE {WEIGHT} > 0)"
-        named = [f"{c.name} AS __sqlstream_own_{c.name}" for c in self.matching.stored(place)]
+        named = [f"{c.name} AS {INTERNAL}own_{c.name}" for c in self.matching.stored(place)]
         own = self.matching.named(place, rows, *named, WEIGHT)
-        items = ", ".join(f"__sqlstream_own_{c.name} AS {c.name}" for c in self.matching.stored(place))
+        items = ", ".join(f"{INTERNAL}own_{c.name} AS {c.name}" for c in self.matching.stored(place))
         on = self.matching.on(f"_{place}", f"_{other}")
         found = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
         return f"(SELECT {items}, {WEIGHT} FROM {found})"

@@ -17,14 +17,15 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, Context
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, current, repeated, zset
@@ -38,7 +39,7 @@ END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Over:
+class Over(Operator):
     """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
 
     With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
@@ -224,7 +225,7 @@ class Over:
         if self._running.calls:
             by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
             made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
-            keys = "".join(f"{k} AS __sqlstream_{k}, " for k in self.hash_columns)
+            keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
             none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
             before = f"SELECT {keys}{', '.join(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
@@ -258,7 +259,7 @@ class Over:
             newest = f"_context WHERE {PLACE} > {COUNT} - {self._kept}"
             self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
         if self._running.calls:
-            keys = "".join(f"__sqlstream_{k} AS {k}, " for k in self.hash_columns)
+            keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
             grouped = f" GROUP BY {context.partition}" if self.keys else ""
             new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
             self._known.store(con, state, TOTALS, new, clock)
@@ -312,7 +313,7 @@ class Over:
         named = ", ".join([*context.named, *computed])
         state = quote_name(self._shown[-1].name)
         # No names that a user would give to columns.
-        keys_of = [f"__sqlstream_of_{name}" for name in self.hash_columns]
+        keys_of = [f"{INTERNAL}of_{name}" for name in self.hash_columns]
         of = [f"{name} AS {hidden}" for name, hidden in zip(self.hash_columns, keys_of, strict=True)]
         waits = (
             "'kept'"
@@ -326,7 +327,7 @@ class Over:
             # At the end of the input nothing waits.
             waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(
-                [*(quote_name(c.name) for c in self.columns), *(f"__sqlstream_{item}" for item in [*computed, *of])]
+                [*(quote_name(c.name) for c in self.columns), *(f"{INTERNAL}{item}" for item in [*computed, *of])]
             )
             kept = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
             found.append(f"SELECT {columns}, {kept} AS {state} FROM ({context.of(last + older)})")
