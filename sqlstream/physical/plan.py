@@ -14,7 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
-from sqlstream.operators.step import Operator, Port
+from sqlstream.operators.operator import Operator, Port
 from sqlstream.state.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
