@@ -239,6 +239,8 @@ class Connector:
     # The formats that its rows may have; where there are some, `format` and the format's own are options, too.
     formats: ClassVar[tuple[str, ...]] = ()
     needs_format: ClassVar[bool] = True
+    # Whether formats get values, not files.
+    of_values: ClassVar[bool] = False
     # Whether rows may be changes, where a column says so.
     changelogs: ClassVar[bool] = False
     # What METADATA columns may be FROM, with a line for the manual.

@@ -30,7 +30,7 @@ def reference() -> Mapping[str, str]:
     found["options of tables that are read"] = _options(SCAN_OPTIONS)
     found["options of lookup tables"] = _options(lookup.OPTIONS)
     found["formats"] = formats()
-    found |= {f"options of format {name}": _options(options) for name, options in FORMATS.items()}
+    found |= {f"options of format {name}": _options(form.options) for name, form in FORMATS.items()}
     found["guarantees"] = guarantees()
     return found
 

@@ -96,7 +96,9 @@ def _check_options(table: Table, connector: Connector) -> None:
 
 
 def _format_options(connector: Connector, name: str) -> Sequence[TableOption]:
-    return [o for o in FORMATS[name] if connector.changelogs or o.name != OP_COLUMN]
+    form, of_values = FORMATS[name], connector.of_values
+    left_out = {*(() if connector.changelogs else (OP_COLUMN,)), *(form.of_files if of_values else ())}
+    return [o for o in form.options if o.name not in left_out]
 
 
 def _required(connector: Connector, table: Table) -> Sequence[TableOption]:
@@ -156,8 +158,8 @@ def no_columns(table: Table) -> BindError:
 def identity(table: Table) -> Mapping[str, str]:
     """Return the options of a table that is read by which a job is known: the others may change while it lives."""
     connector = connector_of(table)
-    formats = FORMATS.get(table.options.get("format", "").lower(), ())
-    mutable = {o.name for o in (*options_of(connector), *formats) if o.mutable}
+    form = FORMATS.get(table.options.get("format", "").lower())
+    mutable = {o.name for o in (*options_of(connector), *(form.options if form else ())) if o.mutable}
     return connector.identity(table, {k: v for k, v in table.options.items() if k not in mutable})
 
 

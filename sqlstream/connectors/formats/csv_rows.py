@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem.splits import Split
@@ -62,6 +64,52 @@ def csv_reader(lines: Iterable[str], options: Mapping[str, str]) -> Iterator[lis
         doublequote=escape == quote,
         escapechar=None if escape == quote else escape,
     )
+
+
+def fields_of(text: str, options: Mapping[str, str]) -> list[str | None] | None:
+    r"""Return the fields of one record, None for NULL, as DuckDB reads them from a file; None where its quotes are wrong.
+
+    >>> fields_of('1,"a ""b"", c",,""', {})
+    ['1', 'a "b", c', None, '']
+    """
+    pattern, quote, escape = _field(options)
+    nulls = {"", options.get("csv.null-literal", "")}
+    fields: list[str | None] = []
+    at = 0
+    while True:
+        found = pattern.match(text, at)
+        if found is None:
+            return None
+        if found["quoted"] is not None:
+            escaped = re.escape(escape)
+            fields.append(re.sub(f"{escaped}({escaped}|{re.escape(quote)})", r"\1", found["quoted"]))
+        else:
+            fields.append(None if found["plain"] in nulls else found["plain"])
+        if not found["end"]:
+            break
+        at = found.end()
+    return fields
+
+
+@cache
+def _pattern(delimiter: str, quote: str, escape: str) -> re.Pattern[str]:
+    end, inside = re.escape(delimiter), re.escape(quote)
+    if not quote:
+        return re.compile(f"(?P<quoted>(?!))?(?P<plain>[^{end}]*)(?P<end>{end}|$)", re.DOTALL)
+    text = (
+        f"(?:{inside}{inside}|[^{inside}])*"
+        if escape == quote
+        else f"(?:{re.escape(escape)}.|[^{inside}{re.escape(escape)}])*"
+    )
+    return re.compile(
+        f"(?:{inside}(?P<quoted>{text}){inside}|(?P<plain>[^{inside}{end}][^{end}]*|))(?P<end>{end}|$)", re.DOTALL
+    )
+
+
+def _field(options: Mapping[str, str]) -> tuple[re.Pattern[str], str, str]:
+    quote = options.get("csv.quote-character", '"')
+    escape = options.get("csv.escape-character", quote)
+    return _pattern(_character(options.get("csv.field-delimiter", ",")), quote, escape), quote, escape
 
 
 def csv_syntax(options: Mapping[str, str]) -> list[str]:

@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
 
-from sqlstream.catalog import Column
-from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction
-from sqlstream.connectors.read_plan import WRONG
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.formats.malformed import skips
+from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction, whole
+from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.duck.text_files import NO_OBJECT
+from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
 
 
-def json_source(con: duckdb.DuckDBPyConnection, paths: str, columns: Sequence[Column]) -> str:
-    """Return a relation with a row per line: its columns, and in WRONG why it is no row of the table, NULL where it is one."""
+def read_json(
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[Split],
+    table: Table,
+    columns: Sequence[Column],
+    copies: Mapping[str, str],
+) -> ReadPlan:
+    """Return how to read files of JSON lines; `copies` are files to read in place of others, by their paths."""
+    paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
+    if skips(table):
+        names = ", ".join(quote_name(c.name) for c in columns) or "1"
+        lines = f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)"
+        return ReadPlan.of_marked(f"SELECT {names}, {WRONG} FROM {_marked(con, lines, columns, NO_OBJECT)}", keep=True)
+    typed = [(c, con.sqltype(c.type)) for c in columns or table.physical]
+    types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t) or c.type)}" for c, t in typed)
+    items, where = whole(typed if columns else [])
+    options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
+    return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options}){where}", keep=True)
+
+
+def json_values(
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+) -> str:
+    """Return the marked rows of values, each the text of an object; `kept` are further columns of them that stay."""
+    objects = f"(SELECT *, CASE WHEN json_valid({VALUE}) THEN CAST({VALUE} AS JSON) END AS json FROM {values})"
+    return _marked(con, objects, columns, "The value is not a JSON object", kept)
+
+
+def _marked(
+    con: duckdb.DuckDBPyConnection, lines: str, columns: Sequence[Column], no_object: str, kept: Sequence[str] = ()
+) -> str:
+    """Return a relation with a row per object: its columns, and in WRONG why it is no row of the table, NULL where it is one.
+
+    `lines` has the object as `json`, NULL where there is none.
+    """
     typed = [(c, con.sqltype(c.type), f"json_extract(json, {_json_key(c.name)})") for c in columns]
     shape = quote_text(json.dumps({c.name: as_text(t) or c.type for c, t, _ in typed}))
     items, suspicious = [], []
@@ -31,10 +66,10 @@ def json_source(con: duckdb.DuckDBPyConnection, paths: str, columns: Sequence[Co
     cases = " ".join(f"WHEN {f} THEN {quote_text(does_not_hold(c))}" for c, f in faults if f != "false")
     wrong = f"CASE WHEN {' OR '.join(suspicious)} THEN CASE {cases} END END" if cases else "NULL"
     not_an_object = "json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL')"
-    lines = f"read_ndjson_objects({paths}, ignore_errors = true, hive_partitioning = false)"
-    rows = f"(SELECT json, json_transform(json, {shape}) AS _row FROM {lines})"
-    items.append(f"CASE WHEN {not_an_object} THEN {quote_text(NO_OBJECT)} ELSE {wrong} END AS {WRONG}")
-    return f"(SELECT {', '.join(items)} FROM {rows})"
+    others = "".join(f"{name}, " for name in kept)
+    rows = f"(SELECT {others}json, json_transform(json, {shape}) AS _row FROM {lines})"
+    items.append(f"CASE WHEN {not_an_object} THEN {quote_text(no_object)} ELSE {wrong} END AS {WRONG}")
+    return f"(SELECT {', '.join([*kept, *items])} FROM {rows})"
 
 
 def does_not_hold(column: Column) -> str:

@@ -19,10 +19,8 @@ TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 from urllib.parse import unquote
 
 import duckdb
@@ -30,17 +28,13 @@ import duckdb
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.formats.changelogs import malformed
-from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax
-from sqlstream.connectors.formats.json_lines import does_not_hold, json_source
 from sqlstream.connectors.formats.malformed import format_of, skips
-from sqlstream.connectors.formats.parquet_types import conversion
-from sqlstream.connectors.formats.read_errors import name_file, reading
-from sqlstream.connectors.formats.whole_numbers import as_text, fraction, whole
+from sqlstream.connectors.formats.read_errors import name_file
+from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
-from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.duck.text_files import duckdb_paths
-from sqlstream.errors import DataError, missing
-from sqlstream.state.internal_columns import MODIFIED
+from sqlstream.duck.internal_columns import MODIFIED
+from sqlstream.duck.sql import no_rows, quote_name, quote_text
+from sqlstream.errors import DataError
 
 
 def read(
@@ -61,16 +55,19 @@ def read(
         names = {name.lower() for name in columns}
         wanted = [c for c in wanted if c.name.lower() in names]
     if not splits:
-        nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in wanted)
-        return ReadPlan(f"SELECT {nothing} WHERE false")
+        return ReadPlan(no_rows(wanted))
     plan = _read_wanted(con, splits, table, wanted, copies or {})
     if not (table.has_changes and skips(table)):
         return plan
-    # Rows that say nothing that a row can do.
+    return ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep)
+
+
+def marked_changes(table: Table, plan: ReadPlan) -> str:
+    """Return the rows of a plan with those marked, too, that say nothing that a row can do."""
     before = f"coalesce({WRONG}, " if plan.marked else "("
     operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
     rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
-    return ReadPlan.of_marked(f"{rows} FROM ({plan.marked or plan.sql})", plan.rejects, keep=plan.keep)
+    return f"{rows} FROM ({plan.marked or plan.sql})"
 
 
 def _operation_fault(table: Table) -> str:
@@ -104,13 +101,7 @@ def _read_stored(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    match format_of(table):
-        case "parquet":
-            return _read_parquet(con, splits, table, columns)
-        case "json" | "debezium-json":
-            return _read_json(con, [copies.get(s.path, s.path) for s in splits], table, columns)
-        case _:
-            return _read_csv(con, splits, table, columns)
+    return FORMATS[format_of(table)].read_files(con, splits, table, columns, copies)
 
 
 # What a file tells beside its rows
@@ -174,152 +165,3 @@ def _read_group(
             f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})", plan.rejects, keep=plan.keep
         )
     return replace(plan, sql=f"SELECT {', '.join(items)} FROM {plan.relation}")
-
-
-# Parquet
-
-
-def _read_parquet(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
-) -> ReadPlan:
-    selects = []
-    for group in _same_schema(con, splits, table):
-        whole = [s.path for s in group if s.rows is None]
-        items = _parquet_items(con, group[0], table, columns)
-        if whole:
-            selects.append(f"SELECT {items} FROM read_parquet({duckdb_paths(whole)}, hive_partitioning = false)")
-        for split in group:
-            if split.rows is not None:
-                # DuckDB skips the row groups outside of the range by this predicate.
-                where = f"file_row_number >= {split.rows[0]} AND file_row_number < {split.rows[1]}"
-                source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false)"
-                selects.append(f"SELECT {items} FROM {source} WHERE {where}")
-    return ReadPlan(" UNION ALL ".join(selects))
-
-
-# All that tells one Parquet column from another.
-_SCHEMA = "(name, type, type_length, num_children, converted_type, scale, precision, logical_type, repetition_type)"
-
-
-def _same_schema(con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table) -> list[list[Split]]:
-    """Group splits by the schema of their files: DuckDB reads a list of files as the first one declares."""
-    by_path: dict[str, list[Split]] = {}
-    for split in splits:
-        by_path.setdefault(split.path, []).append(split)
-    with reading(splits, table):
-        rows = con.execute(
-            f"SELECT file_name, list(s ORDER BY column_id) FROM (SELECT file_name, column_id, {_SCHEMA} AS s"
-            f" FROM parquet_schema({duckdb_paths(by_path)})) GROUP BY file_name"
-        ).fetchall()
-    groups: dict[str, list[Split]] = {}
-    for path, schema in sorted(rows):
-        groups.setdefault(str(schema), []).extend(by_path[path])
-    return list(groups.values())
-
-
-def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, columns: Sequence[Column]) -> str:
-    with reading([split], table):
-        described = con.execute(
-            f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"
-        ).description
-    found = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
-    _check_columns(split, table, [name for name, _ in found.values()])
-    items = []
-    for column in columns:
-        if column.metadata == ROW_NUMBER:
-            items.append(f"file_row_number AS {quote_name(column.name)}")
-            continue
-        if column.name.lower() not in found:
-            items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
-            continue
-        name, type_ = found[column.name.lower()]
-        converted = conversion(quote_name(name), type_, con.sqltype(column.type))
-        if converted is None:
-            raise DataError(
-                f'column "{name}" of {name_file(split.path, table)} is {type_}, which does not fit {column.type}',
-                hint="Declare the column with the file's type and convert it in a computed column or in the query.",
-            )
-        items.append(f"{converted} AS {quote_name(column.name)}")
-    return ", ".join(items) or "1"
-
-
-def _check_columns(split: Split, table: Table, found: Sequence[str]) -> None:
-    """Raise DataError unless a Parquet file has the columns that it needs: one at least, and those that are never NULL.
-
-    Others may be missing: the file may be older than the column.
-    """
-    there = {name.lower() for name in found}
-    operation = table.options.get(OP_COLUMN, "").lower()
-    key = {name.lower() for name in table.primary_key}
-    for column in table.stored:
-        needed = column.not_null or column.name.lower() in (operation, *key)
-        if needed and column.name.lower() not in there:
-            hint = missing("column", column.name, found)
-            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
-    if table.stored and not any(c.name.lower() in there for c in table.stored):
-        hint = missing("column", table.stored[0].name, found)
-        raise DataError(f"{name_file(split.path, table)} has none of the columns of the table", hint=hint)
-
-
-# JSON
-
-
-def _read_json(
-    con: duckdb.DuckDBPyConnection, files: Sequence[str], table: Table, columns: Sequence[Column]
-) -> ReadPlan:
-    paths = duckdb_paths(files)
-    if skips(table):
-        names = ", ".join(quote_name(c.name) for c in columns) or "1"
-        return ReadPlan.of_marked(f"SELECT {names}, {WRONG} FROM {json_source(con, paths, columns)}", keep=True)
-    typed = [(c, con.sqltype(c.type)) for c in columns or table.physical]
-    types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t) or c.type)}" for c, t in typed)
-    items, where = whole(typed if columns else [])
-    options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
-    return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options}){where}", keep=True)
-
-
-# CSV
-
-_rejects = itertools.count()
-
-
-def _read_csv(
-    con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table, columns: Sequence[Column]
-) -> ReadPlan:
-    options = [*csv_syntax(table.options), "hive_partitioning = false"]
-    rejects: tuple[str, str] | None = None
-    if skips(table):
-        number = next(_rejects)
-        rejects = f"_rejects_{number}", f"_reject_scans_{number}"
-        options.append(f"store_rejects = true, rejects_table = '{rejects[0]}', rejects_scan = '{rejects[1]}'")
-    layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for split in splits:
-        layouts.setdefault(csv_layout(split, table), []).append(split.path)
-    typed = [(c, con.sqltype(c.type)) for c in columns]
-    texts = {c.name: text for c, type_ in typed if (text := as_text(type_))}
-    items, where = whole(typed)
-    if rejects:
-        items, where = _marked(typed), ""
-    selects = []
-    for layout, paths in layouts.items():
-        types = ", ".join(f"{quote_text(name)}: {quote_text(texts.get(name, type_))}" for name, type_ in layout)
-        arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
-        selects.append(f"SELECT {items} FROM read_csv({arguments}){where}")
-    sql = " UNION ALL ".join(selects)
-    return ReadPlan.of_marked(sql, rejects, keep=True) if rejects else ReadPlan(sql, keep=True)
-
-
-def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
-    """Return the select items of columns that may hold text where integers should be."""
-    items, cases = [], []
-    for column, type_ in columns:
-        name = quote_name(column.name)
-        if as_text(type_) is None:
-            items.append(name)
-            continue
-        value = f"TRY_CAST({name} AS {column.type})"
-        items.append(f"{value} AS {name}")
-        wrong = [f"{name} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(name, type_)])]
-        cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
-    reason = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
-    return ", ".join([*(items or ["1"]), f"{reason} AS {WRONG}"])

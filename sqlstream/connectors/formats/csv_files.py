@@ -1,0 +1,104 @@
+"""Files of CSV: columns by place, or by the names in their header."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax, fields_of
+from sqlstream.connectors.formats.json_lines import does_not_hold
+from sqlstream.connectors.formats.malformed import skips
+from sqlstream.connectors.formats.whole_numbers import as_text, fraction, whole
+from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.text_files import duckdb_paths
+
+_rejects = itertools.count()
+
+
+def read_csv(
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[Split],
+    table: Table,
+    columns: Sequence[Column],
+    copies: Mapping[str, str],
+) -> ReadPlan:
+    """Return how to read files of CSV."""
+    options = [*csv_syntax(table.options), "hive_partitioning = false"]
+    rejects: tuple[str, str] | None = None
+    if skips(table):
+        number = next(_rejects)
+        rejects = f"_rejects_{number}", f"_reject_scans_{number}"
+        options.append(f"store_rejects = true, rejects_table = '{rejects[0]}', rejects_scan = '{rejects[1]}'")
+    layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for split in splits:
+        layouts.setdefault(csv_layout(split, table), []).append(split.path)
+    typed = [(c, con.sqltype(c.type)) for c in columns]
+    texts = {c.name: text for c, type_ in typed if (text := as_text(type_))}
+    items, where = whole(typed)
+    if rejects:
+        items, where = _marked(typed), ""
+    selects = []
+    for layout, paths in layouts.items():
+        types = ", ".join(f"{quote_text(name)}: {quote_text(texts.get(name, type_))}" for name, type_ in layout)
+        arguments = ", ".join([duckdb_paths(paths), f"columns = {{{types}}}", *options])
+        selects.append(f"SELECT {items} FROM read_csv({arguments}){where}")
+    sql = " UNION ALL ".join(selects)
+    return ReadPlan.of_marked(sql, rejects, keep=True) if rejects else ReadPlan(sql, keep=True)
+
+
+def csv_values(
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+) -> str:
+    """Return the marked rows of values, each a record without a header; `kept` are further columns of them that stay."""
+    given = con.sql(f"SELECT {', '.join([*kept, VALUE])} FROM {values}").to_arrow_table()
+    declared = table.stored
+    records = [fields_of(text or "", table.options) for text in given.column(VALUE).to_pylist()]
+    fits = [fields is not None and len(fields) == len(declared) for fields in records]
+    texts = [fields if fit and fields else [None] * len(declared) for fields, fit in zip(records, fits, strict=True)]
+    names = [f"_field_{n}" for n in range(len(declared))]
+    found = given.drop_columns([VALUE]).append_column("_fault", pa.array(map(partial(_fault, len(declared)), records)))
+    for n, name in enumerate(names):
+        found = found.append_column(name, pa.array([fields[n] for fields in texts], pa.string()))
+    relation = f"_records_{next(_rejects)}"
+    con.register(relation, found)
+    items, cases = list(kept), ["WHEN _fault IS NOT NULL THEN _fault"]
+    for name, column in zip(names, declared, strict=True):
+        if column not in columns:
+            continue
+        value = f"TRY_CAST({name} AS {column.type})"
+        items.append(f"{value} AS {quote_name(column.name)}")
+        wrong = [f"{name} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(name, con.sqltype(column.type))])]
+        cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
+    return f"(SELECT {', '.join(items)}, CASE {' '.join(cases)} END AS {WRONG} FROM {relation})"
+
+
+def _fault(wanted: int, fields: Sequence[str | None] | None) -> str | None:
+    if fields is None:
+        return "A quote is not closed, or stands within a field"
+    if len(fields) != wanted:
+        return f"The row has {'more' if len(fields) > wanted else 'fewer'} than {wanted} fields"
+    return None
+
+
+def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
+    """Return the select items of columns that may hold text where integers should be."""
+    items, cases = [], []
+    for column, type_ in columns:
+        name = quote_name(column.name)
+        if as_text(type_) is None:
+            items.append(name)
+            continue
+        value = f"TRY_CAST({name} AS {column.type})"
+        items.append(f"{value} AS {name}")
+        wrong = [f"{name} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(name, type_)])]
+        cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
+    reason = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
+    return ", ".join([*(items or ["1"]), f"{reason} AS {WRONG}"])
