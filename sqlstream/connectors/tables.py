@@ -61,7 +61,9 @@ def _validate_columns(table: Table, connector: Connector) -> None:
 
 def options_of(connector: Connector) -> tuple[TableOption, ...]:
     """Return the options that all tables of a connector have, whatever their format is."""
-    formats = (replace(FORMAT, required=connector.needs_format),) if connector.formats else ()
+    formats = (
+        (replace(FORMAT, required=connector.needs_format, example=connector.formats[0]),) if connector.formats else ()
+    )
     return (
         *connector.options,
         *formats,
