@@ -64,6 +64,11 @@ def is_built_in(name: str | None) -> bool:
     return name is None or name in _BUILT_IN or name in _INTERNAL
 
 
+def exists(name: str | None) -> bool:
+    """Whether a table can give this name as its connector."""
+    return name in _BUILT_IN or name in installed()
+
+
 @cache
 def named(name: str) -> Connector:
     """Return the connector of a name; raise KeyError for one that does not exist, and UnavailableConnector for one that fails."""
@@ -88,7 +93,7 @@ def _loaded(entry: EntryPoint) -> Connector:
             hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
         raise UnavailableConnector(f"{said} cannot be imported", detail=reason, hint=hint) from error
     if not (isinstance(kind, type) and issubclass(kind, Connector)):
-        hint = f"Its entry point names {entry.value}: that must be a class derived from sqlstream.connectors.Connector."
+        hint = f"Its entry point names {entry.value}: that must be a class derived from sqlstream.connectors.interface.Connector."
         raise UnavailableConnector(f"{said} is none", hint=hint)
     return kind()
 
@@ -100,7 +105,7 @@ def connector_of(table: Table) -> Connector:
         return named(WAREHOUSE)
     if name == VALUES and table.span is None:
         return named(VALUES)
-    if name in _BUILT_IN or name in installed():
+    if exists(name):
         try:
             return named(name)
         except UnavailableConnector as error:
