@@ -5,7 +5,9 @@ Deals the tests out so that parallel workers end together.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -26,6 +28,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         from tests.slt_spark import OnSpark
 
         OnSpark.stop()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End a worker before the interpreter takes its modules apart.
+
+    DuckDB keeps the Python functions of a connection by references that Python's collector does not see. Connections that
+    are still open at the end of a process (those that `runtime.worker` keeps, those in the frames of failed tests) make its
+    binding list every function of its own as leaked. `sqlstream` itself ends in the same way.
+    """
+    if hasattr(config, "workerinput"):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

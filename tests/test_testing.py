@@ -117,6 +117,7 @@ def test_many_streams_do_not_keep_many_databases() -> None:
     assert len(worker._connections) <= worker.KEPT
 
 
+@pytest.mark.slow
 def test_state_survives_more_versions_than_are_kept() -> None:
     with Stream(SCRIPT, options={"sqlstream.state.retention": "0"}, parallelism=1) as stream:
         for number in range(130):

@@ -353,8 +353,8 @@ def test_lost_rows_are_shown_when_there_are_any(start: Start, clock: list[float]
     shown = Display(console, Live(console=console, auto_refresh=False))
     assert lines_of(console, shown, [Job("counts", running(stream))])[2:] == ["counts: 1 row without a time dropped"]
     broken = totals(stream)
-    broken.sources["a"]["malformed_rows"] = 1234
-    broken.sources["a"]["null_rows"] = 0
+    broken.sources["a"].malformed_rows = 1234
+    broken.sources["a"].null_rows = 0
     shown_then = lines_of(console, shown, [Job("counts", running(stream, totals=broken))])
     assert shown_then[2:] == ["counts: 1,234 malformed rows skipped"]
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sqlstream.cli.waiting import Silence, dropped, span_text, time_text
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import SqlStreamError, wrapped
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress
@@ -277,10 +278,9 @@ class _Above(io.TextIOBase):
 
 def count_state(session: Session, job: str) -> int | None:
     """Return how many rows the views of a job's state have, None where that cannot be told just now."""
-    name = job.replace("'", "''")
     try:
-        found = session.query(f"SELECT operator FROM sqlstream.operators WHERE job = '{name}'").fetchall()
-        views = [".".join('"' + part.replace('"', '""') + '"' for part in ("state", job, view)) for (view,) in found]
+        found = session.query(f"SELECT operator FROM sqlstream.operators WHERE job = {quote_text(job)}").fetchall()
+        views = [".".join(map(quote_name, ("state", job, view))) for (view,) in found]
         if not views:
             return None
         counts = ", ".join(f"(SELECT count(*) FROM {view})" for view in views)

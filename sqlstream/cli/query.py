@@ -16,6 +16,7 @@ from uuid import UUID
 import duckdb
 
 from sqlstream.compiler.project import find_project
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.functions.registration import recover
 from sqlstream.queries.query import translate
@@ -63,8 +64,8 @@ def _values(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
 
 def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
     """Yield rows as DuckDB writes their values."""
-    names = (name.replace('"', '""') for name in relation.columns)
-    yield from _values(relation.project(", ".join(f'CAST("{name}" AS VARCHAR)' for name in names)))
+    texts = (f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns)
+    yield from _values(relation.project(", ".join(texts)))
 
 
 def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase) -> None:

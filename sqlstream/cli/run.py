@@ -17,6 +17,7 @@ from sqlstream.cli.display import Display, count_state, displayed
 from sqlstream.cli.query import write_table
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Question
+from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.secrets import masked
@@ -110,9 +111,9 @@ def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
 
 def open_windows(session: Session, job: str) -> int | None:
     """Return how many windows wait in a job, 0 where that cannot be told just now, None where it has no windows."""
-    name = job.replace("'", "''")
     try:
-        [(count,)] = session.query(f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = '{name}'").fetchall()
+        asked = f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = {quote_text(job)}"
+        [(count,)] = session.query(asked).fetchall()
     except (SqlStreamError, duckdb.Error):
         return 0
     return None if count is None else int(count)

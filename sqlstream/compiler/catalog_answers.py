@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
 from sqlstream.catalog import Catalog, Column, Table, View
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
-from sqlstream.logical.plan.expressions import quote
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
@@ -106,29 +106,25 @@ def create_table(table: Table) -> str:
     parts = []
     for column in table.columns:
         if column.expression is not None:
-            parts.append(f"{quote(column.name)} AS {column.expression}")
+            parts.append(f"{quote_name(column.name)} AS {column.expression}")
         else:
-            metadata = f" METADATA FROM {_text(column.metadata)} VIRTUAL" if column.metadata else ""
-            parts.append(f"{quote(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{metadata}")
+            metadata = f" METADATA FROM {quote_text(column.metadata)} VIRTUAL" if column.metadata else ""
+            parts.append(f"{quote_name(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{metadata}")
     if table.watermark is not None:
-        parts.append(f"WATERMARK FOR {quote(table.watermark.column)} AS {table.watermark.expression}")
+        parts.append(f"WATERMARK FOR {quote_name(table.watermark.column)} AS {table.watermark.expression}")
     if table.primary_key:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quote, table.primary_key))}) NOT ENFORCED")
-    options = ",\n    ".join(f"{_text(k)} = {_text(shown(k, v))}" for k, v in table.options.items())
+        parts.append(f"PRIMARY KEY ({', '.join(map(quote_name, table.primary_key))}) NOT ENFORCED")
+    options = ",\n    ".join(f"{quote_text(k)} = {quote_text(shown(k, v))}" for k, v in table.options.items())
     body = ",\n    ".join(parts)
     temporary = "TEMPORARY " if table.temporary else ""
-    partitions = f" PARTITIONED BY ({', '.join(map(quote, table.partitioned_by))})" if table.partitioned_by else ""
+    partitions = f" PARTITIONED BY ({', '.join(map(quote_name, table.partitioned_by))})" if table.partitioned_by else ""
     clauses = partitions + (f" WITH (\n    {options}\n)" if options else "")
-    return f"CREATE {temporary}TABLE {quote(table.name)} (\n    {body}\n){clauses}"
+    return f"CREATE {temporary}TABLE {quote_name(table.name)} (\n    {body}\n){clauses}"
 
 
 def _create_view(view: View) -> str:
     # A view keeps its own text.
     return view.span.written if view.span else ""
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _relation(name: Name, catalog: Catalog) -> Table | View:

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import quote_name, typed
 from sqlstream.errors import DataError
 
 # The keys that are looked up, as a relation.
@@ -38,7 +38,7 @@ def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     with duckdb.connect(config={"threads": 1}) as con:
         con.execute("SET TimeZone = 'UTC'")
         con.register("_given", pa.table({c.name: _values([row.get(c.name) for row in rows]) for c in columns}))
-        items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        items = typed(columns)
         try:
             return con.sql(f"SELECT {items} FROM _given").to_arrow_table()
         except duckdb.Error as error:

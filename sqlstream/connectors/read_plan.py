@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sqlstream.duck.internal_columns import internal
+
 if TYPE_CHECKING:
     import duckdb
 
 # Beside the columns of a row as it is read: why it is malformed, NULL where it is not.
-WRONG = "__wrong"
+WRONG = internal("wrong")
 # A row that stands in a text, as a format writes it.
-VALUE = "__value"
+VALUE = internal("value")
 # The rows of a plan that were taken.
-_TAKEN = "_taken"
+_TAKEN = internal("taken")
 
 
 class Rejected(NamedTuple):

@@ -3,15 +3,61 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+
+class Typed(Protocol):
+    """A column: of a table, or of a plan."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> str: ...
 
 
 def quote_name(name: str) -> str:
+    """Return a name as an identifier.
+
+    >>> print(quote_name('a"b'))
+    "a""b"
+    """
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(text: str) -> str:
+    """Return a text as a literal.
+
+    >>> print(quote_text("it's"))
+    'it''s'
+    """
     return "'" + text.replace("'", "''") + "'"
+
+
+def names(columns: Iterable[Typed]) -> str:
+    """Return columns as the items of a SELECT, by their names."""
+    return ", ".join(quote_name(c.name) for c in columns)
+
+
+def typed(columns: Iterable[Typed]) -> str:
+    """Return columns as the items of a SELECT: those of the same names, cast to the types.
+
+    >>> from sqlstream.catalog import Column
+    >>> print(typed([Column("window start", "TIMESTAMP"), Column("n", "BIGINT")]))
+    CAST("window start" AS TIMESTAMP) AS "window start", CAST("n" AS BIGINT) AS "n"
+    """
+    return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+
+
+def no_rows(columns: Iterable[Typed]) -> str:
+    """Return a SELECT of columns, at least one, without rows.
+
+    >>> from sqlstream.catalog import Column
+    >>> print(no_rows([Column("n", "BIGINT")]))
+    SELECT CAST(NULL AS BIGINT) AS "n" WHERE false
+    """
+    return f"SELECT {', '.join(f'CAST(NULL AS {c.type}) AS {quote_name(c.name)}' for c in columns)} WHERE false"
 
 
 def over(relations: Mapping[str, str], sql: str) -> str:

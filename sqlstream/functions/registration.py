@@ -14,6 +14,7 @@ import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlstream.catalog import Function
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import pickling as carry
 from sqlstream.functions import types
@@ -71,10 +72,10 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
             continue
         hidden = f"_udf_{function.name}"
         _create(connection, function, calls[-1], hidden)
-        names = [_quoted(name) for name in function.names]
+        names = [quote_name(name) for name in function.names]
         given = zip(names, function.defaults, strict=True)
         parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
-        macro = f"CREATE MACRO {_quoted(function.name)}({parameters}) AS {_quoted(hidden)}({', '.join(names)})"
+        macro = f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {quote_name(hidden)}({', '.join(names)})"
         connection.execute(macro)
     return Registered(calls)
 
@@ -156,7 +157,3 @@ def _constant(function: Function, lazy: _Lazy) -> Callable[[], Any]:
         return codec.decode(lazy.call().constant())
 
     return constant
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -31,6 +31,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.functions.codecs import LEAVES, Codec, Enumeration, ListOf, MapOf, StructOf, decimal_leaf
 
 SCALARS: dict[Any, str] = {
@@ -155,7 +156,7 @@ def _class_type(hint: type, within: tuple[Any, ...]) -> str:
         raise UnusableType(f"{describe(hint)} contains itself, which a STRUCT cannot")
     if not fields:
         raise UnusableType(f"{describe(hint)} has no fields")
-    inner = ", ".join(f"{_quoted(name)} {sql_type(field, (*within, hint))}" for name, field in fields.items())
+    inner = ", ".join(f"{quote_name(name)} {sql_type(field, (*within, hint))}" for name, field in fields.items())
     return f"STRUCT({inner})"
 
 
@@ -181,10 +182,6 @@ def _fields(hint: Any) -> dict[str, Any] | None:
     except Exception as error:
         raise UnusableType(f"a type hint of {describe(hint)} cannot be evaluated: {error}") from error
     return {name: hints[name] for name in names}
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _parse(text: str) -> DuckDBPyType:

@@ -11,7 +11,15 @@ from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import UsageError
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
-from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record
+from sqlstream.warehouse.jobs import (
+    TABLE,
+    JobRecord,
+    OperatorRecord,
+    ScanRecord,
+    SinkRecord,
+    TableRecord,
+    read_record,
+)
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -83,7 +91,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 name=s.name,
                 kind=s.operator.kind,
                 key_columns=s.key_columns,
-                tables=s.operator.tables,
+                tables=tuple(map(TableRecord.of, s.operator.tables)),
                 view_sql=s.view_sql,
                 view_columns=s.view_columns,
                 bound=s.bound,

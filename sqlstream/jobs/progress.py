@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.times import END_OF_INPUT, FIRST, LAST
+from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
 
 _EPOCH = datetime(1970, 1, 1)
 
@@ -104,27 +104,27 @@ def progress_of(totals: Totals) -> Progress:
     )
 
 
-def _source(values: Mapping[str, Any]) -> SourceProgress:
-    timeout, since = values["idle_timeout"], values["idle_since"]
+def _source(metrics: SourceMetrics) -> SourceProgress:
+    timeout, since = metrics.idle_timeout, metrics.idle_since
     return SourceProgress(
-        rows=values["rows"],
-        malformed_rows=values["malformed_rows"],
-        null_rows=values["null_rows"],
-        newest_event_time=event_time(values["max_event_time"]),
-        watermark=event_time(values["watermark"]),
-        holds_watermark=values["holds_minimum"],
+        rows=metrics.rows,
+        malformed_rows=metrics.malformed_rows,
+        null_rows=metrics.null_rows,
+        newest_event_time=event_time(metrics.max_event_time),
+        watermark=event_time(metrics.watermark),
+        holds_watermark=metrics.holds_minimum,
         idle_timeout=timedelta(milliseconds=timeout) if timeout else None,
         idle_since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
         has_watermark=timeout is not None,
     )
 
 
-def _operator(values: Mapping[str, Any]) -> OperatorProgress:
+def _operator(metrics: OperatorMetrics) -> OperatorProgress:
     return OperatorProgress(
-        state_rows=values.get("state_rows", 0),
-        state_bytes=values.get("state_bytes", 0),
-        late_rows=values.get("late_rows", 0),
-        next_close=event_time(values.get("wake_at")),
+        state_rows=metrics.state_rows,
+        state_bytes=metrics.state_bytes,
+        late_rows=metrics.late_rows,
+        next_close=event_time(metrics.wake_at),
     )
 
 

@@ -131,7 +131,7 @@ class LocalRun:
                 if manifest.wake_at is not None:
                     self.timers[number, label] = manifest.wake_at
         for number, scan in enumerate(self.job.plan.scans):
-            mark = self.commits.totals.sources[scan.name]["watermark"]
+            mark = self.commits.totals.sources[scan.name].watermark
             if mark is not None:
                 self.marks[number] = to_spark_micros(mark) // 1000
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Protocol
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import quote_name
 
 
@@ -48,7 +49,7 @@ class Groups:
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         """The stored keys, under names of our own: a user's name could be one of ours."""
-        return tuple(f"__sqlstream_k{i}" for i in range(len(self.keys)))
+        return tuple(f"{INTERNAL}k{i}" for i in range(len(self.keys)))
 
     @cached_property
     def group(self) -> tuple[Column, ...]:

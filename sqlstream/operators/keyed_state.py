@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.sql import names, no_rows
 from sqlstream.duck.types import encoded
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock
 from sqlstream.state.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 
 # When the last row came for a key: processing time in milliseconds.
 AT = Column("_at", "BIGINT")
@@ -148,7 +149,7 @@ class KeyedState:
     def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket) -> None:
         for table, columns in self.tables.items():
             rows = state.relation(table)
-            found = nothing((*columns, WEIGHT_COLUMN)) if rows is None else self.touched(rows)
+            found = no_rows((*columns, WEIGHT_COLUMN)) if rows is None else self.touched(rows)
             keep(con, f"_stored_{table}", self.in_order(table, summed(columns, f"({found})")))
 
     def in_order(self, table: str, rows: str) -> str:

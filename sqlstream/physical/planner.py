@@ -10,11 +10,12 @@ from typing import assert_never
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW, reached
-from sqlstream.duck.sql import quote_name, unquoted
+from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
+from sqlstream.duck.sql import quote_name, quote_text, unquoted
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Field, Schema, quote
+from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.logical.plan.graph import once, walk
 from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
@@ -45,7 +46,6 @@ from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.state.internal_columns import CHANGE, PLACE
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
 # The paths that a union can have before those from one leaf are made one.
@@ -114,8 +114,8 @@ def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
         found.setdefault(name, _sink(sink, sinks, name in changing, order))
         number = list(found).index(name)
         pairs = zip(sink.input.schema, sink.columns, strict=True)
-        positions = ", ".join(f"{quote(own.name)} AS {quote(target.name)}" for own, target in pairs)
-        casts = ", ".join(f"{assigned(c, sink.table)} AS {quote(c.name)}" for c in sink.columns)
+        positions = ", ".join(f"{quote_name(own.name)} AS {quote_name(target.name)}" for own, target in pairs)
+        casts = ", ".join(f"{assigned(c, sink.table)} AS {quote_name(c.name)}" for c in sink.columns)
         if order:
             positions += "".join(f", {c.name}" for c in order)
             placed = "".join(f", {c.name}" for c in order)
@@ -156,11 +156,11 @@ def _sink(sink: TableSink, sinks: Sequence[TableSink], changing: bool, order: tu
 
 def assigned(field: Field, table: Table) -> str:
     """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
-    value = f"CAST({quote(field.name)} AS {field.type})"
+    value = f"CAST({quote_name(field.name)} AS {field.type})"
     if not any(c.name == field.name and c.not_null for c in table.columns):
         return value
-    message = f'column "{field.name}" of table "{table.name}" is NOT NULL, but the query gives NULL'.replace("'", "''")
-    return f"CASE WHEN {quote(field.name)} IS NULL THEN error('{message}') ELSE {value} END"
+    message = f'column "{field.name}" of table "{table.name}" is NOT NULL, but the query gives NULL'
+    return f"CASE WHEN {quote_name(field.name)} IS NULL THEN error({quote_text(message)}) ELSE {value} END"
 
 
 def keys_of(sink: TableSink) -> tuple[str, ...]:
@@ -195,14 +195,14 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         case Filter():
             return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
         case Projection():
-            items = ", ".join(f"{i.expression.sql} AS {quote(i.name)}" for i in node.items)
+            items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
         case TimeWindows():
             found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
             return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
-            return [b.select(f"*, unnest([{numbers}]) AS {quote(node.column)}") for b in below(node.input)]
+            return [b.select(f"*, unnest([{numbers}]) AS {quote_name(node.column)}") for b in below(node.input)]
         case Lateral():
             joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
             return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
@@ -239,7 +239,7 @@ def _united(group: list[Branch]) -> Branch:
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
     """Return a path with what is looked up for its rows."""
     number = len(branch.lookups)
-    names = [f"__sqlstream_key_{i}" for i in range(len(node.keys))]
+    names = [f"{INTERNAL}key_{i}" for i in range(len(node.keys))]
     wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
     lookup = Lookup(
         node.table,
@@ -247,11 +247,12 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
         tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
         node.span,
     )
-    looked = [(f"__sqlstream_of{name}", column) for name, column in lookup.keys]
-    items = [f"{quote(column)} AS {quote(f.name)}" for column, f in node.columns]
-    items += [f"{quote(column)} AS {name}" for name, column in looked]
+    looked = [(f"{INTERNAL}of{name}", column) for name, column in lookup.keys]
+    items = [f"{quote_name(column)} AS {quote_name(f.name)}" for column, f in node.columns]
+    items += [f"{quote_name(column)} AS {name}" for name, column in looked]
     columns = ", ".join(
-        quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in node.table.visible
+        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}"
+        for c in node.table.visible
     )
     found = f"(SELECT {', '.join(items)} FROM (SELECT {columns} FROM _found_{number}))"
     on = " AND ".join(f"_before.{a} = _found.{b}" for a, (b, _) in zip(names, looked, strict=True))
@@ -264,7 +265,7 @@ def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
 
 def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
     names = [(own.name, wanted.name) for own, wanted in zip(node.schema, target, strict=True)]
-    items = ", ".join(f"{quote(own)} AS {quote(wanted)}" for own, wanted in names)
+    items = ", ".join(f"{quote_name(own)} AS {quote_name(wanted)}" for own, wanted in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]
 
 
@@ -321,7 +322,7 @@ class _Planner:
         if scan.by_clock:
             # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
             time = next((c.name for c in table.columns if c.processing_time), None)
-            mark = Watermark(time, quote(time)) if time else None
+            mark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
         return ScanStage(
             name=self._unique(scan.alias),

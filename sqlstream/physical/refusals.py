@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlstream.connectors.registry import sink_of
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -19,7 +20,7 @@ from sqlstream.units import duration
 # In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
 MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
 # What the names of columns begin with that rows have on their way beside their own.
-_OWN = "__sqlstream_"
+_OWN = INTERNAL
 
 
 def refuse(sinks: Sequence[TableSink]) -> None:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.registry import source_of
+from sqlstream.duck.internal_columns import internal
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
@@ -23,7 +24,7 @@ from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
 # The time by which rows leave an operator.
-_AT = "__sqlstream_at"
+_AT = internal("at")
 
 
 @dataclass(frozen=True, slots=True)

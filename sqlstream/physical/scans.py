@@ -9,16 +9,18 @@ from sqlstream.catalog import DEBEZIUM, Table
 from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
+from sqlstream.duck.internal_columns import CHANGE, PLACE, ROW
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError
-from sqlstream.logical.plan.expressions import quote
 from sqlstream.physical.plan import ScanStage, SinkPlan
-from sqlstream.state.internal_columns import CHANGE, PLACE, ROW
 from sqlstream.state.zsets import WEIGHT
 
 
 def scanned(table: Table) -> str:
     """Return the SELECT over `_input` of a table's columns, the computed ones too, and of what its rows change."""
-    columns = [quote(c.name) if c.expression is None else f"{c.expression} AS {quote(c.name)}" for c in table.visible]
+    columns = [
+        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
+    ]
     if not table.has_changes:
         return f"SELECT {', '.join(columns)} FROM _input"
     more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]

@@ -11,7 +11,6 @@ from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import quote
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import InOrder, Joins, Stateful
 from sqlstream.logical.plan.over import Sort
@@ -51,11 +50,11 @@ def operator_of(node: Stateful) -> Operator:
             return window_operator(node)
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
-            keys = tuple((Column(name, types[name]), quote(name)) for name in node.keys)
+            keys = tuple((Column(name, types[name]), quote_name(name)) for name in node.keys)
             return Normalize(keys, _columns(node), node.time_attribute)
         case CountWindows():
             fields = {f.name: f for f in node.input.schema}
-            row_keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
+            row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
             return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0)
         case Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
@@ -71,7 +70,7 @@ def operator_of(node: Stateful) -> Operator:
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
             return Rank(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or 0)
         case relational.SetOperation():
-            keys = tuple((Column(f.name, f.type), quote(f.name)) for f in node.schema)
+            keys = tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema)
             side = (Column(node.side, "INTEGER"),)
             return SetOperation(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or 0)
         case over.Over() | Sort():
@@ -141,7 +140,7 @@ def state_view(node: Stateful, operator: Operator) -> tuple[str, tuple[tuple[str
     relations, watermark = {t.name: quote_name(t.name) for t in operator.tables}, reached(node.delay_below)
     if isinstance(operator, Over | IntervalJoin | TemporalJoin | Join):
         return operator.current(relations, watermark), tuple((c.name, c.type) for c in operator.viewed)
-    columns = [(f.name, f.type, quote(f.name)) for f in node.schema]
+    columns = [(f.name, f.type, quote_name(f.name)) for f in node.schema]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, WindowAggregate | Aggregate):
         # A key or a bound under a second name would say nothing new; an aggregate may be known by either.
@@ -151,5 +150,5 @@ def state_view(node: Stateful, operator: Operator) -> tuple[str, tuple[tuple[str
                 columns.append((item.name, item.expression.type, item.expression.sql))
     if isinstance(operator, Changes | RowWindows):
         columns += [(c.name, c.type, c.name) for c in operator.times if c.name not in names]
-    items = ", ".join(f"CAST({sql} AS {type}) AS {quote(name)}" for name, type, sql in columns)
+    items = ", ".join(f"CAST({sql} AS {type}) AS {quote_name(name)}" for name, type, sql in columns)
     return f"SELECT {items} FROM ({operator.current(relations, watermark)})", tuple((n, t) for n, t, _ in columns)

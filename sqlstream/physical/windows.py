@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import aggregates
 from sqlstream.logical.plan.aggregates import Aggregate
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, quote
+from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
 from sqlstream.logical.plan.over import OverItem
@@ -35,9 +37,9 @@ from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 Keys = tuple[tuple[Column, str], ...]
 
 # No names that a user would give to a column.
-_END = "__sqlstream_window_end"
+_END = internal("window_end")
 # The event time of rows in windows, for whom it concerns.
-EVENT_TIME = "__sqlstream_event_time"
+EVENT_TIME = internal("event_time")
 
 
 def grid(node: TimeWindows) -> Grid:
@@ -52,7 +54,9 @@ def event_time(node: TimeWindows | SessionWindow | CountWindows) -> str:
 def time_sql(node: Node, column: str) -> str:
     """Return the SQL of a time of a node's rows as a TIMESTAMP."""
     field = next(f for f in node.schema if f.name == column)
-    return f"CAST({quote(column)} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else quote(column)
+    return (
+        f"CAST({quote_name(column)} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else quote_name(column)
+    )
 
 
 def in_windows(node: TimeWindows, rows: str) -> str:
@@ -216,7 +220,7 @@ def _over_changes(node: Windowed) -> WindowOperator:
 def _session(node: SessionWindow) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[str, str, str]]:
     """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
     fields = {f.name: f for f in node.input.schema}
-    keys = tuple((Column(k, fields[k].type), quote(k)) for k in node.keys)
+    keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
     end = "" if isinstance(node.gap, int) else own_end(node)
     return keys, _sessions(node, event_time(node), end), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
 
@@ -281,7 +285,7 @@ def _late_rows(node: Windowed) -> LateRows | None:
     below, where = node.input, "true"
     hidden = {node.window.start, node.window.end, node.window.time}
     if isinstance(below, Expand):
-        hidden, where = {*hidden, below.column}, f"{quote(below.column)} = {below.numbers[0]}"
+        hidden, where = {*hidden, below.column}, f"{quote_name(below.column)} = {below.numbers[0]}"
     columns = tuple(Column(f.name, f.type) for f in below.schema if f.name not in hidden)
     lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else 0
     return LateRows(columns, EVENT_TIME, lateness, where)
@@ -296,16 +300,16 @@ def _windowing(node: aggregates.WindowAggregate | WindowRank) -> Windowing:
     assert end is not None
     match made_above(node):
         case TimeWindows() as windows:
-            return Sliced(quote(end), grid(windows))
+            return Sliced(quote_name(end), grid(windows))
         case SessionWindow(gap=int()) as session:
-            return _sessions(session, quote(end), "")
+            return _sessions(session, quote_name(end), "")
         case SessionWindow() as session:
             assert start is not None
-            return _sessions(session, quote(start), quote(end))
+            return _sessions(session, quote_name(start), quote_name(end))
     size = node.input.window_size
     if size is None and start is None:
         size = 0
-    return Given(quote(end), size, quote(start) if start else None)
+    return Given(quote_name(end), size, quote_name(start) if start else None)
 
 
 def used_columns(node: Aggregate | aggregates.WindowAggregate) -> tuple[Column, ...]:

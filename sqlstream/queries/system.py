@@ -9,9 +9,11 @@ from typing import Any
 
 import duckdb
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
 from sqlstream.state.joblog import fell_idle, holders
+from sqlstream.state.metrics import COUNTS, OperatorMetrics, SourceMetrics
 from sqlstream.state.snapshot import JobHistory
 from sqlstream.state.views import clock_of, operator_view
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
@@ -70,12 +72,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 }
 
 # A schema for the views that count windows, which comes and goes.
-_COUNTED = "__sqlstream_counted"
-_COUNTS = (
-    *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
-    *("expired_keys", "returned_keys", "absent_deletes"),
-)
-
+_COUNTED = internal("counted")
 SYSTEM_TABLES = tuple(_COLUMNS)
 
 # As a watermark: after the last row of all.
@@ -149,16 +146,16 @@ def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRec
 def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
     logged = job.newest_entry.operators if job.newest_entry else {}
     for operator in record.operators:
-        numbers = logged.get(operator.name, {})
+        metrics = logged.get(operator.name, OperatorMetrics())
         yield {
             "job": record.job,
             "operator": operator.name,
             "kind": operator.kind,
             "key_columns": operator.key_columns,
             "bound": operator.bound,
-            **{name: numbers.get(name, 0) for name in _COUNTS},
+            **{name: getattr(metrics, name) for name in COUNTS},
             "open_windows": _open_windows(con, warehouse, job, operator),
-            "next_end": numbers.get("wake_at"),
+            "next_end": metrics.wake_at,
         }
 
 
@@ -187,29 +184,32 @@ def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
 def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
     logged = job.newest_entry.sources if job.newest_entry else {}
     idle = _idle(warehouse, job, logged)
-    marks = {name: values["watermark"] for name, values in logged.items() if values["idle_timeout"] is not None}
+    marks = {name: source.watermark for name, source in logged.items() if source.idle_timeout is not None}
     found = holders(marks, idle)
-    for source, values in logged.items():
+    for name, source in logged.items():
         yield {
             "job": record.job,
-            "source": source,
-            "holds_minimum": source in found,
-            "holding_since": values["holding_since"] if source in found else None,
-            "idle_since": idle.get(source),
-            **{name: values[name] for name in ("max_event_time", "watermark", "null_rows", "malformed_rows")},
+            "source": name,
+            "holds_minimum": name in found,
+            "holding_since": source.holding_since if name in found else None,
+            "idle_since": idle.get(name),
+            "max_event_time": source.max_event_time,
+            "watermark": source.watermark,
+            "null_rows": source.null_rows,
+            "malformed_rows": source.malformed_rows,
         }
 
 
-def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, int]:
     """Return since when sources are idle: of a running job by now, else as of its last batch."""
     status = effective_status(warehouse.fs, warehouse.job(job.name))
-    found = {name: values["idle_since"] for name, values in logged.items()}
+    found = {name: source.idle_since for name, source in logged.items()}
     if status is not None and status.state == RUNNING:
         now = int(time.time() * 1000)
-        for name, values in logged.items():
-            active_at = max(status.started_at, values["last_row_at"] or 0)
-            ended = values["watermark"] == END_OF_INPUT
-            found[name] = None if ended else fell_idle(active_at, values["idle_timeout"] or 0, now)
+        for name, source in logged.items():
+            active_at = max(status.started_at, source.last_row_at or 0)
+            ended = source.watermark == END_OF_INPUT
+            found[name] = None if ended else fell_idle(active_at, source.idle_timeout or 0, now)
     return {name: since for name, since in found.items() if since is not None}
 
 

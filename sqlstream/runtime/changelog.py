@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import names, quote_name, quote_text, typed
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.state.zsets import WEIGHT, names
+from sqlstream.state.zsets import WEIGHT
 
-OPERATION = "__sqlstream_printed_op"
+OPERATION = internal("printed_op")
 
 
 def changelog(sink: SinkPlan, file: str) -> str:
     """Return the SELECT of the changes in a file of a batch: first what each does, then the columns with their types."""
     columns = [Column(name, type) for name, type in sink.columns]
-    typed = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+    items = typed(columns)
     rows = f"read_parquet({quote_text(file)})"
     if not sink.changing:
-        return f"SELECT '+I' AS {OPERATION}, {typed} FROM {rows}"
+        return f"SELECT '+I' AS {OPERATION}, {items} FROM {rows}"
     if sink.keys:
         group = f"PARTITION BY {names(Column(k, '') for k in sink.keys)}"
         updated = f"min({WEIGHT}) OVER ({group}) < 0 AND max({WEIGHT}) OVER ({group}) > 0"
     else:
         updated = "false"
-    copies = f"SELECT {typed}, {WEIGHT}, unnest(range(abs({WEIGHT}))) FROM {rows}"
+    copies = f"SELECT {items}, {WEIGHT}, unnest(range(abs({WEIGHT}))) FROM {rows}"
     operation = f"CASE WHEN {WEIGHT} < 0 THEN if({updated}, '-U', '-D') ELSE if({updated}, '+U', '+I') END"
     order = ", ".join([*map(quote_name, sink.keys), WEIGHT, names(columns)])
     return f"SELECT {operation} AS {OPERATION}, {names(columns)} FROM ({copies}) ORDER BY {order}"

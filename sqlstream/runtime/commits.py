@@ -14,25 +14,37 @@ from functools import cache
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
-from sqlstream.duck.sql import quote_text
+from sqlstream.duck.sql import quote_text, typed
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
-from sqlstream.runtime.tasks import ROWS, Output, decoded
+from sqlstream.runtime.tasks import ROWS, Output
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.joblog import JobLog, LogEntry, holders
+from sqlstream.state.metrics import (
+    BucketMetrics,
+    BucketReport,
+    OperatorMetrics,
+    Report,
+    ScanReport,
+    SourceMetrics,
+    earliest,
+)
 from sqlstream.state.segments import Segment
 from sqlstream.state.snapshot import named_manifest
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import read_json
 
+_REPORTS = msgspec.json.Decoder(Report)
 # Called with the place of a sink outside the warehouse, and the paths of the files that hold a batch's results for it.
 Emit = Callable[[int, Sequence[str]], None]
 
@@ -45,62 +57,55 @@ class Totals:
     watermark: int | None = None
     rows_in: int = 0
     rows_out: int = 0
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    buckets: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    sources: dict[str, SourceMetrics] = field(default_factory=dict)
+    buckets: dict[str, dict[int, BucketMetrics]] = field(default_factory=dict)
     # The last descriptor that was read, and whether it was the last of all.
     sequence: int = -1
     ended: bool = False
 
-    def add(self, message: dict[str, Any], now: int) -> None:
-        """Add what a task measured: a scan's rows and times, or the state of an operator's bucket."""
-        if "operator" in message:
-            name, bucket = message.pop("operator"), str(message.pop("bucket"))
-            self.buckets.setdefault(name, {})[bucket] = message
-            return
-        source = self.sources[message["scan"]]
-        self.rows_in += message["rows"]
-        for key in ("rows", "null_rows", "malformed_rows"):
-            source[key] += message[key]
-        for key in ("max_event_time", "watermark"):
-            source[key] = newest(source[key], message[key])
-        if message["rows"]:
-            source["last_row_at"] = now
-        source["sequence"] = max(source["sequence"], message["sequence"])
-        source["last"] = source["last"] or message["last"]
-        self.sequence = max(self.sequence, message["sequence"])
-        self.ended = self.ended or message["last"]
+    def add(self, report: Report, now: int) -> None:
+        """Add what a task measured."""
+        match report:
+            case BucketReport():
+                self.buckets.setdefault(report.operator, {})[report.bucket] = report.metrics
+            case ScanReport():
+                self._add_scan(report, self.sources[report.scan], now)
+
+    def _add_scan(self, report: ScanReport, source: SourceMetrics, now: int) -> None:
+        self.rows_in += report.rows
+        source.rows += report.rows
+        source.null_rows += report.null_rows
+        source.malformed_rows += report.malformed_rows
+        source.max_event_time = newest(source.max_event_time, report.max_event_time)
+        source.watermark = newest(source.watermark, report.watermark)
+        if report.rows:
+            source.last_row_at = now
+        source.sequence = max(source.sequence, report.sequence)
+        source.last = source.last or report.last
+        self.sequence = max(self.sequence, report.sequence)
+        self.ended = self.ended or report.last
 
     def find_minimum(self, now: int) -> None:
         """Mark the sources that hold the watermark, and since when."""
-        marks = {name: s["watermark"] for name, s in self.sources.items() if s["idle_timeout"] is not None}
-        found = holders(marks, {name for name, s in self.sources.items() if s["idle_since"] is not None})
+        marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
+        found = holders(marks, {name for name, s in self.sources.items() if s.idle_since is not None})
         for name, source in self.sources.items():
-            source["holds_minimum"] = name in found
-            source["holding_since"] = (source.get("holding_since") or now) if name in found else None
+            source.holds_minimum = name in found
+            source.holding_since = (source.holding_since or now) if name in found else None
 
     @property
     def wake_at(self) -> int | None:
         """The event time at which the next window closes."""
-        return _earliest(values.get("wake_at") for buckets in self.buckets.values() for values in buckets.values())
+        return earliest(one.wake_at for buckets in self.buckets.values() for one in buckets.values())
 
     @property
     def ring_at(self) -> int | None:
         """The processing time (ms) at which an operator wants to be called, whatever the watermark is."""
-        return _earliest(values.get("ring_at") for buckets in self.buckets.values() for values in buckets.values())
+        return earliest(one.ring_at for buckets in self.buckets.values() for one in buckets.values())
 
-    def operators(self) -> dict[str, dict[str, Any]]:
-        """Sum the operators' numbers over their buckets; of the times at which windows end, the first."""
-        sums: dict[str, dict[str, Any]] = {}
-        for name, buckets in self.buckets.items():
-            keys = {key for values in buckets.values() for key in values} - {"manifest", "wake_at", "ring_at"}
-            sums[name] = {key: sum(values.get(key, 0) for values in buckets.values()) for key in sorted(keys)}
-            sums[name]["wake_at"] = _earliest(values.get("wake_at") for values in buckets.values())
-            sums[name]["buckets"] = buckets
-        return sums
-
-
-def _earliest(times: Iterable[int | None]) -> int | None:
-    return min((t for t in times if t is not None), default=None)
+    def operators(self) -> dict[str, OperatorMetrics]:
+        """Sum the operators' numbers over their buckets."""
+        return {name: OperatorMetrics.of(buckets) for name, buckets in self.buckets.items()}
 
 
 class Commits:
@@ -119,7 +124,7 @@ class Commits:
         self.log = JobLog(self.warehouse.fs, self.paths.log)
         self.totals = self._restore()
         for i, timeout in self.timeouts.items():
-            self.totals.sources[job.plan.scans[i].name]["idle_timeout"] = timeout
+            self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
         self._committers: dict[int, Committer] = {}
         for sink, plan in enumerate(job.plan.sinks):
             target = sink_of(plan.table)
@@ -131,7 +136,7 @@ class Commits:
         fs = self.warehouse.fs
         version = last_committed(fs, self.paths)
         names = [s.name for s in self.job.plan.scans]
-        totals = Totals(sources={name: _nothing_seen() for name in names})
+        totals = Totals(sources={name: SourceMetrics() for name in names})
         self._manifests: dict[int, str] = {}
         self._results: dict[str, str] = {}
         if version is None:
@@ -146,10 +151,10 @@ class Commits:
                 self._manifests[sink] = named_manifest(fs, paths, 0, named[0]).to_json()
         totals.version, totals.watermark = version, entry.watermark
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
-        totals.sources |= {name: {**_nothing_seen(), **values} for name, values in entry.sources.items()}
-        totals.buckets = {name: dict(values["buckets"]) for name, values in entry.operators.items()}
-        totals.sequence = max((s["sequence"] for s in totals.sources.values()), default=-1)
-        totals.ended = any(s["last"] for s in totals.sources.values())
+        totals.sources |= entry.sources
+        totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
+        totals.sequence = max((s.sequence for s in totals.sources.values()), default=-1)
+        totals.ended = any(s.last for s in totals.sources.values())
         return totals
 
     def clocks(self) -> dict[int, ScanClock]:
@@ -171,13 +176,13 @@ class Commits:
         for output in outputs:
             match output.kind:
                 case "segment":
-                    segments[output.sink].append(Segment.from_list(json.loads(output.body)))
+                    segments[output.sink].append(read_json(output.body, Segment))
                 case "written":
                     count, told = json.loads(output.body)
                     totals.rows_out += count
                     written[output.sink] += told
                 case "metrics":
-                    totals.add(json.loads(output.body), now)
+                    totals.add(_REPORTS.decode(output.body), now)
         for sink, told in written.items():
             if told:
                 self._committers[sink].commit(batch, told)
@@ -204,7 +209,7 @@ class Commits:
     def _find_idle(self, totals: Totals, now: int) -> None:
         plan = self.job.plan
         for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
-            totals.sources[plan.scans[i].name]["idle_since"] = clock.idle_since(now)
+            totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
         totals.find_minimum(now)
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: int) -> None:
@@ -231,7 +236,7 @@ class Commits:
 
     def _rows(self, sink: SinkPlan, files: Sequence[str]) -> pa.Table:
         """Return the rows of a batch with their declared types."""
-        columns = decoded(Column(name, type) for name, type in sink.columns)
+        columns = typed(Column(name, type) for name, type in sink.columns)
         paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
         with _connection().cursor() as con:
             return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
@@ -241,21 +246,3 @@ class Commits:
 def _connection() -> duckdb.DuckDBPyConnection:
     # For compaction; to open one takes as long as a small batch.
     return duckdb.connect(config={"threads": 1})
-
-
-def _nothing_seen() -> dict[str, Any]:
-    return {
-        "rows": 0,
-        "null_rows": 0,
-        "malformed_rows": 0,
-        "max_event_time": None,
-        "watermark": None,
-        "holds_minimum": False,
-        "holding_since": None,
-        # Only where rows of the source move the watermark.
-        "idle_timeout": None,
-        "idle_since": None,
-        "last_row_at": None,
-        "sequence": -1,
-        "last": False,
-    }

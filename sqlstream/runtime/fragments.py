@@ -15,12 +15,11 @@ from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import ADDS, CHANGE
+from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.errors import DataError
-from sqlstream.operators.scratch import nothing
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
-from sqlstream.state.internal_columns import ADDS, CHANGE
 
 BATCH_ROWS = 100_000
 # Returns the rows that a lookup table has for some keys.
@@ -141,8 +140,8 @@ def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str,
         known = " AND ".join(f"{name} IS NOT NULL" for name, _ in lookup.keys)
         wanted = con.sql(f"SELECT DISTINCT {keys} FROM _before_{number} WHERE {known}").to_arrow_table()
         columns = [c for c in lookup.table.physical if c is not lookup.table.operation]
-        items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-        found = nothing(columns)
+        items = typed(columns)
+        found = no_rows(columns)
         if wanted.num_rows:
             con.register(f"_answer_{number}", find(lookup, wanted))
             found = f"SELECT {items} FROM _answer_{number}"

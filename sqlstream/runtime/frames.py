@@ -16,7 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.state.segments import Segment
+from sqlstream.warehouse.records import read_json
 
 # Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
 INLINE_BYTES = 256 << 10
@@ -26,7 +28,7 @@ OUTPUT = -2
 # A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
 _PORT_BITS = 16
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
-BUCKET = "__sqlstream_bucket"
+BUCKET = internal("bucket")
 # Writes rows as a segment of the bucket with the given label.
 Write = Callable[[int, pa.Table], Segment]
 
@@ -56,8 +58,8 @@ class Frame:
 
     def rows(self) -> pa.Table | Segment:
         """Return the rows of a data frame, or the segment that holds them."""
-        if self.payload.startswith(b"["):
-            return Segment.from_list(json.loads(self.payload))
+        if self.payload.startswith(b"{"):
+            return read_json(self.payload.decode(), Segment)
         return pa.ipc.open_stream(self.payload).read_all()
 
     def message(self) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def _frame(batches: list[pa.RecordBatch], port: int, time: int, label: int, writ
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:
         return Frame(label, port, time, serialise(table))
-    return Frame(label, port, time, json.dumps(write(label, table).to_list()).encode())
+    return Frame(label, port, time, write(label, table).to_json().encode())
 
 
 def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.state.joblog import fell_idle
+from sqlstream.state.metrics import SourceMetrics
 from sqlstream.units import parse_duration
 
 
@@ -46,12 +46,12 @@ def _timeout(table: Table, default: int) -> int:
 
 
 def scan_clocks(
-    plan: PhysicalPlan, timeouts: Mapping[int, int], sources: Mapping[str, Mapping[str, Any]], began: int
+    plan: PhysicalPlan, timeouts: Mapping[int, int], sources: Mapping[str, SourceMetrics], began: int
 ) -> dict[int, ScanClock]:
     """Return the clocks of the scans, as a job's log has them; `began` is when the job started or went on."""
     logged = {i: sources[plan.scans[i].name] for i in timeouts}
     return {
-        i: ScanClock(logged[i]["watermark"], max(began, logged[i]["last_row_at"] or began), timeout)
+        i: ScanClock(logged[i].watermark, max(began, logged[i].last_row_at or began), timeout)
         for i, timeout in timeouts.items()
     }
 

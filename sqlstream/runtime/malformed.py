@@ -17,13 +17,13 @@ from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.malformed import COLUMNS, KEPT_CHARACTERS, MalformedRow, skip_hint, skips
 from sqlstream.connectors.interface import TableSource
 from sqlstream.connectors.registry import source_of
+from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.fragments import astray
 from sqlstream.runtime.worker import JobSpec
-from sqlstream.state.internal_columns import ROW
 from sqlstream.state.segments import Segment, write_segment
 from sqlstream.units import parse_duration
 from sqlstream.warehouse.paths import Warehouse

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
 from sqlstream.catalog import Column
@@ -22,7 +22,7 @@ from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck import errors as duckdb_errors
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover, register
@@ -35,6 +35,7 @@ from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.state.bucket import EXPIRED, RETURNED
+from sqlstream.state.metrics import BucketMetrics, BucketReport, ScanReport
 from sqlstream.state.segments import Segment, write_segment
 from sqlstream.state.views import END_OF_TIME, behind
 from sqlstream.state.zsets import VERSION
@@ -117,20 +118,20 @@ def run_scan(
                 if skipped and stage.errors is not None:
                     kept = malformed.keep(con, job, stage, splits, batch, time)
                     if kept is not None:
-                        output = Output("segment", json.dumps(kept.to_list()), stage.errors)
+                        output = Output("segment", kept.to_json(), stage.errors)
                         yield newest(stats.watermark, tick), output
         watermark = newest(stats.watermark, tick)
-        message = {
-            "scan": stage.name,
-            "sequence": work[0].sequence,
-            "last": work[0].last,
-            "rows": stats.rows,
-            "null_rows": stats.null_rows,
-            "malformed_rows": skipped,
-            "max_event_time": stats.max_event_time,
-            "watermark": watermark,
-        }
-        yield watermark, Output("metrics", json.dumps(message, separators=(",", ":")))
+        report = ScanReport(
+            stage.name,
+            work[0].sequence,
+            work[0].last,
+            stats.rows,
+            stats.null_rows,
+            skipped,
+            stats.max_event_time,
+            watermark,
+        )
+        yield watermark, Output("metrics", msgspec.json.encode(report).decode())
 
 
 def ring(job: JobSpec, time: int) -> Iterator[Frame]:
@@ -187,39 +188,34 @@ class Advance:
                 self.state.wake_at += delay
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.wake_at = self.state.wake_at
-        message = {"operator": self.stage.name, "bucket": self.bucket, **self.measures()}
-        yield Output("metrics", json.dumps(message, separators=(",", ":")))
+        report = BucketReport(self.stage.name, self.bucket, self.measures())
+        yield Output("metrics", msgspec.json.encode(report).decode())
 
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
         with connection(self.job, register) as con:
             execute.set_clock(con, self.clock.time, self.clock.watermark)
             con.register("_changes", pa.Table.from_batches(batches))
-            rows = f"SELECT {decoded(self.stage.operator.outputs)} FROM _changes"
+            rows = f"SELECT {typed(self.stage.operator.outputs)} FROM _changes"
             for fragment in self.stage.fragments:
                 yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> dict[str, Any]:
+    def measures(self) -> BucketMetrics:
         """Return what the job's log keeps about this bucket."""
         state = self.state
-        return {
-            "manifest": state.manifest_name,
-            "state_rows": state.live_rows,
-            "state_bytes": state.bytes,
-            "segments": sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
-            "late_rows": state.counters.get("late_rows", 0),
-            "missed_windows": state.counters.get("missed_windows", 0),
-            "expired_keys": state.counters.get(EXPIRED, 0),
-            "returned_keys": state.counters.get(RETURNED, 0),
-            "absent_deletes": state.counters.get("absent_deletes", 0),
-            "wake_at": state.wake_at,
-            "ring_at": state.ring_at,
-        }
-
-
-def decoded(columns: Iterable[Column]) -> str:
-    """Return the select items that give encoded columns their declared types again."""
-    return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        return BucketMetrics(
+            manifest=state.manifest_name,
+            state_rows=state.live_rows,
+            state_bytes=state.bytes,
+            segments=sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
+            late_rows=state.counters.get("late_rows", 0),
+            missed_windows=state.counters.get("missed_windows", 0),
+            expired_keys=state.counters.get(EXPIRED, 0),
+            returned_keys=state.counters.get(RETURNED, 0),
+            absent_deletes=state.counters.get("absent_deletes", 0),
+            wake_at=state.wake_at,
+            ring_at=state.ring_at,
+        )
 
 
 # What an error of DuckDB's is to people, if whoever is asked knows.
@@ -259,7 +255,7 @@ def run_fragment(
             directory = job.sink_paths(warehouse, fragment.sink).data(0)
             segment = write_segment(warehouse.fs, directory, ROWS, batch, reader)
             if segment is not None:
-                yield Output("segment", json.dumps(segment.to_list()), fragment.sink)
+                yield Output("segment", segment.to_json(), fragment.sink)
 
 
 def finder(job: JobSpec) -> execute.Find:

@@ -138,7 +138,7 @@ class JobRun(threading.Thread):
         marks = {
             i: mark
             for i, scan in enumerate(self.job.plan.scans)
-            if (mark := self.totals.sources[scan.name]["watermark"]) is not None
+            if (mark := self.totals.sources[scan.name].watermark) is not None
         }
         self.feed.remind(self.totals.sequence, marks)
         settle(self.spark, self.fs, self.paths)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
+from msgspec.structs import replace
 
 from sqlstream.duck.sql import over, quote_name
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal

@@ -7,20 +7,18 @@ batches is a few hundred files.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
+from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
 
 CHUNK = 64
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
     """What the batch did that made a version, in numbers per scan and per operator.
 
     `committed_at` is in milliseconds, `watermark` in microseconds, None before the first. `results` names the manifest of
@@ -32,26 +30,30 @@ class LogEntry:
     watermark: int | None
     rows_in: int = 0
     rows_out: int = 0
-    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    results: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, SourceMetrics] = {}
+    operators: Mapping[str, OperatorMetrics] = {}
+    results: Mapping[str, str] = {}
+
+    @classmethod
+    def from_json(cls, text: str) -> LogEntry:
+        """Return the entry in a text. Raises OtherVersionError."""
+        try:
+            return read_json(text, cls)
+        except OtherFormat as other:
+            raise OtherVersionError(
+                f"the log was written by another version of sqlstream (format {other.format})",
+                hint="Run it with that version, or start the job anew with --fresh.",
+            ) from other
 
     def state_manifests(self, operator: str) -> dict[int, str]:
         """Return the names of the manifests of an operator's buckets."""
-        buckets = self.operators.get(operator, {}).get("buckets", {})
-        return {int(bucket): numbers["manifest"] for bucket, numbers in buckets.items()}
+        metrics = self.operators.get(operator, OperatorMetrics())
+        return {number: bucket.manifest for number, bucket in metrics.buckets.items()}
 
     def table_manifests(self, table: str) -> dict[int, str]:
         """Return the name of the manifest of what the job wrote into a table, as that of the only bucket."""
         name = self.results.get(table.lower())
         return {} if name is None else {0: name}
-
-    def to_json(self) -> str:
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> LogEntry:
-        return cls(**json.loads(text))
 
 
 def fell_idle(active_at: int, timeout: int, now: int) -> int | None:

@@ -6,18 +6,16 @@ watermark W sees the rows of a table with `__sqlstream_batch` <= v and, where th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
 from sqlstream.state.segments import Segment
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import read_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed
 
-FORMAT = 3
+FORMAT = 4
 HISTORY_LENGTH = 64
 
 
@@ -29,8 +27,7 @@ class Moment(NamedTuple):
     watermark: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """The live segments of one bucket after one batch.
 
     `time` is the batch's processing time in milliseconds; `watermark` (microseconds, None before the first) is the one
@@ -43,46 +40,22 @@ class Manifest:
     time: int
     watermark: int | None
     tables: Mapping[str, tuple[Segment, ...]]
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = {}
     history: tuple[Moment, ...] = ()
     wake_at: int | None = None
     ring_at: int | None = None
     oldest: int = 0
 
-    def to_json(self) -> str:
-        value = {
-            "format": FORMAT,
-            "batch": self.batch,
-            "time": self.time,
-            "watermark": self.watermark,
-            "tables": {name: [s.to_list() for s in segments] for name, segments in self.tables.items()},
-            "counters": dict(self.counters),
-            "history": self.history,
-            "wake_at": self.wake_at,
-            "ring_at": self.ring_at,
-            "oldest": self.oldest,
-        }
-        return json.dumps(value, separators=(",", ":"))
-
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        value = json.loads(text)
-        if value["format"] != FORMAT:
+        """Return the manifest in a text. Raises UsageError when another version wrote it."""
+        try:
+            return read_json(text, cls)
+        except OtherFormat as other:
             raise UsageError(
-                f"the state was written by another version of sqlstream (format {value['format']}, not {FORMAT})",
+                f"the state was written by another version of sqlstream (format {other.format}, not {FORMAT})",
                 hint="Run it with that version, or start the job anew with --fresh.",
-            )
-        return cls(
-            batch=value["batch"],
-            time=value["time"],
-            watermark=value["watermark"],
-            tables={name: tuple(Segment.from_list(s) for s in segments) for name, segments in value["tables"].items()},
-            counters=value["counters"],
-            history=tuple(Moment(*moment) for moment in value["history"]),
-            wake_at=value["wake_at"],
-            ring_at=value.get("ring_at"),
-            oldest=value["oldest"],
-        )
+            ) from other
 
 
 def manifest_name(batch: int) -> str:

@@ -136,7 +136,7 @@ class Versions:
         """Return which descriptors of what a version has read are damaged: without them it would be read again."""
         present = numbers(self.fs, f"{self.inputs}/next", ".json")
         folded = [name for name in self.fs.list(self.inputs) if name.startswith("seen-")]
-        last = max((s.get("sequence", -1) for s in entry.sources.values()), default=-1)
+        last = max((s.sequence for s in entry.sources.values()), default=-1)
         first = int(folded[-1][5:-5]) + 1 if folded else 0
         if not present and not folded and not self.checkpoint.is_sparks:
             # Another source of batches than Spark's.
@@ -245,7 +245,7 @@ class Versions:
         entry = self.entry(version) if version >= 0 else None
         last = -1
         if isinstance(entry, LogEntry):
-            last = max((s.get("sequence", -1) for s in entry.sources.values()), default=-1)
+            last = max((s.sequence for s in entry.sources.values()), default=-1)
         later = [n for n in numbers(self.fs, f"{self.inputs}/next", ".json") if n > last]
         expected = range(last + 1, max([*later, self.checkpoint.sequence(version + 1)]) + 1)
         first = next((n for n in expected if self.record_fault(self.descriptor(n))), None)

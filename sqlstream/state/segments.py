@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import IO, Any, TypeAlias
+from typing import IO, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,21 +17,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name, quote_text, typed
 from sqlstream.duck.types import microseconds
 from sqlstream.names import path_name
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage
+from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, Record, damage
 
-BATCH_COLUMN = "__sqlstream_batch"
+BATCH_COLUMN = internal("batch")
 ROW_GROUP_ROWS = 122_880
 
 
 Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Record, frozen=True, omit_defaults=True):
     """A file of rows, by its name inside the bucket's data directory.
 
     `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
@@ -53,25 +52,6 @@ class Segment:
     compacted: bool = False
     until: int | None = None
     crc: int = 0
-
-    def to_list(self) -> list[Any]:
-        times = [self.low, self.high, self.live, self.live_low]
-        return [
-            self.name,
-            self.rows,
-            self.bytes,
-            self.first_batch,
-            self.last_batch,
-            *times,
-            int(self.compacted),
-            self.until,
-            self.crc,
-        ]
-
-    @classmethod
-    def from_list(cls, value: Sequence[Any]) -> Segment:
-        name, rows, bytes, first_batch, last_batch, low, high, live, live_low, compacted, until, crc = value
-        return cls(name, rows, bytes, first_batch, last_batch, low, high, live, live_low, bool(compacted), until, crc)
 
 
 class _Counted:
@@ -211,8 +191,7 @@ def scan(
 
     Whoever runs it checks the segments.
     """
-    names = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-    return _select(fs, directory, names, segments, batch)
+    return _select(fs, directory, typed(columns), segments, batch)
 
 
 def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import structs
 
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.state.joblog import JobLog, LogEntry
@@ -166,7 +168,7 @@ def visible_segments(
         for table, segments in manifest.tables.items():
             groups = found.setdefault(table, {"whole": [], "forgetting": [], "mixed": []})
             for kind, segment in _visible(segments, snapshot):
-                groups[kind].append(replace(segment, name=f"{bucket}/{segment.name}"))
+                groups[kind].append(structs.replace(segment, name=f"{bucket}/{segment.name}"))
     return {table: VisibleSegments(**groups) for table, groups in found.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock
-from sqlstream.duck.sql import over, quote_name
+from sqlstream.duck.sql import no_rows, over, quote_name
 from sqlstream.duck.types import time_literal
 from sqlstream.state.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.state.snapshot import Snapshot, VisibleSegments, visible_segments
@@ -34,7 +34,10 @@ def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snap
     if snapshot is not None:
         named = snapshot.newest.state_manifests(operator.name)
         visible = visible_segments(warehouse.fs, paths, named, snapshot)
-    tables = {t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot) for t in operator.tables}
+    tables = {
+        t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot)
+        for t in (table.declaration for table in operator.tables)
+    }
     return over(tables, sql)
 
 
@@ -95,7 +98,7 @@ def _rows(
 ) -> str:
     """Return a SELECT of the rows of a table that a version sees, with the declared names and types."""
     if not visible or snapshot is None:
-        return _no_rows(table.columns)
+        return no_rows(table.columns)
     data = f"{paths.root}/data"
     _check(fs, data, [*visible.whole, *visible.forgetting, *visible.mixed])
     names = ", ".join(quote_name(c.name) for c in table.columns)
@@ -117,7 +120,3 @@ def _rows(
 def _check(fs: Filesystem, directory: str, segments: Sequence[Segment]) -> None:
     """Raise DamageError when a file has not its size, or its content: up to a limit, since no query should read all of much."""
     check_segments(fs, directory, segments, content=sum(s.bytes for s in segments) <= CHECKED_BYTES)
-
-
-def _no_rows(columns: Sequence[Column]) -> str:
-    return f"SELECT {', '.join(f'NULL::{c.type} AS {quote_name(c.name)}' for c in columns)} WHERE false"

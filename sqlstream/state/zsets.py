@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import INTERNAL, internal
+from sqlstream.duck.sql import names, quote_name
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
-WEIGHT = "__sqlstream_weight"
+WEIGHT = internal("weight")
 WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
 # The batch of a change.
-VERSION = "__sqlstream_version"
+VERSION = internal("version")
 VERSION_COLUMN = Column(VERSION, "BIGINT")
 
 
@@ -27,10 +28,6 @@ def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Seq
     """
     stored = (*columns, *order, VERSION_COLUMN, WEIGHT_COLUMN)
     return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, MERGED, order), replaces=True)
-
-
-def names(columns: Iterable[Column]) -> str:
-    return ", ".join(quote_name(c.name) for c in columns)
 
 
 def summed(columns: Sequence[Column], rows: str) -> str:
@@ -54,13 +51,13 @@ def repeated(columns: Sequence[Column], rows: str) -> str:
     A row that was taken away more often than it was added is not there.
     """
     listed = names(columns)
-    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS __sqlstream_copy FROM {rows} WHERE {WEIGHT} > 1"
+    several = f"SELECT {listed}, unnest(range({WEIGHT})) AS {INTERNAL}copy FROM {rows} WHERE {WEIGHT} > 1"
     return f"SELECT {listed} FROM {rows} WHERE {WEIGHT} = 1 UNION ALL SELECT {listed} FROM ({several})"
 
 
 def current(columns: Sequence[Column], rows: str) -> str:
     """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
-    return f"WITH __sqlstream_sum AS ({summed(columns, rows)}) {repeated(columns, '__sqlstream_sum')}"
+    return f"WITH {INTERNAL}sum AS ({summed(columns, rows)}) {repeated(columns, internal('sum'))}"
 
 
 def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlstream.catalog import Column
 
@@ -31,13 +29,3 @@ class TableDeclaration:
     @property
     def time_type(self) -> str:
         return next(c.type for c in self.columns if c.name == self.time_column)
-
-    def to_dict(self) -> dict[str, Any]:
-        columns = [[c.name, c.type] for c in self.columns]
-        merge = {"merge": self.merge, "replaces": self.replaces}
-        return {"name": self.name, "columns": columns, "time_column": self.time_column, **merge}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> TableDeclaration:
-        columns = tuple(Column(name, type) for name, type in value["columns"])
-        return cls(value["name"], columns, value["time_column"], value["merge"], value["replaces"])

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
+import msgspec
+
+from sqlstream.catalog import Column
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
+from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
 
 FORMAT = 7
-
-
+# Names and types.
 Columns = tuple[tuple[str, str], ...]
-
-
 # The kind of sink that is a warehouse table.
 TABLE = "table"
 
 
-@dataclass(frozen=True, slots=True)
-class ScanRecord:
+class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A table that a job reads, with the watermark that it declares."""
 
     name: str
@@ -34,8 +30,27 @@ class ScanRecord:
     watermark_expression: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorRecord:
+class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table of state, as it was declared (see `TableDeclaration`)."""
+
+    name: str
+    columns: Columns
+    time_column: str | None = None
+    merge: str | None = None
+    replaces: bool = False
+
+    @classmethod
+    def of(cls, table: TableDeclaration) -> TableRecord:
+        columns = tuple((c.name, c.type) for c in table.columns)
+        return cls(table.name, columns, table.time_column, table.merge, table.replaces)
+
+    @property
+    def declaration(self) -> TableDeclaration:
+        columns = tuple(Column(name, type) for name, type in self.columns)
+        return TableDeclaration(self.name, columns, self.time_column, self.merge, self.replaces)
+
+
+class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and the view of them that people query.
 
     `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
@@ -46,7 +61,7 @@ class OperatorRecord:
     name: str
     kind: str
     key_columns: tuple[str, ...]
-    tables: tuple[TableDeclaration, ...]
+    tables: tuple[TableRecord, ...]
     view_sql: str
     view_columns: Columns
     bound: str
@@ -60,8 +75,7 @@ class OperatorRecord:
         return {self.name: self.view_sql, **dict(self.more_views)}
 
 
-@dataclass(frozen=True, slots=True)
-class SinkRecord:
+class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
@@ -77,8 +91,7 @@ class SinkRecord:
     order: Columns = ()
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with."""
 
     job: str
@@ -97,65 +110,20 @@ class JobRecord:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **_plain(self)}, indent=2)
-
     @classmethod
     def from_json(cls, text: str) -> JobRecord:
-        value = json.loads(text)
-        if value.pop("format") != FORMAT:
+        """Return the record in a text. Raises OtherVersionError."""
+        try:
+            return read_json(text, cls)
+        except OtherFormat as other:
             raise OtherVersionError(
-                f'job "{value["job"]}" was made by another version of sqlstream',
+                f'job "{other.content["job"]}" was made by another version of sqlstream',
                 hint="Run it with that version, or start it anew with --fresh.",
-            )
-        value["bucket_labels"] = tuple(value["bucket_labels"])
-        value["scans"] = tuple(ScanRecord(**scan) for scan in value["scans"])
-        value["operators"] = tuple(_operator(operator) for operator in value["operators"])
-        value["sinks"] = tuple(
-            SinkRecord(
-                **{
-                    **sink,
-                    "columns": _columns(sink["columns"]),
-                    "key": tuple(sink["key"]),
-                    "order": _columns(sink.get("order", [])),
-                }
-            )
-            for sink in value["sinks"]
-        )
-        return cls(**value)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case TableDeclaration():
-            return value.to_dict()
-        case JobRecord() | ScanRecord() | OperatorRecord() | SinkRecord():
-            return {name: _plain(getattr(value, name)) for name in value.__slots__}
-        case tuple():
-            return [_plain(v) for v in value]
-        case Mapping():
-            return dict(value)
-    return value
-
-
-def _operator(value: dict[str, Any]) -> OperatorRecord:
-    return OperatorRecord(
-        **{
-            **value,
-            "key_columns": tuple(value["key_columns"]),
-            "tables": tuple(TableDeclaration.from_dict(table) for table in value["tables"]),
-            "view_columns": _columns(value["view_columns"]),
-            "more_views": _columns(value["more_views"]),
-        }
-    )
-
-
-def _columns(value: list[list[str]]) -> Columns:
-    return tuple((name, type) for name, type in value)
+            ) from other
 
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
-    write_sealed(fs, job.record, record.to_json(), durable=True)
+    write_sealed(fs, job.record, msgspec.json.format(record.to_json(), indent=2), durable=True)
 
 
 def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
@@ -182,6 +150,6 @@ def _unsealed(fs: Filesystem, path: str) -> str | None:
     """Return a record as earlier versions wrote it."""
     try:
         text = fs.read_text(path)
-        return text if json.loads(text)["format"] < FORMAT else None
+        return text if msgspec.json.decode(text)["format"] < FORMAT else None
     except (ValueError, TypeError, KeyError):
         return None

@@ -2,13 +2,21 @@
 
 A power cut can leave a file that was written shortly before empty, cut off or full of zeros; a failing disk can change a bit
 of any. What every file of a warehouse is for is said here, too, for the errors that name one.
+
+A record is a msgspec Struct, written as JSON, with the number of its format. A field may be added to it at any time, with a
+default: what an earlier version wrote lacks it, and what a later version wrote is read without it. A field that gets another
+meaning, or another type, makes a new format, and an upgrade of what was written in the one before (see `Record`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
+
+import msgspec
 
 from sqlstream.errors import DamageError
 from sqlstream.warehouse.filesystem import Filesystem
@@ -104,3 +112,49 @@ def read_sealed(fs: Filesystem, path: str) -> str:
     except UnicodeDecodeError as error:
         raise damage(path, CHANGED) from error
     return opened(path, text)
+
+
+# Makes of the content of a record, as JSON has it, that of the next format.
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class OtherFormat(Exception):
+    """A record is in a format that cannot be read: that of a later version, or one that nothing upgrades."""
+
+    def __init__(self, format: int, content: Mapping[str, Any]):
+        super().__init__(format)
+        self.format, self.content = format, content
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file's content. Give a subclass `tag_field="format"` and a number as `tag`; `upgrades` are by the format before."""
+
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {}
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+R = TypeVar("R", bound=Record)
+
+
+class _Head(msgspec.Struct):
+    format: int = 0
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+
+
+def read_json(text: str, kind: type[R]) -> R:
+    """Return the record in a text, upgraded to the format of today. Raises OtherFormat."""
+    today = kind.__struct_config__.tag
+    format = found = _HEADS.decode(text).format
+    if today is None or format == today:
+        return msgspec.json.decode(text, type=kind)
+    content = msgspec.json.decode(text)
+    while (upgrade := kind.upgrades.get(format)) is not None:
+        format += 1
+        content = {**upgrade(content), "format": format}
+    if format != today:
+        raise OtherFormat(found, content)
+    return msgspec.convert(content, type=kind)

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from sqlstream.errors import DamageError
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.locks import read_holder
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import read_sealed, write_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
 
 RUNNING: Final = "RUNNING"
-
-
 FINISHED: Final = "FINISHED"
-
-
 STOPPED: Final = "STOPPED"
-
-
 # Its input was ended by hand: its windows are closed, so that it cannot go on.
 DRAINED: Final = "DRAINED"
-
-
 FAILED: Final = "FAILED"
-
-
 # Never written: a job that says RUNNING and whose process is gone.
 LOST: Final = "LOST"
-
-
 _DRAIN = "drain"
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
     """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why); times in milliseconds.
 
     Of a job that has ended, `version` is the newest one that was committed.
@@ -50,13 +37,6 @@ class Status:
     error: str | None = None
     version: int | None = None
 
-    def to_json(self) -> str:
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
-
-    @classmethod
-    def from_json(cls, text: str) -> Status:
-        return cls(**json.loads(text))
-
 
 def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
     write_sealed(fs, job.status, status.to_json())
@@ -68,8 +48,8 @@ def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
     None before it started, and when what it said is damaged: nothing but messages depends on it.
     """
     try:
-        return Status.from_json(read_sealed(fs, job.status))
-    except (FileNotFoundError, DamageError):
+        return read_json(read_sealed(fs, job.status), Status)
+    except (FileNotFoundError, DamageError, OtherFormat):
         return None
 
 

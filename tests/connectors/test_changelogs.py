@@ -170,7 +170,7 @@ def test_malformed_changes_are_skipped_and_counted(tmp_path: Path) -> None:
         path.write_text(path.read_text() + "{\n")
         feed(stream, path)
         assert sorted(stream.rows("out")) == [(1, 2), (2, 3)]
-        assert stream.runs["out"].commits.totals.sources["t"]["malformed_rows"] == 8
+        assert stream.runs["out"].commits.totals.sources["t"].malformed_rows == 8
 
 
 OPERATIONS = [("I", 1, 5), ("+I", 2, 7), ("-u", 1, 5), ("U", 1, 6), ("D", 2, 7), ("i", 3, 1)]
@@ -220,7 +220,7 @@ def test_operations_that_do_not_exist(tmp_path: Path, form: str) -> None:
     with copied(table("id BIGINT, price BIGINT", tmp_path, form, **options, **ignore)) as stream:
         feed(stream, path)
         assert sorted(stream.rows("out")) == [(1, 6), (3, 1)]
-        assert stream.runs["out"].commits.totals.sources["t"]["malformed_rows"] == 2
+        assert stream.runs["out"].commits.totals.sources["t"].malformed_rows == 2
 
 
 def test_a_table_takes_its_columns_from_parquet_beside_that_of_operations(tmp_path: Path) -> None:

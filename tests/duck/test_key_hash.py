@@ -130,6 +130,7 @@ def _split(values: str) -> list[str]:
 
 @settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=40), min_size=1, max_size=30))
+@pytest.mark.slow
 def test_texts_of_all_lengths(texts: list[str | None]) -> None:
     shown = [text and text.replace("\x00", "") for text in texts]
     array = pa.array(shown, pa.string())

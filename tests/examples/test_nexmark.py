@@ -148,6 +148,7 @@ def alike(rows: Iterable[tuple[Any, ...]]) -> list[str]:
 
 
 @pytest.mark.parametrize("query", ANSWERS)
+@pytest.mark.slow
 def test_the_stream_gives_the_batch_answer(stream: Stream, batch: duckdb.DuckDBPyConnection, query: str) -> None:
     run(stream, query)
     feed(stream, batch)

@@ -11,9 +11,10 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.joblog import JobLog, LogEntry
+from sqlstream.state.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.declarations import TableDeclaration
-from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord, write_record
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord, TableRecord, write_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import Status, write_status
 
@@ -50,7 +51,14 @@ class SmallJob:
         view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM partials GROUP BY ALL"
         count = "SELECT count(DISTINCT window_end) FROM partials"
         operator = OperatorRecord(
-            "departures", "window aggregate", ("k",), (PARTIALS,), view, view_columns, "watermark", count
+            "departures",
+            "window aggregate",
+            ("k",),
+            (TableRecord.of(PARTIALS),),
+            view,
+            view_columns,
+            "watermark",
+            count,
         )
         self.record = JobRecord(
             job=name,
@@ -86,7 +94,7 @@ class SmallJob:
             mine = [r for r in rows if ord(r[0][0]) % 2 == number]
             bucket.append("partials", _partials(mine), version)
             self.next_state[number] = bucket.commit(self.con, version, EPOCH + version * 1000, mark)
-            buckets[str(number)] = {"manifest": bucket.manifest_name}
+            buckets[number] = BucketMetrics(bucket.manifest_name)
         sink = Bucket.open(self.warehouse.fs, self.results_directory, 0, [RESULTS], self.results, *self.retention)
         sink.append(
             "rows",
@@ -102,29 +110,27 @@ class SmallJob:
             self.rows_in,
             len(results),
             {
-                "bid": {
-                    "max_event_time": mark,
-                    "watermark": mark,
-                    "holds_minimum": True,
-                    "holding_since": EPOCH,
-                    "idle_timeout": 60_000,
-                    "idle_since": None,
-                    "last_row_at": EPOCH + version * 1000,
-                    "null_rows": 1,
-                    "malformed_rows": 0,
-                    "rows": 5,
-                }
+                "bid": SourceMetrics(
+                    max_event_time=mark,
+                    watermark=mark,
+                    holds_minimum=True,
+                    holding_since=EPOCH,
+                    idle_timeout=60_000,
+                    last_row_at=EPOCH + version * 1000,
+                    null_rows=1,
+                    rows=5,
+                )
             },
             {
-                "departures": {
-                    "state_rows": 3,
-                    "state_bytes": 99,
-                    "segments": 2,
-                    "late_rows": 1,
-                    "missed_windows": 4,
-                    "wake_at": 20 * SECOND,
-                    "buckets": buckets,
-                }
+                "departures": OperatorMetrics(
+                    state_rows=3,
+                    state_bytes=99,
+                    segments=2,
+                    late_rows=1,
+                    missed_windows=4,
+                    wake_at=20 * SECOND,
+                    buckets=buckets,
+                )
             },
             {self.record.sinks[0].table.lower(): sink.manifest_name},
         )

@@ -51,3 +51,17 @@ def test_a_list_names_all_tables(project: Project) -> None:
 def test_at_reads_no_declared_table(project: Project, declared: str) -> None:
     with pytest.raises(QueryError, match=r"does not exist|AT takes a constant"):
         open_project_query(project, f"FROM state.j.o AT (VERSION => (SELECT max(x) FROM {declared}))")
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_columns_may_have_names_that_a_reader_would_give_its_own(tmp_path: Path, format: str) -> None:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "warehouse").mkdir()
+    row = '{"__wrong": %s, "__value": %s, "_taken": %s, "_row": %s}' if format == "json" else "%s,%s,%s,%s"
+    (tmp_path / "odd.txt").write_text("\n".join(row % values for values in ((1, 2, 3, 4), (5, '"x"', 6, 7))))
+    (tmp_path / "catalog" / "odd.sql").write_text(
+        f"""CREATE TABLE odd (__wrong BIGINT, __value BIGINT, _taken BIGINT, _row BIGINT) WITH (
+        'connector' = 'filesystem', 'path' = 'odd.txt', 'format' = '{format}', '{format}.ignore-parse-errors' = 'true');"""
+    )
+    project = Project(str(tmp_path), str(tmp_path / "warehouse"))
+    assert open_project_query(project, "SELECT * FROM odd").fetchall() == [(1, 2, 3, 4)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.runtime import frames
+from sqlstream.state.segments import Segment
 from sqlstream.testing import Stream
 
 SCRIPT = """
@@ -39,7 +40,8 @@ def test_segments_and_inline_rows_give_the_same(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_many_rows_travel_as_a_segment() -> None:
-    frame = frames.Frame(0, 0, 0, b'["partials-0-1.parquet", 5, 900, 0, 0, 10, 20, 5, 10, 0, null, 77]')
+    written = Segment("partials-0-1.parquet", 5, 900, 0, 0, 10, 20, 5, 10, crc=77)
+    frame = frames.Frame(0, 0, 0, written.to_json().encode())
     segment = frame.rows()
     assert segment.name == "partials-0-1.parquet"
     assert (segment.rows, segment.low, segment.high) == (5, 10, 20)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from sqlstream.state.joblog import CHUNK, JobLog, LogEntry
+from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.warehouse.filesystem import LocalFilesystem
 
 FS = LocalFilesystem()
 
 
 def entry(version: int, rows: int = 0) -> LogEntry:
-    return LogEntry(version, version * 1000, version - 5, rows, 0, {"s": {"rows": rows}}, {"o": {"late_rows": 1}})
+    return LogEntry(
+        version, version * 1000, version - 5, rows, 0, {"s": SourceMetrics(rows)}, {"o": OperatorMetrics(late_rows=1)}
+    )
 
 
 def filled(directory: Path, count: int) -> JobLog:

@@ -15,6 +15,7 @@ from sqlstream.duck.types import check_encoded, encoded, stored_type, time_liter
 from sqlstream.errors import UnsupportedError
 from sqlstream.state.segments import Segment, scan, scan_stored, write_segment
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.records import read_json
 
 FS = LocalFilesystem()
 
@@ -150,7 +151,7 @@ def test_segment_tells_its_rows_and_times(tmp_path: Path) -> None:
         crc=zlib.crc32(path.read_bytes()),
     )
     assert segment.name.startswith("open%20windows-3-")
-    assert Segment.from_list(segment.to_list()) == segment
+    assert read_json(segment.to_json(), Segment) == segment
     group = pq.ParquetFile(path).metadata.row_group(0)
     assert [group.column(i).is_stats_set for i in range(2)] == [True, False]
     assert [p.name for p in tmp_path.iterdir()] == [segment.name]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UsageError
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import FAILED, FINISHED, LOST, RUNNING, Status, effective_status, read_status, write_status
-from sqlstream.warehouse.jobs import FORMAT, JobRecord, OperatorRecord, ScanRecord, SinkRecord, read_record, write_record
+from sqlstream.warehouse.jobs import FORMAT, JobRecord, OperatorRecord, ScanRecord, SinkRecord, TableRecord, read_record, write_record
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -30,7 +30,7 @@ RECORD = JobRecord(
     partitions=3,
     scans=(ScanRecord("bid", "bid", "ts", "ts - INTERVAL 4 SECOND"), ScanRecord("other", "t")),
     operators=(
-        OperatorRecord("hot", "aggregate", ("k",), (TABLE,), "SELECT * FROM partials", (("k", "BIGINT"),), "windows"),
+        OperatorRecord("hot", "aggregate", ("k",), (TableRecord.of(TABLE),), "SELECT * FROM partials", (("k", "BIGINT"),), "windows"),
     ),
     sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
 )
@@ -51,7 +51,7 @@ def test_a_record_comes_back_as_written(warehouse: Warehouse) -> None:
 
 def test_a_record_of_another_format_is_refused() -> None:
     with pytest.raises(UsageError, match='job "Counts" was made by another version of sqlstream'):
-        JobRecord.from_json(RECORD.to_json().replace(f'"format": {FORMAT}', '"format": 99'))
+        JobRecord.from_json(RECORD.to_json().replace(f'"format":{FORMAT}', '"format":99'))
 
 
 def test_a_status_comes_back_as_written(warehouse: Warehouse) -> None:

@@ -31,8 +31,8 @@ from sqlstream.connectors.interface import (
 )
 from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import PLACE
 from sqlstream.errors import Span
-from sqlstream.state.internal_columns import PLACE
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, last_of_keys
+from sqlstream.duck.sql import names, quote_name, quote_text
 from sqlstream.errors import BindError
-from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE, ROW, last_of_keys
-from sqlstream.state.zsets import WEIGHT, names, repeated, summed
+from sqlstream.state.zsets import WEIGHT, repeated, summed
 from sqlstream.units import parse_boolean
 
 SCHEMA_INCLUDE = "debezium-json.schema-include"

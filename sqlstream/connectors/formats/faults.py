@@ -17,9 +17,9 @@ from sqlstream.connectors.formats.read_errors import csv_reason, malformed_row, 
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import PATH, ROW
 from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines, open_text
 from sqlstream.errors import DataError
-from sqlstream.state.internal_columns import PATH, ROW
 
 TOO_LONG = f"The line is longer than {LIMIT >> 20} MB"
 

@@ -11,10 +11,10 @@ from sqlstream.connectors.filesystem.splits import Split
 from sqlstream.connectors.formats.parquet_types import conversion
 from sqlstream.connectors.formats.read_errors import name_file, reading
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.text_files import duckdb_paths
 from sqlstream.errors import DataError, missing
-from sqlstream.state.internal_columns import ROW
 
 
 def read_parquet(

@@ -32,9 +32,9 @@ from sqlstream.connectors.formats.malformed import format_of, skips
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.internal_columns import MODIFIED
+from sqlstream.duck.sql import no_rows, quote_name, quote_text
 from sqlstream.errors import DataError
-from sqlstream.state.internal_columns import MODIFIED
 
 
 def read(
@@ -55,8 +55,7 @@ def read(
         names = {name.lower() for name in columns}
         wanted = [c for c in wanted if c.name.lower() in names]
     if not splits:
-        nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in wanted)
-        return ReadPlan(f"SELECT {nothing} WHERE false")
+        return ReadPlan(no_rows(wanted))
     plan = _read_wanted(con, splits, table, wanted, copies or {})
     if not (table.has_changes and skips(table)):
         return plan

@@ -14,17 +14,17 @@ from sqlstream.connectors.formats.reading import marked_changes
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.interface import NumberedRows, ReadContext, TableSource
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
+from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.text_files import shorten
 from sqlstream.errors import DataError
-from sqlstream.state.internal_columns import MODIFIED, PATH, ROW
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
 # Where a value stands: in what (a partition, a file), and its number there.
-PLACE, NUMBER = "__place", "__number"
+PLACE, NUMBER = internal("place"), internal("number")
 _MALFORMED = "a value is malformed"
 _numbers = itertools.count()
 

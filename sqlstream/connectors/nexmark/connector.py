@@ -13,7 +13,7 @@ from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext, TableSource
 from sqlstream.connectors.nexmark.source import COLUMNS, OPTIONS, Settings, read_nexmark, validate
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.state.internal_columns import ROW
+from sqlstream.duck.internal_columns import ROW
 
 if TYPE_CHECKING:
     import duckdb

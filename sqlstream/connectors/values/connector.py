@@ -11,8 +11,8 @@ from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext, TableSource
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import quote_name
-from sqlstream.state.internal_columns import ROW
 
 if TYPE_CHECKING:
     import duckdb

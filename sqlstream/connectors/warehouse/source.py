@@ -14,7 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
 from sqlstream.connectors.options import MAX_BYTES
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.errors import DamageError, DataError, UsageError, missing
 from sqlstream.state.manifests import Manifest
 from sqlstream.state.segments import BATCH_COLUMN, check_segments, scan
@@ -188,8 +188,7 @@ def read_tables(warehouse: Warehouse, splits: Sequence[BatchRange], table: Table
     for split in splits:
         by_job[split.job].append(split)
     selects = [select for job, ranges in by_job.items() if (select := _select(warehouse, job, ranges, table))]
-    nothing = ", ".join(f"NULL::{c.type} AS {quote_name(c.name)}" for c in table.physical)
-    return ReadPlan(" UNION ALL ".join(selects) or f"SELECT {nothing} WHERE false")
+    return ReadPlan(" UNION ALL ".join(selects) or no_rows(table.physical))
 
 
 def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table: Table) -> str | None:

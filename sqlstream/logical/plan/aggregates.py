@@ -83,7 +83,7 @@ class WindowAggregate(AtWindowEnd):
     def window_columns(self) -> WindowColumns | None:
         return self.window
 
-    @property
+    @cached_property
     def window_size(self) -> int | None:
         return self.input.window_size
 

@@ -10,6 +10,7 @@ from operator import or_
 from sqlglot import exp
 
 from sqlstream.duck import clock
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span
 from sqlstream.sql.dialect import to_duckdb
 
@@ -83,7 +84,7 @@ class Expression:
     @classmethod
     def of_column(cls, name: str, type: str, span: Span | None = None) -> Expression:
         """Return the expression that is a column."""
-        return cls(quote(name), type, span, reads=Reads(frozenset({name})), column=name)
+        return cls(quote_name(name), type, span, reads=Reads(frozenset({name})), column=name)
 
     @classmethod
     def over(cls, parts: Iterable[Expression], sql: str, type: str) -> Expression:
@@ -158,12 +159,3 @@ class AggregateItem:
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
         return f"{self.function}({inside}){where} AS {self.name}"
-
-
-def quote(name: str) -> str:
-    """Return a name as a DuckDB identifier, its own quotes doubled.
-
-    >>> print(quote("window start"))
-    "window start"
-    """
-    return '"' + name.replace('"', '""') + '"'

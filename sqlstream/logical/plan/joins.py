@@ -225,7 +225,7 @@ class IntervalJoin(Joining):
             return None
         return next((self.inputs[place].window_columns for place in self.always_there), None)
 
-    @property
+    @cached_property
     def window_size(self) -> int | None:
         return self.inputs[0].window_size if self.windowed else None
 
@@ -273,11 +273,11 @@ class TemporalJoin(Joining):
     def on_time(self) -> bool:
         return True
 
-    @property
+    @cached_property
     def window_columns(self) -> WindowColumns | None:
         return self.inputs[0].window_columns
 
-    @property
+    @cached_property
     def window_size(self) -> int | None:
         return self.inputs[0].window_size
 
@@ -286,7 +286,7 @@ class TemporalJoin(Joining):
         """A row has the version of its time, whatever comes later."""
         return None
 
-    @property
+    @cached_property
     def unique_keys(self) -> Keys:
         """Those of the rows: each finds one version."""
         return self.inputs[0].unique_keys
@@ -333,6 +333,6 @@ class LookupJoin(PassThrough):
     def schema(self) -> Schema:
         return (*self.input.schema, *(f for _, f in self.columns))
 
-    @property
+    @cached_property
     def unique_keys(self) -> Keys:
         return self.input.unique_keys if self.by_primary_key else ()

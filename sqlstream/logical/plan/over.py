@@ -112,11 +112,11 @@ class InTimeOrder(SingleInput):
     def window_columns(self) -> WindowColumns | None:
         return None if self.waits else self.input.window_columns
 
-    @property
+    @cached_property
     def window_size(self) -> int | None:
         return self.input.window_size
 
-    @property
+    @cached_property
     def changelog_origin(self) -> Node | None:
         return self.input.changelog_origin
 
@@ -232,7 +232,7 @@ class Sort(InTimeOrder):
     def expressions(self) -> tuple[Expression, ...]:
         return self.order
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.input.schema
 

@@ -51,15 +51,15 @@ class WindowRank(AtWindowEnd):
     def schema(self) -> Schema:
         return (*self.input.schema, Field(self.column, "BIGINT"))
 
-    @property
+    @cached_property
     def time_attributes(self) -> tuple[str, ...]:
         return self.input.time_attributes
 
-    @property
+    @cached_property
     def window_columns(self) -> WindowColumns | None:
         return self.input.window_columns
 
-    @property
+    @cached_property
     def window_size(self) -> int | None:
         return self.input.window_size
 

@@ -51,7 +51,7 @@ class Filter(PassThrough):
         alike = first | {n for n in names if n in fixed}
         return tuple(key - alike for key in self.input.unique_keys if key - alike)
 
-    @property
+    @cached_property
     def row_numbers(self) -> frozenset[str]:
         return self.input.row_numbers
 
@@ -187,7 +187,7 @@ class Union(Stateless):
     def expressions(self) -> tuple[Expression, ...]:
         return ()
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.inputs[0].schema
 

@@ -2,7 +2,8 @@
 
 None moves anything across a projection: one with UNNEST has another number of rows than its input.
 
-Each is a function from a node to a node, and returns the same object when it does not apply.
+Each is a function from a node to a node, and returns the same object when it does not apply. The examples print what rules
+make of the plan of a query over a table t(k, x, ts).
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ _MOST_INPUTS = 1000
 
 
 def merge_filters(node: Node) -> Node:
-    """Make one filter of two that follow each other."""
+    """Make one filter of two that follow each other.
+
+    >>> both = "SELECT x FROM (SELECT * FROM t WHERE k > 1) WHERE x < 5"
+    >>> rewritten(both, drop_identity_projections, merge_filters)
+    Project "x" AS x
+      Filter ("k" > 1) AND ("x" < 5)
+        Scan t
+    """
     match node:
         case Filter(input=Filter() as below):
             first, second = below.predicate, node.predicate
@@ -36,7 +44,11 @@ def merge_filters(node: Node) -> Node:
 
 
 def drop_identity_projections(node: Node) -> Node:
-    """Leave out a projection that passes every column on under its own name, in the same order."""
+    """Leave out a projection that passes every column on under its own name, in the same order.
+
+    >>> rewritten("SELECT k, x, ts FROM t", drop_identity_projections)
+    Scan t
+    """
     match node:
         case Projection(input=below) if [(i.name, i.expression.column) for i in node.items] == [
             (f.name, f.name) for f in below.schema
@@ -47,7 +59,18 @@ def drop_identity_projections(node: Node) -> Node:
 
 
 def flatten_unions(node: Node) -> Node:
-    """Make one union of a union of unions whose columns have the same names."""
+    """Make one union of a union of unions whose columns have the same names.
+
+    >>> three = "SELECT k FROM t UNION ALL (SELECT k FROM t UNION ALL SELECT k FROM t)"
+    >>> rewritten(three, flatten_unions)
+    Union of 3
+      Project "k" AS k
+        Scan t
+      Project "k" AS k
+        Scan t
+      Project "k" AS k
+        Scan t
+    """
     match node:
         case Union() if any(isinstance(i, Union) and i.schema == node.schema for i in node.inputs):
             inputs: list[Node] = []
@@ -60,7 +83,16 @@ def flatten_unions(node: Node) -> Node:
 
 
 def push_rank_limit(node: Node) -> Node:
-    """Tell a rank how far it counts, where a filter above keeps only rows up to there: the rest need not be stored."""
+    """Tell a rank how far it counts, where a filter above keeps only rows up to there: the rest need not be stored.
+
+    >>> ranked = "SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) AS n FROM t"
+    >>> rewritten(f"SELECT k FROM ({ranked}) WHERE n < 3", push_rank_limit)
+    Project "k" AS k
+      Filter "n" < 3
+        Project "k" AS k, "n" AS n
+          Rank row_number by "k" order "x" limit 2 AS n
+            Scan t
+    """
     match node:
         case Filter():
             for column, limit in upper_bounds(node.predicate.sql).items():
@@ -71,7 +103,14 @@ def push_rank_limit(node: Node) -> Node:
 
 
 def merge_overs(node: Node) -> Node:
-    """Make one of two nodes of calls over the same partitions: each row waits once."""
+    """Make one of two nodes of calls over the same partitions: each row waits once.
+
+    >>> below = "SELECT *, LAG(k) OVER (ORDER BY ts) AS b FROM t"
+    >>> both = f"SELECT *, LAG(x) OVER (ORDER BY ts) AS a FROM ({below})"
+    >>> rewritten(both, drop_identity_projections, merge_overs)
+    Over by no key order "ts": lag("k") AS b [rows 1 preceding], lag("x") AS a [rows 1 preceding]
+      Scan t
+    """
     match node:
         case Over(input=Over() as below) if (
             (node.keys, node.time, node.order) == (below.keys, below.time, below.order)
@@ -102,7 +141,19 @@ def _limited(node: Node, column: str | None, limit: int) -> Node:
 
 
 def merge_joins(node: Node) -> Node:
-    """Make one join of two inner ones by the same keys: then nothing between them is kept."""
+    """Make one join of two inner ones by the same keys: then nothing between them is kept.
+
+    >>> three = "SELECT a.x FROM t AS a JOIN t AS b ON a.k = b.k JOIN t AS c ON a.k = c.k"
+    >>> rewritten(three, merge_joins, narrow_joins)
+    Project "x" AS x
+      Join inner by "k" = "k_1" = "k_2"
+        Project "k" AS k, "x" AS x
+          Scan t
+        Project "k" AS k_1
+          Scan t
+        Project "k" AS k_2
+          Scan t
+    """
     match node:
         case Join(kind="inner", inputs=(Join(kind="inner") as below, more)):
             wanted = [k.sql for k in node.keys[0]]
@@ -123,7 +174,16 @@ def merge_joins(node: Node) -> Node:
 
 
 def narrow_joins(node: Node) -> Node:
-    """Leave columns that nobody looks at out of the inputs of a join: it would keep them."""
+    """Leave columns that are not used later out of the inputs of a join: it would keep them.
+
+    >>> rewritten("SELECT a.x FROM t AS a JOIN t AS b ON a.k = b.k", narrow_joins)
+    Project "x" AS x
+      Join inner by "k" = "k_1"
+        Project "k" AS k, "x" AS x
+          Scan t
+        Project "k" AS k_1
+          Scan t
+    """
     match node:
         case Projection() | Aggregate() | WindowAggregate():
             below = _narrowed(node.input, _looked_at(node))

@@ -105,7 +105,7 @@ class Normalize(Updating):
         assert isinstance(scan, Scan)
         return replace(self, input=scan)
 
-    @property
+    @cached_property
     def label(self) -> str:
         return self.input.label
 
@@ -113,11 +113,11 @@ class Normalize(Updating):
     def expressions(self) -> tuple[Expression, ...]:
         return ()
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return self.input.schema
 
-    @property
+    @cached_property
     def time_attributes(self) -> tuple[str, ...]:
         return self.input.time_attributes
 
@@ -165,7 +165,7 @@ class TableSink(PassThrough):
     def leaves_at_once(self) -> bool:
         return False
 
-    @property
+    @cached_property
     def unique_keys(self) -> Keys:
         """Those of its input, by the names that the columns have there."""
         return self.input.unique_keys

@@ -203,7 +203,7 @@ class CountWindows(SingleInput):
     def window_size(self) -> int | None:
         return None
 
-    @property
+    @cached_property
     def changelog_origin(self) -> Node | None:
         """A row that is taken away would move all after it: planning refuses a changelog below."""
         return self.input.changelog_origin

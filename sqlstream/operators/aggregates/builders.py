@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import UnsupportedError
@@ -46,7 +47,7 @@ class Strategy(Enum):
 
 
 # The name of the window over which a merge runs.
-FRAME = "__sqlstream_frame"
+FRAME = internal("frame")
 
 
 class Refused(ValueError):

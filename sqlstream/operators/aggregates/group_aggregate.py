@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.changes import Changes
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
-from sqlstream.state.zsets import WEIGHT, names, repeated, summed
+from sqlstream.state.zsets import WEIGHT, repeated, summed
 
 # The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")
-ALL_KEY = {"__sqlstream_k0": "true"}
+ALL_KEY = {internal("k0"): "true"}
 
 
 @dataclass(frozen=True, slots=True)

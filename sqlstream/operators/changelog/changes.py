@@ -10,14 +10,15 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import names, no_rows, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, zset
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 BATCH_ROWS = 100_000
@@ -97,7 +98,7 @@ class Changes(ABC):
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        return tuple(f"__sqlstream_k{i}" for i in range(len(self.keys)))
+        return tuple(f"{INTERNAL}k{i}" for i in range(len(self.keys)))
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
@@ -186,9 +187,9 @@ class Changes(ABC):
 
 def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:
     """Return the SELECT of rows that have arrived, in an order that does not depend on that of their arrival."""
-    items = ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+    items = typed(columns)
     if not rows:
-        return nothing(columns)
+        return no_rows(columns)
     con.register(f"_arrived_{part}", pa.concat_tables(rows, promote_options="permissive"))
     # Sums of floating-point numbers depend on their order.
     order = f" ORDER BY {names(columns)}" if len(rows) > 1 else ""

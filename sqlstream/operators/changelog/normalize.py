@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, last_of_keys
+from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.changes import Changes
 from sqlstream.operators.keyed_state import AT
-from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE, last_of_keys
-from sqlstream.state.zsets import WEIGHT, names
+from sqlstream.state.zsets import WEIGHT
 
 ROWS = "rows"
 ABSENT_DELETES = "absent_deletes"

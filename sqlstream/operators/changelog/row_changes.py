@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, KeyAggregate, grouped, is_inexact
@@ -17,7 +17,7 @@ from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.windows.assigners import PARTIALS
 from sqlstream.operators.windows.assigners import ROWS as COUNT
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 
 ROWS = "rows"
 

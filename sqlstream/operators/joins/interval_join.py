@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
-from sqlstream.operators.scratch import nothing
 from sqlstream.operators.step import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
+from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -130,10 +130,10 @@ class IntervalJoin(JoinOperator):
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> tuple[int, int] | None:
         """Make `_new_<place>` of the rows that have come, and return the range of their times."""
         if not any(r.num_rows for r in rows):
-            con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {nothing(self._stored(place))}")
+            con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {no_rows(self._stored(place))}")
             return None
         con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-        items = declared(self._stored(place))
+        items = typed(self._stored(place))
         con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS SELECT {items} FROM _arrived_{place}")
         [(low, high)] = con.execute(f"SELECT min({AT.name}), max({AT.name}) FROM _arrived_{place}").fetchall()
         return int(low), int(high)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.operators.groups import stored_columns
 
 
@@ -24,7 +25,7 @@ class Matching:
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
-        return tuple(Column(f"__sqlstream_k{i}", type) for i, (type, _) in enumerate(self.keys))
+        return tuple(Column(f"{INTERNAL}k{i}", type) for i, (type, _) in enumerate(self.keys))
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:

@@ -15,15 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
+from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, repeated, summed, zset
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
@@ -124,7 +126,7 @@ class Join(JoinOperator):
                 self._load(con, state, place, came, clock)
             for place in self._preserved:
                 keep(con, f"_alone_{place}", self._alone(place))
-            changed = " UNION ALL ".join(self._changes(came)) or nothing(self.outputs)
+            changed = " UNION ALL ".join(self._changes(came)) or no_rows(self.outputs)
             if any(self.changing) or self.join == "semi":
                 changed = summed(self.columns_out, f"({changed})")
             if self.join == "semi" and not self.weighted:
@@ -138,10 +140,10 @@ class Join(JoinOperator):
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> None:
         """Make `_delta_<place>` of the rows that have come."""
         columns = (*self.matching.stored(place), WEIGHT_COLUMN)
-        made = nothing(columns)
+        made = no_rows(columns)
         if rows:
             con.register(f"_arrived_{place}", pa.concat_tables(rows, promote_options="permissive"))
-            made = f"SELECT {declared(columns)} FROM _arrived_{place}"
+            made = f"SELECT {typed(columns)} FROM _arrived_{place}"
             if self.changing[place]:
                 made = summed(self.matching.stored(place), f"({made})")
         con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS {made}")
@@ -159,7 +161,7 @@ class Join(JoinOperator):
             keyed.load(con, state, clock)
         else:
             for table, stored in keyed.tables.items():
-                made = nothing((*stored, WEIGHT_COLUMN))
+                made = no_rows((*stored, WEIGHT_COLUMN))
                 con.execute(f"CREATE OR REPLACE TEMP VIEW _old_{table} AS {made}")
         listed = f"{names(columns)}, {WEIGHT}"
         before = f"SELECT {listed} FROM _old_rows_{place}"
@@ -243,9 +245,9 @@ class Join(JoinOperator):
         if how == "ANTI" and self.changing[other]:
             # A row that was taken away before it came is not there.
             others = f"(FROM {others} WHERE {WEIGHT} > 0)"
-        named = [f"{c.name} AS __sqlstream_own_{c.name}" for c in self.matching.stored(place)]
+        named = [f"{c.name} AS {INTERNAL}own_{c.name}" for c in self.matching.stored(place)]
         own = self.matching.named(place, rows, *named, WEIGHT)
-        items = ", ".join(f"__sqlstream_own_{c.name} AS {c.name}" for c in self.matching.stored(place))
+        items = ", ".join(f"{INTERNAL}own_{c.name} AS {c.name}" for c in self.matching.stored(place))
         on = self.matching.on(f"_{place}", f"_{other}")
         found = f"{own} _{place} {how} JOIN {self.matching.named(other, others)} _{other} ON {on}"
         return f"(SELECT {items}, {WEIGHT} FROM {found})"

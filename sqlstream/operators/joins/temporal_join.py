@@ -16,23 +16,24 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PLACE, internal
+from sqlstream.duck.sql import names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import KeyedState
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared
+from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import Bucket
-from sqlstream.state.internal_columns import ADDS, CHANGE, PLACE
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, names, summed, zset
+from sqlstream.state.zsets import WEIGHT, summed, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
 ROWS, VERSIONS, CURRENT = "rows", "versions", "current"
 # The time of a row in microseconds, and whether a version says that there is something from then on, or nothing.
-AT, THERE = Column("__sqlstream_at", "BIGINT"), Column("__sqlstream_there", "BOOLEAN")
+AT, THERE = Column(internal("at"), "BIGINT"), Column(internal("there"), "BOOLEAN")
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,8 @@ class TemporalJoin(JoinOperator):
         found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
         if any(rows.num_rows for rows in behind):
             con.register(f"_behind_{table}", pa.concat_tables(behind, promote_options="permissive"))
-            found.append(f"SELECT {declared(columns)} FROM _behind_{table}")
-        return keep(con, name, " UNION ALL ".join(found) or nothing(columns))
+            found.append(f"SELECT {typed(columns)} FROM _behind_{table}")
+        return keep(con, name, " UNION ALL ".join(found) or no_rows(columns))
 
     def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Keep in `_versions` those of the keys that the batch is about: one for each time."""
@@ -180,8 +181,8 @@ class TemporalJoin(JoinOperator):
             return f"SELECT {self.matching.shown((0, 1))} FROM {rows} _0 ASOF JOIN {found} _1 ON {on} WHERE {holds}"
         own = self.matching.shown((0,))
         others = [sql for _, sql in stored_columns(self.matching.columns[1])]
-        matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS __sqlstream_matched"
-        padded = ", ".join(f"CASE WHEN __sqlstream_matched THEN {c} END AS {c}" for c in others)
+        matched = f"SELECT {self.matching.shown((0, 1))}, coalesce({holds}, false) AS {INTERNAL}matched"
+        padded = ", ".join(f"CASE WHEN {INTERNAL}matched THEN {c} END AS {c}" for c in others)
         return f"SELECT {own}, {padded} FROM ({matched} FROM {rows} _0 ASOF LEFT JOIN {found} _1 ON {on})"
 
     @property

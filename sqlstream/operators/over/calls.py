@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.over import OverFrame
 from sqlstream.operators.aggregates.calls import FRAME, AggregateCall, Strategy, partials, strategy
 from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind
 
 # A number of the row among all of the context, and its place among the known rows of its partition, from 1.
-ID, PLACE = "__sqlstream_id", "__sqlstream_place"
+ID, PLACE = internal("id"), internal("place")
 # How many rows that are equal to it in the order come before it, and after it.
-BEFORE, AFTER = "__sqlstream_before", "__sqlstream_after"
+BEFORE, AFTER = internal("before"), internal("after")
 
 RANKS = ("row_number", "rank", "dense_rank")
 _FIRST, _LAST = ("first", "first_value", "any_value"), ("last", "last_value")
@@ -94,12 +95,12 @@ def _bound(place: int) -> str:
 
 def reach(micros: int) -> str:
     """Return the column that says how many rows of a partition come before a row within some time."""
-    return f"__sqlstream_reach_{micros}"
+    return f"{INTERNAL}reach_{micros}"
 
 
 def later(micros: int) -> str:
     """Return the column that says how many rows of a partition come after a row within some time."""
-    return f"__sqlstream_later_{micros}"
+    return f"{INTERNAL}later_{micros}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +124,14 @@ class Running:
         """The columns of each call and the SQL of its result over them, by its name."""
         found: dict[str, tuple[dict[str, RunningColumn], str]] = {}
         merging = [c for c in self.calls if c.call.function not in (*_FIRST, *_LAST)]
-        for call, made in zip(merging, partials([_counted(c.call) for c in merging], "__sqlstream_p"), strict=True):
+        for call, made in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
             texts = zip(made.columns, made.partial, made.merge, made.running, strict=True)
             columns = {name: RunningColumn(type, *rest) for (name, type), *rest in texts}
             found[call.name] = (columns, f"{made.final} - {BEFORE}" if call.call.function == "rank" else made.final)
         edges: dict[tuple[str, str], str] = {}
         for call in (c for c in self.calls if c not in merging):
             column = _edge(call)
-            name = edges.setdefault((column.made, column.running), f"__sqlstream_e_{len(edges)}")
+            name = edges.setdefault((column.made, column.running), f"{INTERNAL}e_{len(edges)}")
             named = replace(column, merge=column.merge.format(name), running=column.running.format(name))
             found[call.name] = ({name: named}, f"struct_extract({name}, 'v')")
         return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
 
@@ -15,7 +16,7 @@ AT = "_at"
 # The batch that a row came in, where rows are in the order of the clock.
 TURN = "_turn"
 # Whether a row has become final in this batch; how many rows of its partition are known, and how many were before.
-NEW, COUNT, OLD = "__sqlstream_new", "__sqlstream_count", "__sqlstream_old"
+NEW, COUNT, OLD = internal("new"), internal("count"), internal("old")
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,14 @@ class Context:
     @property
     def restored(self) -> str:
         """The select items that make stored rows of those of the context."""
-        keys = [f"__sqlstream_{k.name} AS {k.name}" for k in self.keys]
+        keys = [f"{INTERNAL}{k.name} AS {k.name}" for k in self.keys]
         own = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
-        turn = [f"__sqlstream_turn AS {TURN}"] if self.by_clock else []
-        return ", ".join([*keys, *own, f"__sqlstream_at AS {AT}", *turn])
+        turn = [f"{INTERNAL}turn AS {TURN}"] if self.by_clock else []
+        return ", ".join([*keys, *own, f"{INTERNAL}at AS {AT}", *turn])
 
     @property
     def partition_columns(self) -> list[str]:
-        return [f"__sqlstream_{k.name}" for k in self.keys]
+        return [f"{INTERNAL}{k.name}" for k in self.keys]
 
     @property
     def partition(self) -> str:
@@ -71,9 +72,9 @@ class Context:
     def of(self, rows: str) -> str:
         """Return the SELECT of the context over a SELECT of stored rows with the column NEW."""
         keys = [f"{k.name} AS {name}" for k, name in zip(self.keys, self.partition_columns, strict=True)]
-        times = ["__sqlstream_at", *(["__sqlstream_turn"] if self.by_clock else [])]
-        turn = [f"{TURN} AS __sqlstream_turn"] if self.by_clock else []
-        named = f"SELECT {', '.join([*keys, *self.named, f'{AT} AS __sqlstream_at', *turn, NEW])} FROM ({rows})"
+        times = [internal("at"), *([internal("turn")] if self.by_clock else [])]
+        turn = [f"{TURN} AS {INTERNAL}turn"] if self.by_clock else []
+        named = f"SELECT {', '.join([*keys, *self.named, f'{AT} AS {INTERNAL}at', *turn, NEW])} FROM ({rows})"
         items = self._places(", ".join([*times, *self.order]))
         return f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))"
 
@@ -83,13 +84,13 @@ class Context:
         among = f"PARTITION BY {self.partition}"
         items = [f"row_number() OVER ({among} ORDER BY {order}{ties}) AS {PLACE}"]
         if self._has_equals:
-            items.append(f"rank() OVER ({among} ORDER BY {order}) AS __sqlstream_first")
+            items.append(f"rank() OVER ({among} ORDER BY {order}) AS {INTERNAL}first")
         for span in self._spans:
             frame = f"RANGE BETWEEN {span} PRECEDING AND CURRENT ROW"
-            items.append(f"count(*) OVER ({among} ORDER BY __sqlstream_at {frame}) AS __sqlstream_in_{span}")
+            items.append(f"count(*) OVER ({among} ORDER BY {INTERNAL}at {frame}) AS {INTERNAL}in_{span}")
         for span in self._later:
             frame = f"RANGE BETWEEN CURRENT ROW AND {span} FOLLOWING"
-            items.append(f"count(*) OVER ({among} ORDER BY __sqlstream_at {frame}) AS __sqlstream_until_{span}")
+            items.append(f"count(*) OVER ({among} ORDER BY {INTERNAL}at {frame}) AS {INTERNAL}until_{span}")
         if not all(c.runs for c in self.calls):
             items.append(f"count(*) OVER ({among}) AS {COUNT}")
         if self.following:
@@ -102,10 +103,10 @@ class Context:
         number = f"row_number() OVER () AS {ID}"
         if not self._has_equals:
             return [number, f"0 AS {BEFORE}", f"0 AS {AFTER}"]
-        equal = f"count(*) OVER (PARTITION BY {self.partition}, __sqlstream_first)"
-        reached = [f"__sqlstream_in_{span} - 1 - {AFTER} AS {reach(span)}" for span in self._spans]
-        reached += [f"__sqlstream_until_{span} - 1 - {BEFORE} AS {later(span)}" for span in self._later]
-        return [number, f"{PLACE} - __sqlstream_first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
+        equal = f"count(*) OVER (PARTITION BY {self.partition}, {INTERNAL}first)"
+        reached = [f"{INTERNAL}in_{span} - 1 - {AFTER} AS {reach(span)}" for span in self._spans]
+        reached += [f"{INTERNAL}until_{span} - 1 - {BEFORE} AS {later(span)}" for span in self._later]
+        return [number, f"{PLACE} - {INTERNAL}first AS {BEFORE}", f"{equal} - 1 - {BEFORE} AS {AFTER}", *reached]
 
     @property
     def _has_equals(self) -> bool:

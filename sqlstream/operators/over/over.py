@@ -17,17 +17,18 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, Context
-from sqlstream.operators.scratch import keep, nothing
+from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, current, names, repeated, zset
+from sqlstream.state.zsets import WEIGHT, current, repeated, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 ROWS, LAST, TOTALS = "rows", "last", "totals"
@@ -177,7 +178,7 @@ class Over:
         """Return the SELECT of rows that have arrived by the clock, which leave at once."""
         [table, *_] = self.tables
         if not arrived:
-            return nothing(table.columns)
+            return no_rows(table.columns)
         con.register("_arrived", pa.concat_tables(arrived, promote_options="permissive"))
         values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
         return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
@@ -191,7 +192,7 @@ class Over:
             watermark is None
             or (reached := state.relation(ROWS, up_to=min(watermark + self._stay, END_OF_TIME))) is None
         ):
-            keep(con, "_new", nothing(self.tables[0].columns))
+            keep(con, "_new", no_rows(self.tables[0].columns))
             return None
         # By the time column: of it files know which of their rows to leave out.
         final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_TIME)}"]
@@ -224,7 +225,7 @@ class Over:
         if self._running.calls:
             by = ", ".join([ID, PLACE, BEFORE, AFTER, *context.partition_columns])
             made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
-            keys = "".join(f"{k} AS __sqlstream_{k}, " for k in self.hash_columns)
+            keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
             none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
             before = f"SELECT {keys}{', '.join(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
@@ -258,7 +259,7 @@ class Over:
             newest = f"_context WHERE {PLACE} > {COUNT} - {self._kept}"
             self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
         if self._running.calls:
-            keys = "".join(f"__sqlstream_{k} AS {k}, " for k in self.hash_columns)
+            keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
             grouped = f" GROUP BY {context.partition}" if self.keys else ""
             new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
             self._known.store(con, state, TOTALS, new, clock)
@@ -312,7 +313,7 @@ class Over:
         named = ", ".join([*context.named, *computed])
         state = quote_name(self._shown[-1].name)
         # No names that a user would give to columns.
-        keys_of = [f"__sqlstream_of_{name}" for name in self.hash_columns]
+        keys_of = [f"{INTERNAL}of_{name}" for name in self.hash_columns]
         of = [f"{name} AS {hidden}" for name, hidden in zip(self.hash_columns, keys_of, strict=True)]
         waits = (
             "'kept'"
@@ -326,7 +327,7 @@ class Over:
             # At the end of the input nothing waits.
             waits = f"{PLACE} > {COUNT} - {context.following} AND {watermark} < {-NEVER}"
             columns = ", ".join(
-                [*(quote_name(c.name) for c in self.columns), *(f"__sqlstream_{item}" for item in [*computed, *of])]
+                [*(quote_name(c.name) for c in self.columns), *(f"{INTERNAL}{item}" for item in [*computed, *of])]
             )
             kept = f"CASE WHEN {waits} THEN 'waiting' ELSE 'kept' END"
             found.append(f"SELECT {columns}, {kept} AS {state} FROM ({context.of(last + older)})")

@@ -16,16 +16,17 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import window_time
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, declared, empty_relation
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, names, zset
+from sqlstream.state.zsets import WEIGHT, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 
 WAITING = "waiting"
@@ -109,7 +110,7 @@ class RowWindows:
         both = f"SELECT *, NULL AS window_id FROM {relations[WAITING]} UNION ALL BY NAME {known}"
         bounds = [f"CAST(NULL AS TIMESTAMP) AS {name}" for name in BOUNDS[:3]]
         # No names that a user would give to columns.
-        of = {name: f"__sqlstream_of_{name}" for name in self.hash_columns}
+        of = {name: f"{INTERNAL}of_{name}" for name in self.hash_columns}
         keys = [f"{name} AS {hidden}" for name, hidden in of.items()]
         items = ", ".join([self._named, *bounds, "CAST(window_id AS BIGINT) AS window_id", *keys])
         rows = f"SELECT {items} FROM ({both})"
@@ -157,7 +158,7 @@ class RowWindows:
         rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
         if on_time:
             con.register("_on_time", pa.concat_tables(on_time, promote_options="permissive"))
-            rows += f" UNION ALL SELECT {declared(self._row)} FROM _on_time"
+            rows += f" UNION ALL SELECT {typed(self._row)} FROM _on_time"
         return keep(con, "_final", rows)
 
     def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:

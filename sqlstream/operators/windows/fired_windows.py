@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import names
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.step import Clock
 from sqlstream.operators.windows.assigners import END, PARTIALS, SLICE, Given, Relations, Sliced, Span
 from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
 from sqlstream.operators.windows.triggers import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, same_columns
 from sqlstream.state.bucket import Bucket
-from sqlstream.state.zsets import WEIGHT, names
+from sqlstream.state.zsets import WEIGHT
 
 
 @dataclass(frozen=True)

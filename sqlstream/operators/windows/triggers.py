@@ -15,10 +15,11 @@ from typing import Literal
 
 import duckdb
 import pyarrow as pa
+from msgspec import structs
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -27,10 +28,10 @@ from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, START, Relations, Span, Windowing, window_time
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_aggregate import WindowAggregate
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, declared, empty_relation
+from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, names, summed
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # The stored time: the end of a row's window, and the lateness.
@@ -189,7 +190,7 @@ class FiringAggregate(WindowAggregate):
 
     def _is_early(self, segment: Segment, state: Bucket, clock: Clock) -> bool:
         low = None if segment.low is None else segment.low - self.lateness
-        return super()._is_early(replace(segment, low=low), state, clock)
+        return super()._is_early(structs.replace(segment, low=low), state, clock)
 
     def _arrived(self, con: duckdb.DuckDBPyConnection, state: Bucket, added: Sequence[pa.Table | Segment]) -> None:
         """Keep the groups of a batch's rows, with their number, in the table `_arrived`."""
@@ -199,7 +200,7 @@ class FiringAggregate(WindowAggregate):
         rows = empty_relation(TableDeclaration("", columns))
         if found:
             con.register("_added", pa.concat_tables(found, promote_options="permissive"))
-            rows = f"(SELECT {declared(columns)} FROM _added)"
+            rows = f"(SELECT {typed(columns)} FROM _added)"
         keep(con, "_arrived", f"SELECT {names(self.group)}, sum({ROWS}) AS {ROWS} FROM {rows} GROUP BY ALL")
 
     def _close(self, con: duckdb.DuckDBPyConnection, state: Bucket, kept: int, batch: int) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import names
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -16,7 +17,7 @@ from sqlstream.operators.windows.assigners import END, PARTIALS, Windowing
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, names, repeated, summed
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 

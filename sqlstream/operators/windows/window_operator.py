@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import no_rows, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.scratch import nothing
 from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import PARTIALS, Span, Windowing, weights
 from sqlstream.operators.windows.late_rows import LATE, MARK, LateRows
@@ -164,7 +163,7 @@ class WindowOperator(Groups, ABC):
         if self.late is None or not rows:
             return
         con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
-        given = f"(SELECT {declared(self.late.arriving(self))} FROM _may_be_late)"
+        given = f"(SELECT {typed(self.late.arriving(self))} FROM _may_be_late)"
         mark = f"{time_literal(clock.watermark or 0, 'TIMESTAMP')} AS {MARK.name}"
         found = f"(SELECT *, {mark} FROM {self.late.dropped(self, given, watermark)})"
         dropped = con.sql(encoded(self.late.table.columns, found)).to_arrow_table()
@@ -207,7 +206,7 @@ class WindowOperator(Groups, ABC):
                 relations[table.name] = empty_relation(table)
                 continue
             con.register(f"_after_{table.name}", pa.concat_tables(after[table.name], promote_options="permissive"))
-            relations[table.name] = f"(SELECT {declared(table.columns)} FROM _after_{table.name})"
+            relations[table.name] = f"(SELECT {typed(table.columns)} FROM _after_{table.name})"
         admitted = self.windows.admit(con, self._relations(state), relations, self.key_names, watermark)
         if admitted.late is not None:
             self._count_late(state, int(weights(con.sql(f"FROM {admitted.late}").to_arrow_table()).sum()))
@@ -223,11 +222,6 @@ class WindowOperator(Groups, ABC):
         return found
 
 
-def declared(columns: Iterable[Column]) -> str:
-    """Return the select items that give rows as they are stored their declared types."""
-    return ", ".join(f"CAST({quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-
-
 def empty_relation(table: TableDeclaration) -> str:
     """Return a FROM-able relation with the table's columns and no rows."""
-    return f"({nothing(table.columns)})"
+    return f"({no_rows(table.columns)})"

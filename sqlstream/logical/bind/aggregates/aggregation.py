@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp, parse_one
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder
@@ -15,7 +16,7 @@ from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema, quote
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.ranks import Rank, WindowRank
@@ -167,7 +168,7 @@ class Aggregation:
         found, number_of_set = [], Expression.of_column(column, "INTEGER")
         for key, sql in zip(keys, names, strict=True):
             inside = [str(number) for number, member in enumerate(members) if sql in member]
-            self.sets[sql] = f"{quote(column)} IN ({', '.join(inside)})"
+            self.sets[sql] = f"{quote_name(column)} IN ({', '.join(inside)})"
             if len(inside) < len(sets):
                 if key.name in bounds.values():
                     hint = (
@@ -214,12 +215,12 @@ class Aggregation:
         """Return the names of the columns that bound the input's windows, by their SQL."""
         below = self.node.window_columns
         columns = (below.start, below.end, below.time) if below is not None else ()
-        return {quote(c): c for c in columns if c is not None}
+        return {quote_name(c): c for c in columns if c is not None}
 
     def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns | None:
         """Return the bounds of the windows that rows are grouped by, if they are."""
         below = self.node.window_columns
-        if below is None or not any(c is not None and quote(c) in names for c in (below.start, below.end)):
+        if below is None or not any(c is not None and quote_name(c) in names for c in (below.start, below.end)):
             return None
         if not tells_windows_apart(self.node, below, names):
             raise UnsupportedError(

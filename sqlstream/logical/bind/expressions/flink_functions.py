@@ -14,6 +14,7 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from sqlstream.duck.clock import NOW, WATERMARK
+from sqlstream.duck.sql import quote_text
 from sqlstream.logical.bind.expressions.java_patterns import UntranslatablePattern, strftime_pattern
 from sqlstream.sql.dialect import to_duckdb
 
@@ -44,7 +45,7 @@ class FlinkCall:
     def pattern(self, number: int) -> str:
         """Return an argument that is one of Java's patterns, as a literal of DuckDB's."""
         try:
-            return quoted(strftime_pattern(self.text(number, "pattern")))
+            return quote_text(strftime_pattern(self.text(number, "pattern")))
         except UntranslatablePattern as error:
             hint = "Usable are yyyy, MM, dd, HH, hh, mm, ss, SSS, SSSSSS, a, E, EEEE, MMM, MMMM, D, and text in single quotes."
             raise WrongArgument(number, f'"{error}" in the pattern of {self.name} has no translation', hint) from error
@@ -82,11 +83,6 @@ _URL_PARTS = {
     "QUERY": _URL + r"[^?#]*\?([^#]*)",
     "REF": _URL + r"[^#]*#(.*)$",
 }
-
-
-def quoted(text: str) -> str:
-    """Return a text as a SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _to_timestamp(call: FlinkCall) -> str:
@@ -162,7 +158,7 @@ def _json_path(call: FlinkCall) -> str:
     path = call.text(1, "path").strip()
     if path.lower().startswith("strict "):
         raise WrongArgument(1, f"a strict path of {call.name} does not run", "Leave out the word strict.")
-    return quoted(re.sub(r"^lax\s+", "", path, flags=re.IGNORECASE))
+    return quote_text(re.sub(r"^lax\s+", "", path, flags=re.IGNORECASE))
 
 
 def _regexp_replace(call: FlinkCall) -> str:
@@ -170,7 +166,7 @@ def _regexp_replace(call: FlinkCall) -> str:
     by = call.arguments[2]
     if not (isinstance(by, exp.Literal) and by.is_string):
         return "regexp_replace(_0, _1, _2, 'g')"
-    translated = quoted(re.sub("[$]([0-9])", r"\\\1", by.name))
+    translated = quote_text(re.sub("[$]([0-9])", r"\\\1", by.name))
     return f"regexp_replace(_0, _1, {translated}, 'g')"
 
 
@@ -183,7 +179,8 @@ def _parse_url(call: FlinkCall) -> str:
     part = call.text(1, "part").upper()
     if part not in _URL_PARTS:
         raise WrongArgument(1, f'a URL has no part "{part}"', f"existing parts: {', '.join(_URL_PARTS)}")
-    found = f"CASE WHEN regexp_matches(_0, {quoted(_URL_PARTS[part])}) THEN regexp_extract(_0, {quoted(_URL_PARTS[part])}, 1) END"
+    pattern = quote_text(_URL_PARTS[part])
+    found = f"CASE WHEN regexp_matches(_0, {pattern}) THEN regexp_extract(_0, {pattern}, 1) END"
     if len(call.arguments) == 2:
         return found
     if part != "QUERY":

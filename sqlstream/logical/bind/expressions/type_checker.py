@@ -10,9 +10,10 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.duck.clock import variables
+from sqlstream.duck.sql import no_rows
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
-from sqlstream.logical.plan.expressions import Field, Schema, quote
+from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import span_of
@@ -197,5 +198,4 @@ def _built_in() -> tuple[frozenset[str], frozenset[str]]:
 
 def empty(schema: Schema) -> str:
     """Return a relation of the given columns without rows, to go behind FROM."""
-    columns = ", ".join(f"CAST(NULL AS {f.type}) AS {quote(f.name)}" for f in schema)
-    return f"(SELECT {columns or '1'} WHERE false)"
+    return f"({no_rows(schema) if schema else 'SELECT 1 WHERE false'})"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span
 from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
@@ -16,7 +17,7 @@ from sqlstream.logical.bind.joins.time_bounds import TimeBounds, time_bounds
 from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_versions, versions
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
-from sqlstream.logical.plan.expressions import Expression, Item, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
@@ -212,9 +213,11 @@ class JoinTree:
         ends = windows[0].end, windows[1].end
         if ends[0] is None or ends[1] is None:
             return None
-        same_end = (quote(ends[0]), quote(ends[1])) in equal
+        same_end = (quote_name(ends[0]), quote_name(ends[1])) in equal
         starts, sizes = (windows[0].start, windows[1].start), (left.window_size, right.window_size)
-        same_start = starts[0] is not None and starts[1] is not None and (quote(starts[0]), quote(starts[1])) in equal
+        same_start = (
+            starts[0] is not None and starts[1] is not None and (quote_name(starts[0]), quote_name(starts[1])) in equal
+        )
         if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1] and same_start and same_end:
             message = f"windows of {duration(sizes[0])} and of {duration(sizes[1])} are never the same"
             raise BindError(message, step.span, hint="Let both have one size, or join on window_end alone.")
@@ -279,7 +282,7 @@ class JoinTree:
         known = [*pairs, *self._constants(conditions, place)]
         keys = {to_duckdb(pair[1]): (c, pair) for c, pair in reversed(known) if to_duckdb(pair[1]) in found.sqls}
         if lacking := [sql for sql in found.sqls if sql not in keys]:
-            own = {quote(column): name for name, column in self.visible[place].columns.items()}
+            own = {quote_name(column): name for name, column in self.visible[place].columns.items()}
             named = ", ".join(own.get(sql, sql) for sql in lacking)
             hint = f"Add {self.visible[place].alias}.{named.split(', ')[0]} = .. to ON."
             raise BindError(f"ON does not say which version of {described}: its key has {named}", step.on, hint=hint)

@@ -9,11 +9,12 @@ import duckdb
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
-from sqlstream.logical.plan.expressions import Expression, Field, Schema, quote
+from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
@@ -115,7 +116,7 @@ class LateralBinder:
         values_of = [f"struct_extract_at(_element, {i})" for i in range(1, len(parts) + 1)]
         items = [*(values_of if parts[0].name else ["_element"]), *(["_number"] if numbered else [])]
         kinds = [*(part.type for part in parts), *(["BIGINT"] if numbered else [])]
-        columns = ", ".join(f"{sql} AS {quote(name)}" for sql, name in zip(items, own, strict=True))
+        columns = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(items, own, strict=True))
         rows = f"unnest({elements}) AS _element"
         rows += f", unnest(range(1, len({elements}) + 1)) AS _number" if numbered else ""
         called = alias.name if alias is not None else ""
@@ -139,16 +140,16 @@ class LateralBinder:
         lists = self._lists(select)
         inner = self._inside(lists)
         binder = _RowBinder(inner, self.catalog, self.checker)
-        numbers = [quote(made.number) for made in lists if made.number is not None]
+        numbers = [quote_name(made.number) for made in lists if made.number is not None]
         items = [(_name(e, i), binder.item(e, numbers)) for i, e in enumerate(_expanded(select, inner))]
         names = [name for name, _ in items]
-        columns = ", ".join(f"{sql} AS {quote(f'_{i}')}" for i, (_, sql) in enumerate(items))
+        columns = ", ".join(f"{sql} AS {quote_name(f'_{i}')}" for i, (_, sql) in enumerate(items))
         sql = f"SELECT {'DISTINCT ' if select.args.get('distinct') else ''}{columns}"
         sql += f" FROM {', '.join(f'({made.sql})' for made in lists)}" if lists else ""
         sql += self._clauses(select, binder, names, numbers)
         names = self._named(names, [c.name for c in alias.args.get("columns") or ()] if alias else [], alias or select)
         own = self._own(names)
-        renamed = ", ".join(f"{quote(f'_{i}')} AS {quote(name)}" for i, name in enumerate(own))
+        renamed = ", ".join(f"{quote_name(f'_{i}')} AS {quote_name(name)}" for i, name in enumerate(own))
         sql = f"SELECT {renamed} FROM ({sql})"
         kinds = self._types(sql, select)
         fields = tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True))
@@ -206,7 +207,7 @@ class LateralBinder:
         items = [binder.ordered(item, places, numbers) for item in order.expressions]
         plain = not binder.aggregates and group is None and not select.args.get("distinct")
         # Elements that are equal in the order are in that of the list, or of all columns.
-        ties = numbers if plain else [quote(place) for place in places.values()]
+        ties = numbers if plain else [quote_name(place) for place in places.values()]
         sql += f" ORDER BY {', '.join([*items, *ties])}"
         if not isinstance(limit.expression, exp.Literal) or not limit.expression.name.isdigit():
             raise BindError("LIMIT takes a number of rows", span_of(limit, self.source))
@@ -283,7 +284,7 @@ class _RowBinder(ExpressionBinder):
         """Return the SQL of an item of ORDER BY, which may name a column of the select list."""
         value = item.this if isinstance(item, exp.Ordered) else item
         if isinstance(value, exp.Column) and not value.table and (place := places.get(value.name.lower())):
-            sql = quote(place)
+            sql = quote_name(place)
         else:
             sql = self.item(value, numbers)
         descending = isinstance(item, exp.Ordered) and item.args.get("desc")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.plan.expressions import Expression, Item, quote
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import only_bound
 from sqlstream.logical.plan.ranks import Rank
@@ -32,7 +33,7 @@ class VersionedTable:
 
     @property
     def sqls(self) -> tuple[str, ...]:
-        return tuple(map(quote, self.keys))
+        return tuple(map(quote_name, self.keys))
 
 
 def versions(node: Node) -> VersionedTable | None:
@@ -73,7 +74,7 @@ def _newest(node: Node, column: str | None) -> VersionedTable | None:
 
 
 def _is_newest_first(node: Rank, time: str) -> bool:
-    own = (quote(time), f"({quote(time)})")
+    own = (quote_name(time), f"({quote_name(time)})")
     return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
 
 

@@ -10,11 +10,12 @@ from typing import Protocol
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema, quote
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import Join, Joining
 from sqlstream.logical.plan.node import Node
@@ -238,7 +239,7 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
     if node.is_changelog or (isinstance(first, exp.Ordered) and first.args.get("desc")):
         return None
     times = [t for t in (node.time_attribute, *node.processing_times) if t is not None]
-    return next((t for t in times if to_duckdb(value) == quote(t)), None)
+    return next((t for t in times if to_duckdb(value) == quote_name(t)), None)
 
 
 def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:

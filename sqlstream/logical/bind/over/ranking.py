@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span, UnsupportedError
 from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
 from sqlstream.logical.bind.over.over import Block, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
-from sqlstream.logical.plan.expressions import AggregateItem, Field, quote
+from sqlstream.logical.plan.expressions import AggregateItem, Field
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import RANKS, Over, OverFrame, OverItem
 from sqlstream.logical.plan.predicates import upper_bounds
@@ -71,7 +72,7 @@ class Ranks:
             )
         window = self.node.window_columns
         partition = [block.rewrite(p) for p in call.args.get("partition_by") or ()]
-        bounds = {quote(c) for c in (window.start, window.end, window.time) if c is not None} if window else set()
+        bounds = {quote_name(c) for c in (window.start, window.end, window.time) if c is not None} if window else set()
         named = {sql for p in partition if (sql := to_duckdb(p)) in bounds}
         windowed = window is not None and tells_windows_apart(self.node, window, named)
         keys = tuple(p for p in partition if not windowed or to_duckdb(p) not in bounds)

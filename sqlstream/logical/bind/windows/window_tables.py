@@ -7,11 +7,12 @@ from itertools import count
 
 from sqlglot import exp
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.expressions.intervals import microseconds
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
-from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item, quote
+from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.relational import Projection
@@ -23,11 +24,11 @@ from sqlstream.sql.spans import span_of
 
 def tells_windows_apart(node: Node, window: WindowColumns, named: Collection[str]) -> bool:
     """Tell whether some of a node's bounds, by their SQL, say which window a row is in."""
-    ends = [quote(c) for c in (window.end, window.time) if c is not None]
+    ends = [quote_name(c) for c in (window.end, window.time) if c is not None]
     if any(name in named for name in ends):
         return True
     # Several cumulative windows begin at one time.
-    return window.start is not None and quote(window.start) in named and not _is_cumulative(node)
+    return window.start is not None and quote_name(window.start) in named and not _is_cumulative(node)
 
 
 def _is_cumulative(node: Node) -> bool:

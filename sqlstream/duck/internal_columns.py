@@ -6,16 +6,25 @@ from collections.abc import Iterable
 
 from sqlstream.catalog import Column
 
-CHANGE = Column("__sqlstream_change", "VARCHAR")
+# The names of our own begin so, and no column of a user does: whoever writes such a name gets an error.
+INTERNAL = "__sqlstream_"
 
 
-MODIFIED = Column("__sqlstream_mtime", "BIGINT", metadata="order.mtime")
+def internal(name: str) -> str:
+    """Return a name of our own: of a column, a table, or a parameter beside those of a user."""
+    return INTERNAL + name
 
 
-PATH = Column("__sqlstream_path", "VARCHAR", metadata="file.path")
+CHANGE = Column(internal("change"), "VARCHAR")
 
 
-ROW = Column("__sqlstream_row", "BIGINT", metadata="row-number")
+MODIFIED = Column(internal("mtime"), "BIGINT", metadata="order.mtime")
+
+
+PATH = Column(internal("path"), "VARCHAR", metadata="file.path")
+
+
+ROW = Column(internal("row"), "BIGINT", metadata="row-number")
 
 
 # The order in which the rows of a batch stand: by these columns.

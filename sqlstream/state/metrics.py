@@ -1,0 +1,106 @@
+"""What jobs measure: numbers per source, per bucket of an operator, and per operator.
+
+The job's log keeps them. System tables, `Job.progress` and the display of `sqlstream run` read them. Event times and watermarks
+are in microseconds since 1970, other times and durations in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+# What every bucket of an operator counts. An operator has the sums.
+COUNTS = (
+    *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
+    *("expired_keys", "returned_keys", "absent_deletes"),
+)
+
+
+class SourceMetrics(msgspec.Struct, omit_defaults=True):
+    """What a job has read of one source.
+
+    `sequence` is the last descriptor that was read, `last` says that there is none after it. `idle_timeout` is set where rows of
+    the source move the watermark.
+    """
+
+    rows: int = 0
+    null_rows: int = 0
+    malformed_rows: int = 0
+    max_event_time: int | None = None
+    watermark: int | None = None
+    holds_minimum: bool = False
+    holding_since: int | None = None
+    idle_timeout: int | None = None
+    idle_since: int | None = None
+    last_row_at: int | None = None
+    sequence: int = -1
+    last: bool = False
+
+
+class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.
+
+    `wake_at` is an event time, `ring_at` a processing time.
+    """
+
+    manifest: str
+    state_rows: int = 0
+    state_bytes: int = 0
+    segments: int = 0
+    late_rows: int = 0
+    missed_windows: int = 0
+    expired_keys: int = 0
+    returned_keys: int = 0
+    absent_deletes: int = 0
+    wake_at: int | None = None
+    ring_at: int | None = None
+
+
+class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The sums over an operator's buckets, and the first time at which one of them is to be called."""
+
+    state_rows: int = 0
+    state_bytes: int = 0
+    segments: int = 0
+    late_rows: int = 0
+    missed_windows: int = 0
+    expired_keys: int = 0
+    returned_keys: int = 0
+    absent_deletes: int = 0
+    wake_at: int | None = None
+    buckets: Mapping[int, BucketMetrics] = {}
+
+    @classmethod
+    def of(cls, buckets: Mapping[int, BucketMetrics]) -> OperatorMetrics:
+        counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
+        return cls(**counts, wake_at=earliest(one.wake_at for one in buckets.values()), buckets=dict(buckets))
+
+
+class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
+    """What a task has read of a source in one batch."""
+
+    scan: str
+    sequence: int
+    last: bool
+    rows: int
+    null_rows: int
+    malformed_rows: int
+    max_event_time: int | None
+    watermark: int | None
+
+
+class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):
+    """What an operator keeps in a bucket after a batch."""
+
+    operator: str
+    bucket: int
+    metrics: BucketMetrics
+
+
+Report = ScanReport | BucketReport
+
+
+def earliest(times: Iterable[int | None]) -> int | None:
+    """Return the first of the times that there are."""
+    return min((time for time in times if time is not None), default=None)
