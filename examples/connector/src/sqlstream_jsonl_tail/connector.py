@@ -11,13 +11,12 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
-from sqlstream.connectors.formats.value_source import NUMBER, PLACE, ValueRows
+from sqlstream.connectors.formats.value_source import BY_NUMBER, NUMBER, PLACE, ValueRows
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext
 from sqlstream.connectors.options import MAX_BYTES, MONITOR, TEXT, OptionType, TableOption
 from sqlstream.connectors.read_plan import VALUE
 from sqlstream.errors import DataError, UsageError
-from sqlstream.state.internal_columns import ROW
 from sqlstream.units import parse_bytes
 from sqlstream_jsonl_tail.tail import Tail, line_end, lines, look, whole_lines
 
@@ -139,7 +138,7 @@ class TailedLines(ValueRows):
     replay = Replay.REPLAYABLE
     replay_reason = "if the file only grows: lines are read again by their offsets"
     # Of two lines the one with the greater offset came later.
-    order = (ROW,)
+    order = BY_NUMBER
     split_type = ByteRange
 
     def discovery(self, position: Offsets, context: Context) -> TailDiscovery:
