@@ -13,7 +13,7 @@ from typing import Literal
 from sqlstream.catalog import Column, Table
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
-from sqlstream.operators.step import Operator, Port
+from sqlstream.operators.operator import Operator, Port
 from sqlstream.state.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 

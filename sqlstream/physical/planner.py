@@ -26,11 +26,8 @@ from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projectio
 from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
-from sqlstream.operators.changelog.changes import Changes
-from sqlstream.operators.step import Port
-from sqlstream.operators.windows.assigners import PARTIALS
+from sqlstream.operators.operator import Port
 from sqlstream.operators.windows.late_rows import LATE
-from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -44,7 +41,7 @@ from sqlstream.physical.plan import (
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
-from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
+from sqlstream.physical.stateful import Operator, operator_of, own_tables, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
@@ -364,9 +361,7 @@ class _Planner:
             key_columns=_key_columns(node),
             view_sql=view_sql,
             view_columns=view_columns,
-            count_sql=operator.count(quote_name(PARTIALS), reached(node.delay_below))
-            if isinstance(operator, WindowOperator)
-            else "",
+            count_sql=operator.open_windows(own_tables(operator), reached(node.delay_below)),
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=None if node.changelog_origin is node and isinstance(node, Windowed) else node.time_attribute,
@@ -384,9 +379,9 @@ class _Planner:
         if isinstance(node, Joining):
             views = side_views(node, operator)
             return tuple(StateView(self._unique(f"{name}_{alias}"), *view) for alias, view in views)
-        if not isinstance(node, Windowed) or not isinstance(operator, WindowOperator) or operator.late is None:
+        late = operator.late_view(name)
+        if late is None or not isinstance(node, Windowed) or node.late_rows is None:
             return ()
-        assert node.late_rows is not None
         if node.late_rows.lower() in self.names:
             raise BindError(
                 f'LATE_ROWS: "{node.late_rows}" is the name of something else in the job',
@@ -394,7 +389,7 @@ class _Planner:
                 hint="Take another.",
             )
         self.names.add(node.late_rows.lower())
-        return (StateView(node.late_rows, *operator.late.view(name), "late rows, kept for the life of the job"),)
+        return (StateView(node.late_rows, *late, "late rows, kept for the life of the job"),)
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1
@@ -414,8 +409,6 @@ def _hashed(operator: Operator) -> tuple[Column, ...]:
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
-    if not isinstance(operator, Changes):
-        return ()
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
         Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
