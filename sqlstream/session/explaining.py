@@ -190,9 +190,9 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
                 lines.append(f"  time attribute: {node.time_column}, in order up to the watermark")
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]
             lines.append(f"  state bounded by {node.bound}")
-            lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view_columns)}")
+            lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view.columns)}")
             for view in node.more_views:
-                shown = ", ".join(f"{n} {t}" for n, t in view.columns)
+                shown = ", ".join(f"{n} {t}" for n, t in view.rows.columns)
                 lines.append(f"  view state.<job>.{view.name}: {shown}{f' ({view.note})' if view.note else ''}")
         case _:
             assert_never(node)
