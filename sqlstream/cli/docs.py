@@ -21,7 +21,6 @@ WIDTH = 100
 # A line of the contents: a link to a page, and what the page is about.
 _ENTRY = re.compile(r"^- \[[^\]]+\]\((?P<path>[\w/-]+)\.md\): (?P<about>.+)$", re.MULTILINE)
 _LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
-_COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
 
@@ -74,7 +73,7 @@ def search(words: str) -> Iterator[Match]:
 
 
 def terminal_text(name: str, text: str) -> str:
-    """Return a page's Markdown as a terminal shows it best: no comments, and links that name pages of the manual.
+    """Return a page's Markdown as a terminal shows it best: links name pages of the manual.
 
     >>> terminal_text("sql/joins", "See [state](../concepts/state.md#views), [above](#top).")
     'See [state](concepts/state), above.'
@@ -90,7 +89,7 @@ def terminal_text(name: str, text: str) -> str:
         return f"[{found['text']}]({path.removesuffix('.md')})"
 
     parts = _FENCE.split(text)
-    return "".join(p if p.startswith("```") else _LINK.sub(link, _COMMENT.sub("", p)) for p in parts)
+    return "".join(p if p.startswith("```") else _LINK.sub(link, p) for p in parts)
 
 
 def show_contents() -> None:

@@ -58,7 +58,7 @@ def _stream(output: str | None) -> Iterator[TextIO]:
 
 def _values(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
     """Yield rows as Python values, as they are computed."""
-    for batch in relation.fetch_record_batch(ROWS):
+    for batch in relation.to_arrow_reader(ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 

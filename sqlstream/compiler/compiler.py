@@ -17,7 +17,7 @@ from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
-from sqlstream.connectors.inference import with_columns, without_columns
+from sqlstream.connectors.inference import only_named, with_columns, without_columns
 from sqlstream.connectors.tables import (
     check_lookup,
     check_sink,
@@ -150,8 +150,11 @@ class Compiler:
         *,
         project: str = ".",
         table_options: Mapping[str, Mapping[str, str]] | None = None,
+        plans_jobs: bool = True,
     ):
         self.project = project
+        # If not, tables of other packages' connectors are names alone, and these are not imported.
+        self._plans_jobs = plans_jobs
         self.catalog = Catalog()
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
@@ -276,6 +279,8 @@ class Compiler:
             remember(options)
         try:
             declared = self.table_options.declared(statement)
+            if not self._plans_jobs and (found := only_named(declared)) is not None:
+                return found
             try:
                 declared = with_columns(declared, self.project)
             except SqlStreamError as error:

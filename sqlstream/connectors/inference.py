@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.registry import exists, is_built_in
 from sqlstream.connectors.tables import inferred_columns, may_infer, no_columns
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.sql.nodes import ColumnDef, CreateTable, Name
 
 
@@ -30,6 +31,15 @@ def without_columns(statement: CreateTable, problem: SqlStreamError) -> Table | 
     """Return the table whose columns cannot be inferred now, with that as its problem; None where they never can."""
     table = _undeclared(statement)
     return replace(table, problem=problem) if may_infer(table) else None
+
+
+def only_named(statement: CreateTable) -> Table | None:
+    """Return the table of a connector of another package as a name alone, None for one of ours: queries import no package."""
+    table = _undeclared(statement)
+    if is_built_in(table.connector) or not exists(table.connector):
+        return None
+    reason = f'table "{table.name}" has the connector "{table.connector}", whose rows only a job reads'
+    return replace(table, problem=UsageError(reason, hint="Query what that job writes or keeps."))
 
 
 def _undeclared(statement: CreateTable) -> Table:

@@ -45,7 +45,7 @@ class UnavailableConnector(UsageError):
 
 
 @cache
-def _entry_points() -> dict[str, EntryPoint]:
+def installed() -> dict[str, EntryPoint]:
     """Return the connectors of other packages; to look for them reads a file of each package that is installed."""
     return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _BUILT_IN}
 
@@ -57,11 +57,16 @@ def built_in() -> tuple[str, ...]:
 
 def names() -> tuple[str, ...]:
     """Return all names that a table can give as its connector."""
-    return (*_BUILT_IN, *sorted(_entry_points()))
+    return (*_BUILT_IN, *sorted(installed()))
 
 
 def is_built_in(name: str | None) -> bool:
     return name is None or name in _BUILT_IN or name in _INTERNAL
+
+
+def exists(name: str | None) -> bool:
+    """Whether a table can give this name as its connector."""
+    return name in _BUILT_IN or name in installed()
 
 
 @cache
@@ -71,7 +76,7 @@ def named(name: str) -> Connector:
         module, _, kind = own.partition(":")
         found: Connector = getattr(import_module(f"sqlstream.connectors.{module}"), kind)()
         return found
-    return _loaded(_entry_points()[name])
+    return _loaded(installed()[name])
 
 
 def _loaded(entry: EntryPoint) -> Connector:
@@ -88,7 +93,7 @@ def _loaded(entry: EntryPoint) -> Connector:
             hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
         raise UnavailableConnector(f"{said} cannot be imported", detail=reason, hint=hint) from error
     if not (isinstance(kind, type) and issubclass(kind, Connector)):
-        hint = f"Its entry point names {entry.value}: that must be a class derived from sqlstream.connectors.Connector."
+        hint = f"Its entry point names {entry.value}: that must be a class derived from sqlstream.connectors.interface.Connector."
         raise UnavailableConnector(f"{said} is none", hint=hint)
     return kind()
 
@@ -100,7 +105,7 @@ def connector_of(table: Table) -> Connector:
         return named(WAREHOUSE)
     if name == VALUES and table.span is None:
         return named(VALUES)
-    if name in _BUILT_IN or name in _entry_points():
+    if exists(name):
         try:
             return named(name)
         except UnavailableConnector as error:

@@ -21,7 +21,15 @@ from sqlstream.connectors.options import (
     no_such_option,
 )
 from sqlstream.connectors.options import named as by_name
-from sqlstream.connectors.registry import UnavailableConnector, built_in, connector_of, is_built_in, names, source_of
+from sqlstream.connectors.registry import (
+    UnavailableConnector,
+    built_in,
+    connector_of,
+    exists,
+    is_built_in,
+    names,
+    source_of,
+)
 from sqlstream.connectors.registry import named as connector_named
 from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, missing, nearest
 
@@ -61,7 +69,9 @@ def _validate_columns(table: Table, connector: Connector) -> None:
 
 def options_of(connector: Connector) -> tuple[TableOption, ...]:
     """Return the options that all tables of a connector have, whatever their format is."""
-    formats = (replace(FORMAT, required=connector.needs_format),) if connector.formats else ()
+    formats = (
+        (replace(FORMAT, required=connector.needs_format, example=connector.formats[0]),) if connector.formats else ()
+    )
     return (
         *connector.options,
         *formats,
@@ -137,13 +147,13 @@ def _check_warehouse_options(table: Table, known: Mapping[str, TableOption]) -> 
 
 def inferred_columns(table: Table, project: str) -> Sequence[Column] | None:
     """Return the columns of a table that declares none, None when its connector does not know them."""
-    return connector_of(table).columns(table, project) if table.connector in names() else None
+    return connector_of(table).columns(table, project) if exists(table.connector) else None
 
 
 def may_infer(table: Table) -> bool:
     """Whether the columns of a table that declares none may be known at another time."""
     try:
-        return table.connector in names() and connector_of(table).can_infer(table)
+        return exists(table.connector) and connector_of(table).can_infer(table)
     except UnavailableConnector:
         return True
 

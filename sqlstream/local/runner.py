@@ -11,7 +11,7 @@ from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.discovery import Split
 from sqlstream.local.given_rows import connection
-from sqlstream.operators.step import Clock
+from sqlstream.operators.operator import Clock
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines

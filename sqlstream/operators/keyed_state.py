@@ -16,8 +16,8 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import names, no_rows
 from sqlstream.duck.types import encoded
+from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock
 from sqlstream.state.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 

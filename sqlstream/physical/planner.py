@@ -26,11 +26,8 @@ from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projectio
 from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
-from sqlstream.operators.changelog.changes import Changes
-from sqlstream.operators.step import Port
-from sqlstream.operators.windows.assigners import PARTIALS
+from sqlstream.operators.operator import Port
 from sqlstream.operators.windows.late_rows import LATE
-from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -44,7 +41,7 @@ from sqlstream.physical.plan import (
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
-from sqlstream.physical.stateful import Operator, operator_of, side_views, state_bound, state_view
+from sqlstream.physical.stateful import Operator, operator_of, own_tables, side_views, state_bound, state_view
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
@@ -76,12 +73,12 @@ class Branch:
         parts = ", ".join(f"{name} AS MATERIALIZED ({sql})" for name, sql in self.common)
         return f"SELECT * FROM (WITH {parts} {self.sql})" if parts else self.sql
 
-    def select(self, items: str, where: str = "") -> Branch:
+    def select(self, items: str) -> Branch:
         """Return the path with a projection above it; weights and event times stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
         own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
-        added = "" if items.startswith("*") else "".join(f", {name}" for name in own)
-        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql}){where}")
+        added = "".join(f", {name}" for name in own)
+        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql})")
 
     def over(self, select: Callable[[str], str]) -> Branch:
         return replace(self, sql=select(self.sql))
@@ -193,7 +190,9 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
         case Filter():
-            return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
+            return [
+                b.over(lambda rows: f"SELECT * FROM ({rows}) WHERE {node.predicate.sql}") for b in below(node.input)
+            ]
         case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
@@ -202,7 +201,8 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
-            return [b.select(f"*, unnest([{numbers}]) AS {quote_name(node.column)}") for b in below(node.input)]
+            number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
+            return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
         case Lateral():
             joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
             return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
@@ -353,7 +353,7 @@ class _Planner:
         for fragments, branch, parts, numbers in feeds:
             exchange = Exchange(place, _hashed(operator), numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
-        view_sql, view_columns = state_view(node, operator)
+        view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
         check_name("an operator", name, node.span)
         stage = StatefulStage(
@@ -362,11 +362,8 @@ class _Planner:
             ports=tuple(ports),
             fragments=(),
             key_columns=_key_columns(node),
-            view_sql=view_sql,
-            view_columns=view_columns,
-            count_sql=operator.count(quote_name(PARTIALS), reached(node.delay_below))
-            if isinstance(operator, WindowOperator)
-            else "",
+            view=view,
+            count_sql=operator.open_windows(own_tables(operator), reached(node.delay_below)),
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
             time_column=None if node.changelog_origin is node and isinstance(node, Windowed) else node.time_attribute,
@@ -383,10 +380,10 @@ class _Planner:
         """Return the views of the inputs of a join, and of the rows that an operator drops as late, if it keeps them."""
         if isinstance(node, Joining):
             views = side_views(node, operator)
-            return tuple(StateView(self._unique(f"{name}_{alias}"), *view) for alias, view in views)
-        if not isinstance(node, Windowed) or not isinstance(operator, WindowOperator) or operator.late is None:
+            return tuple(StateView(self._unique(f"{name}_{alias}"), view) for alias, view in views)
+        late = operator.late_view(name)
+        if late is None or not isinstance(node, Windowed) or node.late_rows is None:
             return ()
-        assert node.late_rows is not None
         if node.late_rows.lower() in self.names:
             raise BindError(
                 f'LATE_ROWS: "{node.late_rows}" is the name of something else in the job',
@@ -394,7 +391,7 @@ class _Planner:
                 hint="Take another.",
             )
         self.names.add(node.late_rows.lower())
-        return (StateView(node.late_rows, *operator.late.view(name), "late rows, kept for the life of the job"),)
+        return (StateView(node.late_rows, late, "late rows, kept for the life of the job"),)
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1
@@ -414,8 +411,6 @@ def _hashed(operator: Operator) -> tuple[Column, ...]:
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
-    if not isinstance(operator, Changes):
-        return ()
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
         Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))

@@ -26,7 +26,7 @@ from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover, register
-from sqlstream.operators.step import Clock
+from sqlstream.operators.operator import Clock
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed

@@ -51,7 +51,7 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
 
 def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query in a project that no session has open."""
-    compiler = Compiler(project=project.root)
+    compiler = Compiler(project=project.root, plans_jobs=False)
     broken: SqlStreamError | None = None
     try:
         try:

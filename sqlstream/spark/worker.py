@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from sqlstream.operators.step import Clock
+from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import from_lines
 from sqlstream.runtime.frames import Frame

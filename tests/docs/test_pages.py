@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import README, Shown, page_name, pages, run_page, uses_spark
+from tests.docs.pages import README, Shown, blocks_of, page_name, pages, run_page, uses_spark
 
 IN_PROCESS = [path for path in pages() if not uses_spark(path)]
 ON_SPARK = [path for path in pages() if uses_spark(path)]
@@ -36,6 +36,16 @@ def test_the_page_shows_what_comes_out(path: Path, request: pytest.FixtureReques
 @pytest.mark.parametrize("path", ON_SPARK, ids=page_name)
 def test_the_page_shows_what_comes_out_on_spark(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     compare(path, list(run_page(path, tmp_path / "project")), update=request.config.getoption("update"))
+
+
+@pytest.mark.parametrize("path", pages(), ids=page_name)
+def test_a_reader_sees_where_rows_and_files_go(path: Path) -> None:
+    """What stands behind a fence is not shown: the text above a block must name its table, or its file."""
+    lines = path.read_text("utf-8").splitlines()
+    for block in blocks_of(path):
+        if block.language in ("csv", "json") and block.words:
+            above = "\n".join(lines[: block.start - 1]).rstrip().rpartition("\n\n")[2]
+            assert f"`{block.words[0]}`" in above, f"{path}:{block.start}"
 
 
 def test_the_readme_is_short() -> None:

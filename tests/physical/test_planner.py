@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.errors import UnsupportedError
-from sqlstream.operators.step import Port
+from sqlstream.operators.operator import Port
 from sqlstream.physical.plan import PhysicalPlan
 from tests.kinds import last_job
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Where a value stands: in what (a partition, a file), and its number there.
 PLACE, NUMBER = internal("place"), internal("number")
+# The `order` of a source whose values come in the order of their numbers.
+BY_NUMBER = (ROW,)
 _MALFORMED = "a value is malformed"
 _numbers = itertools.count()
 

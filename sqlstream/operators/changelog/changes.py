@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -14,8 +14,8 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
@@ -24,7 +24,7 @@ from sqlstream.warehouse.declarations import TableDeclaration
 BATCH_ROWS = 100_000
 
 
-class Changes(ABC):
+class Changes(Operator):
     """An operator that emits, for the keys that a batch touches, the difference of the results after and before it.
 
     `keys` are columns with the SQL that makes them from input rows. Of each part, `deltas` are the columns in which a batch's
@@ -46,14 +46,6 @@ class Changes(ABC):
         would not take that back.
         """
         return frozenset()
-
-    @property
-    @abstractmethod
-    def kind(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def parts(self) -> dict[str, str]: ...
 
     @property
     @abstractmethod
@@ -82,11 +74,6 @@ class Changes(ABC):
 
     def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
         """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""
-        return {}
-
-    @property
-    def opening(self) -> Mapping[str, str]:
-        """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
         return {}
 
     @cached_property
@@ -131,7 +118,7 @@ class Changes(ABC):
         return self._state.timed(self.result(tables), self.result_keys, self.columns_out, tables, all=False)
 
     @property
-    def times(self) -> tuple[Column, ...]:
+    def key_times(self) -> tuple[Column, ...]:
         """The columns of `current` beside those of the result."""
         return self._state.times(self.columns_out)
 

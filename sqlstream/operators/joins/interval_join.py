@@ -19,7 +19,7 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
-from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment

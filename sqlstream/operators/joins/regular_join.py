@@ -20,8 +20,8 @@ from sqlstream.duck.sql import names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
+from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment

@@ -22,8 +22,8 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import KeyedState
+from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.window_operator import BATCH_ROWS
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment

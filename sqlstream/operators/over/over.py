@@ -22,10 +22,10 @@ from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, Context
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, current, repeated, zset
@@ -39,7 +39,7 @@ END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Over:
+class Over(Operator):
     """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
 
     With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key

@@ -20,8 +20,8 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_operator import BATCH_ROWS, empty_relation
 from sqlstream.state.bucket import Bucket
@@ -38,7 +38,7 @@ BOUNDS = ("window_start", "window_end", "window_time", "window_id")
 
 
 @dataclass(frozen=True)
-class RowWindows:
+class RowWindows(Operator):
     """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
 
     Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
@@ -117,7 +117,7 @@ class RowWindows:
         return self._known.timed(rows, list(of.values()), self.outputs, tables, all=True)
 
     @property
-    def times(self) -> tuple[Column, ...]:
+    def key_times(self) -> tuple[Column, ...]:
         """The columns of `current` beside those of the result."""
         return self._known.times(self.outputs)
 

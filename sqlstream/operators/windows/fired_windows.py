@@ -9,8 +9,8 @@ import duckdb
 
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import names
+from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock
 from sqlstream.operators.windows.assigners import END, PARTIALS, SLICE, Given, Relations, Sliced, Span
 from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
 from sqlstream.operators.windows.triggers import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, same_columns

@@ -23,8 +23,8 @@ from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.step import Clock, Inputs
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, START, Relations, Span, Windowing, window_time
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_aggregate import WindowAggregate
@@ -150,8 +150,8 @@ class FiringAggregate(WindowAggregate):
         """Return the SELECT of the results of all windows that can still change, over the state tables."""
         return super().current(relations, f"({watermark} - {self.lateness})")
 
-    def count(self, partials: str, watermark: str) -> str:
-        return super().count(partials, f"({watermark} - {self.lateness})")
+    def open_windows(self, relations: Relations, watermark: str) -> str:
+        return super().open_windows(relations, f"({watermark} - {self.lateness})")
 
     # -- a batch
 

@@ -66,10 +66,10 @@ class WindowChanges(WindowOperator):
         rows = repeated(self._placed, f"({summed(self._placed, relations[PARTIALS])})")
         return self.of_rows(f"({rows})")
 
-    def count(self, partials: str, watermark: str) -> str:
+    def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         [table] = self.row_tables
-        present = f"({summed(table.columns[:-1], partials)})"
-        return super().count(f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)", watermark)
+        present = f"({summed(table.columns[:-1], relations[PARTIALS])})"
+        return super().open_windows({PARTIALS: f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)"}, watermark)
 
 
 @dataclass(frozen=True)

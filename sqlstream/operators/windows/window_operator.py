@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,12 +10,11 @@ from functools import cached_property
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import no_rows, typed
+from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.step import Clock, Inputs
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.windows.assigners import PARTIALS, Span, Windowing, weights
 from sqlstream.operators.windows.late_rows import LATE, MARK, LateRows
 from sqlstream.state.bucket import Bucket
@@ -37,7 +36,7 @@ class Received:
     added: list[pa.Table | Segment] = field(default_factory=list)
 
 
-class WindowOperator(Groups, ABC):
+class WindowOperator(Groups, Operator):
     """An operator that emits a result per key and window when the watermark passes the window's end, then forgets it.
 
     `keys` are columns with the SQL that makes them from input rows. The first of `tables`, the partials, says by its rows which
@@ -46,10 +45,6 @@ class WindowOperator(Groups, ABC):
 
     windows: Windowing
     late: LateRows | None
-
-    @property
-    @abstractmethod
-    def kind(self) -> str: ...
 
     @property
     @abstractmethod
@@ -69,10 +64,6 @@ class WindowOperator(Groups, ABC):
     def parts(self) -> dict[str, str]:
         return {**self.row_parts, **({LATE: self.late.part(self)} if self.late else {})}
 
-    @property
-    @abstractmethod
-    def outputs(self) -> tuple[Column, ...]: ...
-
     @abstractmethod
     def result(self, relations: Mapping[str, str]) -> str: ...
 
@@ -85,9 +76,12 @@ class WindowOperator(Groups, ABC):
         """Return the SELECT of the current result over the state tables, given as FROM-able SQL by name."""
         return self.result(self.windows.open(relations, self.key_names, watermark))
 
-    def count(self, partials: str, watermark: str) -> str:
+    def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""
-        return self.windows.count(partials, self.key_names, watermark)
+        return self.windows.count(relations[PARTIALS], self.key_names, watermark)
+
+    def late_view(self, name: str) -> Rows | None:
+        return self.late.view(name) if self.late else None
 
     def step(
         self,

@@ -1,0 +1,119 @@
+"""What a stateful operator is: the contract between planning, running and state queries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import Rows
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.warehouse.declarations import TableDeclaration
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time of one batch: its number, its watermark (microseconds; None before the first), its processing time (ms)."""
+
+    batch: int
+    watermark: int | None
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input of an operator: the part of the rows that arrives there, and whether they can be late."""
+
+    part: str
+    on_time: bool
+
+
+# What has arrived: rows, or a segment that was written into the bucket's directory.
+Inputs: TypeAlias = Iterable[tuple[Port, pa.Table | Segment]]
+
+
+class Operator(ABC):
+    """A stateful operator over one bucket of keys: everything that planning, running and looking at it asks for.
+
+    It gives the same bag of rows for any order of its input, and does nothing when nothing is due.
+    """
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What it is called where the query gives it no name."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Mapping[str, str]:
+        """Its inputs by name: what the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+
+    @property
+    @abstractmethod
+    def hash_columns(self) -> tuple[str, ...]:
+        """The columns of every part whose hash picks the bucket; without any, all rows meet in one."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        """Its state."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[Column, ...]:
+        """The columns of the rows that `step` yields, before those that are stored as text are read."""
+
+    @abstractmethod
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Advance by one batch; yield rows for the next stage as they are computed.
+
+        An input is rows, or a segment that was written into the bucket's directory for it. Once it is exhausted,
+        `state.wake_at` is the event time (microseconds) at which the operator wants to be called again, and `state.ring_at` the
+        processing time (milliseconds).
+        """
+
+    @abstractmethod
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
+        """Return the SELECT of the current result, given FROM-able SQL of the state tables by name, and the SQL of the watermark.
+
+        The watermark is a number of microseconds, NULL before the first one.
+        """
+
+    @property
+    def viewed(self) -> tuple[Column, ...] | None:
+        """The columns of `current`, where they are not those of the result."""
+        return None
+
+    @property
+    def key_times(self) -> tuple[Column, ...]:
+        """The columns that `current` has behind those of the result: when a key was touched, and when it is forgotten."""
+        return ()
+
+    @property
+    def opening(self) -> Mapping[str, str]:
+        """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
+        return {}
+
+    def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
+        """Return the SELECT of how many windows are open, an empty text where there are none."""
+        return ""
+
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+        """Return the views of what is kept of each of several inputs."""
+        return ()
+
+    def late_view(self, name: str) -> Rows | None:
+        """Return the view of the rows that were dropped as late by the operator of this name, None when they are not kept."""
+        return None
