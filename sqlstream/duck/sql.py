@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -15,6 +16,25 @@ class Typed(Protocol):
 
     @property
     def type(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A relation as a value: a SELECT, and the names and types of its columns."""
+
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def selected(cls, relation: str, items: Iterable[tuple[str, str, str]]) -> Rows:
+        """Return items, each a name, a type to cast to, and SQL over a relation, which goes behind FROM.
+
+        >>> print(Rows.selected("t", [("n", "BIGINT", "count(*)")]).sql)
+        SELECT CAST(count(*) AS BIGINT) AS "n" FROM t
+        """
+        items = tuple(items)
+        listed = ", ".join(f"CAST({sql} AS {type}) AS {quote_name(name)}" for name, type, sql in items)
+        return cls(f"SELECT {listed} FROM {relation}", tuple((name, type) for name, type, _ in items))
 
 
 def quote_name(name: str) -> str:

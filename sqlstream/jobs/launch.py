@@ -92,11 +92,11 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 kind=s.operator.kind,
                 key_columns=s.key_columns,
                 tables=tuple(map(TableRecord.of, s.operator.tables)),
-                view_sql=s.view_sql,
-                view_columns=s.view_columns,
+                view_sql=s.view.sql,
+                view_columns=s.view.columns,
                 bound=s.bound,
                 count_sql=s.count_sql,
-                more_views=tuple((v.name, v.sql) for v in s.more_views),
+                more_views=tuple((v.name, v.rows.sql) for v in s.more_views),
                 delay=s.delay,
             )
             for s in plan.stages

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import Rows
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -35,10 +36,6 @@ class Port:
 
 # What has arrived: rows, or a segment that was written into the bucket's directory.
 Inputs: TypeAlias = Iterable[tuple[Port, pa.Table | Segment]]
-
-
-# A SELECT, and the names and types of its columns.
-View: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Operator(ABC):
@@ -89,7 +86,10 @@ class Operator(ABC):
 
     @abstractmethod
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result, given FROM-able SQL of the state tables by name, and of the watermark."""
+        """Return the SELECT of the current result, given FROM-able SQL of the state tables by name, and the SQL of the watermark.
+
+        The watermark is a number of microseconds, NULL before the first one.
+        """
 
     @property
     def viewed(self) -> tuple[Column, ...] | None:
@@ -110,10 +110,10 @@ class Operator(ABC):
         """Return the SELECT of how many windows are open, an empty text where there are none."""
         return ""
 
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[View, ...]:
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
         """Return the views of what is kept of each of several inputs."""
         return ()
 
-    def late_view(self, name: str) -> View | None:
+    def late_view(self, name: str) -> Rows | None:
         """Return the view of the rows that were dropped as late by the operator of this name, None when they are not kept."""
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlstream.catalog import Column, Table
+from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.operator import Operator, Port
@@ -81,11 +82,10 @@ class ScanStage:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """A view of an operator's state beside that of its result: its name, the SELECT over the state tables, and what to know."""
+    """A view of an operator's state beside that of its result: its name, its rows over the state tables, and what to know."""
 
     name: str
-    sql: str
-    columns: tuple[tuple[str, str], ...]
+    rows: Rows
     note: str = ""
 
 
@@ -93,7 +93,7 @@ class StateView:
 class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
-    `view_sql` is the SELECT of the current result over the state tables, `count_sql` that of the number of open windows.
+    `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows.
     `unique` are columns that tell its rows apart, where that is known. With `rings` it asks to be called at processing times.
     Its watermark is `delay` (microseconds) behind the job's: so late its rows come. The `opening` fragments make rows, of one row
     of any kind, that come with the first batch before all others.
@@ -104,8 +104,7 @@ class StatefulStage:
     ports: tuple[Port, ...]
     fragments: tuple[Fragment, ...]
     key_columns: tuple[str, ...]
-    view_sql: str
-    view_columns: tuple[tuple[str, str], ...]
+    view: Rows
     count_sql: str
     bound: str
     hash_columns: tuple[str, ...]

@@ -73,12 +73,12 @@ class Branch:
         parts = ", ".join(f"{name} AS MATERIALIZED ({sql})" for name, sql in self.common)
         return f"SELECT * FROM (WITH {parts} {self.sql})" if parts else self.sql
 
-    def select(self, items: str, where: str = "") -> Branch:
+    def select(self, items: str) -> Branch:
         """Return the path with a projection above it; weights and event times stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
         own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
-        added = "" if items.startswith("*") else "".join(f", {name}" for name in own)
-        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql}){where}")
+        added = "".join(f", {name}" for name in own)
+        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql})")
 
     def over(self, select: Callable[[str], str]) -> Branch:
         return replace(self, sql=select(self.sql))
@@ -190,7 +190,9 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
         case Filter():
-            return [b.select("*", f" WHERE {node.predicate.sql}") for b in below(node.input)]
+            return [
+                b.over(lambda rows: f"SELECT * FROM ({rows}) WHERE {node.predicate.sql}") for b in below(node.input)
+            ]
         case Projection():
             items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
             return [b.select(items) for b in below(node.input)]
@@ -199,7 +201,8 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [b.over(lambda rows: in_windows(node, rows)) for b in found]
         case Expand():
             numbers = ", ".join(map(str, node.numbers))
-            return [b.select(f"*, unnest([{numbers}]) AS {quote_name(node.column)}") for b in below(node.input)]
+            number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
+            return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
         case Lateral():
             joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
             return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
@@ -350,7 +353,7 @@ class _Planner:
         for fragments, branch, parts, numbers in feeds:
             exchange = Exchange(place, _hashed(operator), numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
-        view_sql, view_columns = state_view(node, operator)
+        view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
         check_name("an operator", name, node.span)
         stage = StatefulStage(
@@ -359,8 +362,7 @@ class _Planner:
             ports=tuple(ports),
             fragments=(),
             key_columns=_key_columns(node),
-            view_sql=view_sql,
-            view_columns=view_columns,
+            view=view,
             count_sql=operator.open_windows(own_tables(operator), reached(node.delay_below)),
             bound=state_bound(node),
             hash_columns=operator.hash_columns,
@@ -378,7 +380,7 @@ class _Planner:
         """Return the views of the inputs of a join, and of the rows that an operator drops as late, if it keeps them."""
         if isinstance(node, Joining):
             views = side_views(node, operator)
-            return tuple(StateView(self._unique(f"{name}_{alias}"), *view) for alias, view in views)
+            return tuple(StateView(self._unique(f"{name}_{alias}"), view) for alias, view in views)
         late = operator.late_view(name)
         if late is None or not isinstance(node, Windowed) or node.late_rows is None:
             return ()
@@ -389,7 +391,7 @@ class _Planner:
                 hint="Take another.",
             )
         self.names.add(node.late_rows.lower())
-        return (StateView(node.late_rows, *late, "late rows, kept for the life of the job"),)
+        return (StateView(node.late_rows, late, "late rows, kept for the life of the job"),)
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1

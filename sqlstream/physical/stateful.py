@@ -8,7 +8,7 @@ from typing import assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import reached
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.node import Node
@@ -123,8 +123,8 @@ def _keeps_rows(node: Aggregate) -> bool:
     return node.input.is_changelog and not all(is_linear(call) for _, call in calls_of(node.aggregates))
 
 
-def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, tuple[str, tuple[tuple[str, str], ...]]]]:
-    """Yield names for the inputs of a join, and the view of what is kept of each: its SELECT, and its columns."""
+def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, Rows]]:
+    """Yield names for the inputs of a join, and the view of what is kept of each."""
     views = operator.side_views(own_tables(operator), reached(node.delay_below))
     for place, (alias, view) in enumerate(zip(node.aliases, views, strict=True)):
         yield alias or ("left", "right")[place], view
@@ -135,14 +135,14 @@ def own_tables(operator: Operator) -> dict[str, str]:
     return {table.name: quote_name(table.name) for table in operator.tables}
 
 
-def state_view(node: Stateful, operator: Operator) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the view over an operator's state, and its columns.
+def state_view(node: Stateful, operator: Operator) -> Rows:
+    """Return the view over an operator's state.
 
-    They are those of the node, with their current values, and for an aggregate what the select list makes of them.
+    Its columns are those of the node, with their current values, and for an aggregate what the select list makes of them.
     """
     current = operator.current(own_tables(operator), reached(node.delay_below))
     if operator.viewed is not None:
-        return current, tuple((c.name, c.type) for c in operator.viewed)
+        return Rows(current, tuple((c.name, c.type) for c in operator.viewed))
     columns = [(f.name, f.type, quote_name(f.name)) for f in node.schema]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, WindowAggregate | Aggregate):
@@ -152,5 +152,4 @@ def state_view(node: Stateful, operator: Operator) -> tuple[str, tuple[tuple[str
             if item.name.lower() not in names and item.expression.column not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
     columns += [(c.name, c.type, c.name) for c in operator.key_times if c.name not in names]
-    items = ", ".join(f"CAST({sql} AS {type}) AS {quote_name(name)}" for name, type, sql in columns)
-    return f"SELECT {items} FROM ({current})", tuple((n, t) for n, t, _ in columns)
+    return Rows.selected(f"({current})", columns)

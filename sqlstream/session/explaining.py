@@ -7,6 +7,8 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.connectors.interface import SessionSink
+from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.explain import logical_text
@@ -122,7 +124,8 @@ def _reads(node: Node, leaves: Leaves) -> list[str]:
 
 def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple[str, list[tuple[str, str]]]:
     into = f"{sink.table.name} ({sink.table.connector or 'warehouse table'})"
-    title = f"print {sink.table.name}" if sink.kind == "print" else f"write {into}"
+    shown = isinstance(sink_of(sink.table), SessionSink)
+    title = f"print {sink.table.name}" if shown else f"write {into}"
     taken_back = f"{_CHANGELOG}: rows are added, and taken back"
     limit = f", ends after {sink.limit} rows" if sink.limit is not None else ""
     last = "the last row of" if sink.order else "a row for"
@@ -187,9 +190,9 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
                 lines.append(f"  time attribute: {node.time_column}, in order up to the watermark")
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]
             lines.append(f"  state bounded by {node.bound}")
-            lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view_columns)}")
+            lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view.columns)}")
             for view in node.more_views:
-                shown = ", ".join(f"{n} {t}" for n, t in view.columns)
+                shown = ", ".join(f"{n} {t}" for n, t in view.rows.columns)
                 lines.append(f"  view state.<job>.{view.name}: {shown}{f' ({view.note})' if view.note else ''}")
         case _:
             assert_never(node)

@@ -9,8 +9,9 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.sql import Rows
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.operator import Operator, View
+from sqlstream.operators.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ class JoinOperator(Operator):
     def view_columns(self, place: int) -> tuple[Column, ...]:
         """Return the columns of that view."""
 
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[View, ...]:
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
         return tuple(
-            (self.view(place, relations, watermark), tuple((c.name, c.type) for c in self.view_columns(place)))
+            Rows(self.view(place, relations, watermark), tuple((c.name, c.type) for c in self.view_columns(place)))
             for place in range(len(self.matching.columns))
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock
-from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.sql import Rows, quote_name, quote_text
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.windows.assigners import END, START, ended
@@ -68,10 +68,8 @@ class LateRows:
             return within(rows, "_sessions", groups.key_names, ended(watermark))
         return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
 
-    def view(self, operator: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Return the view of the rows, and its columns."""
-        names = [(f"c{i}", c) for i, c in enumerate(self.columns)]
-        items = [f"CAST({stored} AS {c.type}) AS {quote_name(c.name)}" for stored, c in names]
-        items += [TIME.name, MARK.name, f"{quote_text(operator)} AS {OPERATOR.name}"]
-        columns = tuple((c.name, c.type) for c in (*self.columns, TIME, MARK, OPERATOR))
-        return f"SELECT {', '.join(items)} FROM {quote_name(LATE)}", columns
+    def view(self, operator: str) -> Rows:
+        """Return the view of the rows."""
+        own = [(c.name, c.type, f"c{i}") for i, c in enumerate(self.columns)]
+        added = ((TIME, TIME.name), (MARK, MARK.name), (OPERATOR, quote_text(operator)))
+        return Rows.selected(quote_name(LATE), [*own, *((c.name, c.type, sql) for c, sql in added)])

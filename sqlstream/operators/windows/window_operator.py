@@ -11,10 +11,10 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import no_rows, typed
+from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.operator import Clock, Inputs, Operator, View
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.windows.assigners import PARTIALS, Span, Windowing, weights
 from sqlstream.operators.windows.late_rows import LATE, MARK, LateRows
 from sqlstream.state.bucket import Bucket
@@ -80,7 +80,7 @@ class WindowOperator(Groups, Operator):
         """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""
         return self.windows.count(relations[PARTIALS], self.key_names, watermark)
 
-    def late_view(self, name: str) -> View | None:
+    def late_view(self, name: str) -> Rows | None:
         return self.late.view(name) if self.late else None
 
     def step(

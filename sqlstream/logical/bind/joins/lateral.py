@@ -140,7 +140,7 @@ class LateralBinder:
         lists = self._lists(select)
         inner = self._inside(lists)
         binder = _RowBinder(inner, self.catalog, self.checker)
-        numbers = [quote_name(made.number) for made in lists if made.number is not None]
+        numbers = [made.number for made in lists if made.number is not None]
         items = [(_name(e, i), binder.item(e, numbers)) for i, e in enumerate(_expanded(select, inner))]
         names = [name for name, _ in items]
         columns = ", ".join(f"{sql} AS {quote_name(f'_{i}')}" for i, (_, sql) in enumerate(items))
@@ -207,7 +207,7 @@ class LateralBinder:
         items = [binder.ordered(item, places, numbers) for item in order.expressions]
         plain = not binder.aggregates and group is None and not select.args.get("distinct")
         # Elements that are equal in the order are in that of the list, or of all columns.
-        ties = numbers if plain else [quote_name(place) for place in places.values()]
+        ties = map(quote_name, numbers if plain else places.values())
         sql += f" ORDER BY {', '.join([*items, *ties])}"
         if not isinstance(limit.expression, exp.Literal) or not limit.expression.name.isdigit():
             raise BindError("LIMIT takes a number of rows", span_of(limit, self.source))
@@ -275,7 +275,7 @@ class _RowBinder(ExpressionBinder):
             if numbers and call.name.lower() in _ORDERED and call.expressions:
                 last = call.expressions[-1]
                 if not isinstance(last, exp.Order):
-                    by = last.expressions if isinstance(last, exp.Distinct) else map(_reference, numbers)
+                    by = last.expressions if isinstance(last, exp.Distinct) else map(column_reference, numbers)
                     order = [exp.Ordered(this=e.copy(), nulls_first=False) for e in by]
                     last.replace(exp.Order(this=last.copy(), expressions=order))
         return to_duckdb(bound)
@@ -314,7 +314,3 @@ def _rows(parts: Sequence[Expression], sql: str, span: Span) -> Expression:
 
 def _one(is_one: bool) -> frozenset[str] | None:
     return frozenset() if is_one else None
-
-
-def _reference(quoted: str) -> exp.Expr:
-    return column_reference(quoted[1:-1].replace('""', '"'))
