@@ -86,7 +86,10 @@ class Operator(ABC):
 
     @abstractmethod
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result, given FROM-able SQL of the state tables by name, and of the watermark."""
+        """Return the SELECT of the current result, given FROM-able SQL of the state tables by name, and the SQL of the watermark.
+
+        The watermark is a number of microseconds, NULL before the first one.
+        """
 
     @property
     def viewed(self) -> tuple[Column, ...] | None:

@@ -7,6 +7,8 @@ from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
 from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.connectors.interface import SessionSink
+from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.explain import logical_text
@@ -122,7 +124,8 @@ def _reads(node: Node, leaves: Leaves) -> list[str]:
 
 def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple[str, list[tuple[str, str]]]:
     into = f"{sink.table.name} ({sink.table.connector or 'warehouse table'})"
-    title = f"print {sink.table.name}" if sink.kind == "print" else f"write {into}"
+    shown = isinstance(sink_of(sink.table), SessionSink)
+    title = f"print {sink.table.name}" if shown else f"write {into}"
     taken_back = f"{_CHANGELOG}: rows are added, and taken back"
     limit = f", ends after {sink.limit} rows" if sink.limit is not None else ""
     last = "the last row of" if sink.order else "a row for"

@@ -16,6 +16,8 @@ import pyarrow as pa
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
+from sqlstream.connectors.interface import SessionSink
+from sqlstream.connectors.registry import sink_of
 from sqlstream.errors import SourceText, SqlStreamError, UsageError, missing, plainly
 from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
@@ -174,7 +176,7 @@ class Session:
         """Return what prints the rows of `print` tables and of a bare SELECT, by their place in the plan."""
         printers: dict[int, Receiver] = {}
         for number, sink in enumerate(planned.physical.sinks):
-            if sink.kind == "print":
+            if isinstance(sink_of(sink.table), SessionSink):
                 title = "" if sink.limit is not None or planned.is_query else sink.table.name
                 printer = RowPrinter(self.output, sink, title=title)
                 printers[number] = printer

@@ -225,6 +225,12 @@ def test_the_readme_shows_a_job_that_runs(tmp_path: Path) -> None:
         assert [n for *_, n in pull(stream, "per_minute")] == [2]
 
 
+@pytest.mark.usefixtures("installed")
+def test_the_readme_lists_its_options() -> None:
+    listed = set(re.findall(r"^\| `([\w.-]+)` \|", (PACKAGE / "README.md").read_text(), re.MULTILINE))
+    assert listed == {"format", *(option.name for option in registry.named("jsonl-tail").options)}
+
+
 def test_it_is_not_there_without_the_package() -> None:
     forget()
     with pytest.raises(BindError, match='connector "jsonl-tail" does not exist'):
