@@ -140,7 +140,7 @@ class Stream:
         """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
         self.now += milliseconds
         for run in self.runs.values():
-            run.ring(self.now)
+            run.fire_timers(self.now)
         self.pull()
 
     def restart(self) -> None:

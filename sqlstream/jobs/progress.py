@@ -124,7 +124,7 @@ def _operator(metrics: OperatorMetrics) -> OperatorProgress:
         state_rows=metrics.state_rows,
         state_bytes=metrics.state_bytes,
         late_rows=metrics.late_rows,
-        next_close=event_time(metrics.wake_at),
+        next_close=event_time(metrics.event_timer),
     )
 
 

@@ -128,8 +128,8 @@ class LocalRun:
             for label, name in entry.state_manifests(stage.name).items():
                 manifest = named_manifest(fs, self.paths.operator(stage.name), label, name)
                 self.manifests[number, label] = manifest.to_json()
-                if manifest.wake_at is not None:
-                    self.timers[number, label] = manifest.wake_at
+                if manifest.event_timer is not None:
+                    self.timers[number, label] = manifest.event_timer
         for number, scan in enumerate(self.job.plan.scans):
             mark = self.commits.totals.sources[scan.name].watermark
             if mark is not None:
@@ -143,7 +143,7 @@ class LocalRun:
         clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         descriptor = Descriptor(
-            self.sequence, now, splits, {**clocks, **ticks}, rings=self._is_called(now), opens=opens
+            self.sequence, now, splits, {**clocks, **ticks}, fires_timers=self._is_called(now), opens=opens
         )
         self.run(to_lines(descriptor, self.job.labels), now)
 
@@ -159,15 +159,15 @@ class LocalRun:
         if ticks := idle_ticks(self.commits.clocks(), now):
             self.batch({}, ticks, now)
 
-    def ring(self, now: int) -> None:
+    def fire_timers(self, now: int) -> None:
         """Run a micro-batch without rows if windows over processing time are to close, or an operator asked for it."""
         clocks = [i for i, scan in enumerate(self.job.plan.scans) if scan.by_clock]
         if self._is_called(now) or (clocks and any(due <= now * 1000 for due in self.timers.values())):
             self.batch({}, {}, now)
 
     def _is_called(self, now: int) -> bool:
-        ring_at = self.commits.totals.ring_at
-        return ring_at is not None and ring_at <= now
+        processing_timer = self.commits.totals.processing_timer
+        return processing_timer is not None and processing_timer <= now
 
     def _run(self, lines: str, now: int) -> None:
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
@@ -205,8 +205,8 @@ class LocalRun:
             yield from advance.run(arrived)
             self.manifests[stage, bucket] = advance.manifest
             self.timers.pop((stage, bucket), None)
-            if advance.wake_at is not None:
-                self.timers[stage, bucket] = advance.wake_at
+            if advance.event_timer is not None:
+                self.timers[stage, bucket] = advance.event_timer
 
     def _print(self, sink: int, files: Sequence[str]) -> None:
         plan = self.job.plan.sinks[sink]

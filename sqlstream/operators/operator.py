@@ -79,9 +79,9 @@ class Operator(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Advance by one batch; yield rows for the next stage as they are computed.
 
-        An input is rows, or a segment that was written into the bucket's directory for it. Once it is exhausted,
-        `state.wake_at` is the event time (microseconds) at which the operator wants to be called again, and `state.ring_at` the
-        processing time (milliseconds).
+        An input is rows, or a segment that was written into the bucket's directory for it. Once the result is exhausted, the
+        operator has set its timers: `state.event_timer`, the event time (microseconds) at which it wants to be called again, and
+        `state.processing_timer`, the processing time (milliseconds).
         """
 
     @abstractmethod

@@ -93,10 +93,10 @@ class StateView:
 class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
-    `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows.
-    `unique` are columns that tell its rows apart, where that is known. With `rings` it asks to be called at processing times.
-    Its watermark is `delay` (microseconds) behind the job's: so late its rows come. The `opening` fragments make rows, of one row
-    of any kind, that come with the first batch before all others.
+    `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows. `unique` are columns
+    that tell its rows apart, where that is known. With `fires_timers` it asks to be called at processing times. Its watermark
+    is `delay` (microseconds) behind the job's: so late its rows come. The `opening` fragments make rows, of one row of any
+    kind, that come with the first batch before all others.
     """
 
     name: str
@@ -110,7 +110,7 @@ class StatefulStage:
     hash_columns: tuple[str, ...]
     time_column: str | None = None
     unique: tuple[str, ...] = ()
-    rings: bool = False
+    fires_timers: bool = False
     more_views: tuple[StateView, ...] = ()
     delay: int = 0
     # What it computes; workers have no use for it.

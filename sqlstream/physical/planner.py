@@ -371,7 +371,7 @@ class _Planner:
             more_views=self._more_views(node, operator, name),
             delay=node.delay_below,
             opening=_opening(operator, place, ports),
-            rings=isinstance(node, WindowAggregate) and node.early is not None and node.early.by == "time",
+            fires_timers=isinstance(node, WindowAggregate) and node.early is not None and node.early.by == "time",
             node=node,
         )
         self.stages.append((node, stage, []))

@@ -18,15 +18,15 @@ from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
 from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear
-from sqlstream.operators.changelog.changes import Changes
-from sqlstream.operators.changelog.normalize import Normalize
-from sqlstream.operators.changelog.row_changes import ChangingAggregate, Rank, SetOperation
-from sqlstream.operators.joins.interval_join import IntervalJoin
+from sqlstream.operators.changelog.changes import ChangelogOperator
+from sqlstream.operators.changelog.normalize import ChangelogNormalize
+from sqlstream.operators.changelog.row_changes import ChangingAggregate, SetOperator, TopN
+from sqlstream.operators.joins.interval_join import IntervalJoinOperator
 from sqlstream.operators.joins.matching import Matching
-from sqlstream.operators.joins.regular_join import Join
-from sqlstream.operators.joins.temporal_join import TemporalJoin
-from sqlstream.operators.over.over import Over
-from sqlstream.operators.windows.count_windows import RowWindows
+from sqlstream.operators.joins.regular_join import RegularJoin
+from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
+from sqlstream.operators.over.over import OverOperator
+from sqlstream.operators.windows.count_windows import CountWindowOperator
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.physical.windows import (
@@ -40,7 +40,15 @@ from sqlstream.physical.windows import (
     window_operator,
 )
 
-Operator = WindowOperator | RowWindows | Changes | Over | IntervalJoin | TemporalJoin | Join
+Operator = (
+    WindowOperator
+    | CountWindowOperator
+    | ChangelogOperator
+    | OverOperator
+    | IntervalJoinOperator
+    | TemporalJoinOperator
+    | RegularJoin
+)
 
 
 def operator_of(node: Stateful) -> Operator:
@@ -51,11 +59,13 @@ def operator_of(node: Stateful) -> Operator:
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
             keys = tuple((Column(name, types[name]), quote_name(name)) for name in node.keys)
-            return Normalize(keys, _columns(node), node.time_attribute)
+            return ChangelogNormalize(keys, _columns(node), node.time_attribute)
         case CountWindows():
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
-            return RowWindows(row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0)
+            return CountWindowOperator(
+                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0
+            )
         case Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
@@ -68,22 +78,22 @@ def operator_of(node: Stateful) -> Operator:
         case ranks.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return Rank(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or 0)
+            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or 0)
         case relational.SetOperation():
             keys = tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema)
             side = (Column(node.side, "INTEGER"),)
-            return SetOperation(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or 0)
+            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or 0)
         case over.Over() | Sort():
             return _in_order(node)
         case joins.IntervalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
-            return IntervalJoin(_matching(node), node.kind, (left, right), node.before, node.after)
+            return IntervalJoinOperator(_matching(node), node.kind, (left, right), node.before, node.after)
         case joins.TemporalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
-            return TemporalJoin(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
+            return TemporalJoinOperator(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
-            return Join(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
+            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
         case _:
             assert_never(node)
 
@@ -94,14 +104,14 @@ def _matching(node: Joins) -> Matching:
     return Matching(keys, tuple(_columns(below) for below in node.inputs), condition)
 
 
-def _in_order(node: InOrder) -> Over:
+def _in_order(node: InOrder) -> OverOperator:
     time, order, by_clock = time_sql(node.input, node.time), tuple(o.sql for o in node.order[1:]), node.by_clock
     columns = _columns(node.input)
     if isinstance(node, Sort):
-        return Over((), columns, time, order, by_clock=by_clock, sorts=True)
+        return OverOperator((), columns, time, order, by_clock=by_clock, sorts=True)
     names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
-    return Over(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
+    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:

@@ -21,14 +21,14 @@ from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, 
 from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
 from sqlstream.operators.aggregates.functions import REFUSED
 from sqlstream.operators.over.calls import OverCall
-from sqlstream.operators.windows.assigners import Given, Sliced, Windowing, window_time
+from sqlstream.operators.windows.assigners import AssignedWindows, SlicedWindows, WindowAssigner, window_time
 from sqlstream.operators.windows.fired_windows import FiringSessions, FiringWindows
 from sqlstream.operators.windows.grid import Grid
 from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRows
 from sqlstream.operators.windows.session_changes import ChangingSessions
 from sqlstream.operators.windows.sessions import Sessions
 from sqlstream.operators.windows.triggers import Early
-from sqlstream.operators.windows.window_aggregate import WindowAggregate
+from sqlstream.operators.windows.window_aggregate import WindowedAggregate
 from sqlstream.operators.windows.window_changes import ChangingWindowAggregate, ChangingWindowRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
@@ -217,7 +217,7 @@ def _over_changes(node: Windowed) -> WindowOperator:
             assert_never(node)
 
 
-def _session(node: SessionWindow) -> tuple[Keys, Windowing, tuple[Column, ...], tuple[str, str, str]]:
+def _session(node: SessionWindow) -> tuple[Keys, WindowAssigner, tuple[Column, ...], tuple[str, str, str]]:
     """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
     fields = {f.name: f for f in node.input.schema}
     keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
@@ -225,7 +225,7 @@ def _session(node: SessionWindow) -> tuple[Keys, Windowing, tuple[Column, ...], 
     return keys, _sessions(node, event_time(node), end), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
 
 
-def _rank(node: WindowRank) -> tuple[Keys, Windowing, tuple[Column, ...], Ranking]:
+def _rank(node: WindowRank) -> tuple[Keys, WindowAssigner, tuple[Column, ...], Ranking]:
     """Return the keys, the windows, the columns and the ranking of ranks in windows."""
     keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
     ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
@@ -252,19 +252,19 @@ def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
         )
 
 
-def _aggregate(node: aggregates.WindowAggregate) -> WindowAggregate:
+def _aggregate(node: aggregates.WindowAggregate) -> WindowedAggregate:
     _refuse_sessions_apart(node)
     keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
     windows, calls = _windowing(node), calls_of(node.aggregates)
     bounds, late = (node.window.start, node.window.end, node.window.time), _late_rows(node)
     if not node.corrects:
-        return WindowAggregate(keys, windows, bounds, calls, late)
+        return WindowedAggregate(keys, windows, bounds, calls, late)
     found = node.early
     early = Early(found.every // 1000 if found.by == "time" else found.every, found.by) if found else None
     match windows:
         case Sessions():
             return FiringSessions(keys, windows, bounds, calls, late, node.lateness, early)
-        case Given() | Sliced():
+        case AssignedWindows() | SlicedWindows():
             return FiringWindows(keys, windows, bounds, calls, late, node.lateness, early)
     raise TypeError(windows)
 
@@ -295,12 +295,12 @@ def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Co
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
 
-def _windowing(node: aggregates.WindowAggregate | WindowRank) -> Windowing:
+def _windowing(node: aggregates.WindowAggregate | WindowRank) -> WindowAssigner:
     end, start = node.window.end, node.window.start
     assert end is not None
     match made_above(node):
         case TimeWindows() as windows:
-            return Sliced(quote_name(end), grid(windows))
+            return SlicedWindows(quote_name(end), grid(windows))
         case SessionWindow(gap=int()) as session:
             return _sessions(session, quote_name(end), "")
         case SessionWindow() as session:
@@ -309,7 +309,7 @@ def _windowing(node: aggregates.WindowAggregate | WindowRank) -> Windowing:
     size = node.input.window_size
     if size is None and start is None:
         size = 0
-    return Given(quote_name(end), size, quote_name(start) if start else None)
+    return AssignedWindows(quote_name(end), size, quote_name(start) if start else None)
 
 
 def used_columns(node: Aggregate | aggregates.WindowAggregate) -> tuple[Column, ...]:

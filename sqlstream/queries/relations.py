@@ -24,7 +24,7 @@ Pick = Callable[[JobHistory], Snapshot | None]
 
 
 @dataclass(frozen=True, slots=True)
-class StateView:
+class StateRelation:
     """`state.<job>.<operator>`, or another name under which an operator keeps rows."""
 
     job: JobHistory
@@ -55,7 +55,7 @@ class SystemTable:
     name: str
 
 
-Relation = StateView | WarehouseTable | DeclaredTable | SystemTable
+Relation = StateRelation | WarehouseTable | DeclaredTable | SystemTable
 
 
 class Relations:
@@ -87,7 +87,7 @@ class Relations:
     def _all(self) -> Iterator[Relation]:
         records = [(job, record) for job in self._jobs.values() if (record := job.readable_record)]
         for job, record in records:
-            yield from (StateView(job, operator, name) for operator in record.operators for name in operator.views)
+            yield from (StateRelation(job, operator, name) for operator in record.operators for name in operator.views)
         tables = {name.lower() for name in self._warehouse.tables()} | set(self._declared)
         tables |= {sink.table.lower() for _, record in records for sink in record.sinks if sink.kind == TABLE}
         for name in sorted(tables):
@@ -104,7 +104,7 @@ class Relations:
                 job = self._jobs.get(name)
                 operators = job.record.operators if job and job.record else ()
                 found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
-                return next((StateView(job, *view) for view in found if job), None)
+                return next((StateRelation(job, *view) for view in found if job), None)
             case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
                 return SystemTable(name)
             case (name,) | ("main" | "memory", name) | ("memory", "main", name):
@@ -145,7 +145,7 @@ class Relations:
         if len(schema) > 1:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(schema)}")
         match relation:
-            case StateView(job, operator, view):
+            case StateRelation(job, operator, view):
                 snapshot = pick(job)
                 connection.execute(clock_of(".".join(schema), snapshot))
                 sql = operator_view(self._warehouse, job.name, operator, snapshot, operator.views[view])
@@ -164,13 +164,13 @@ class Relations:
         relation = self.find(travel.path)
         if relation is None:
             raise missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
-        if not isinstance(relation, StateView | WarehouseTable):
+        if not isinstance(relation, StateRelation | WarehouseTable):
             name = ".".join(_path(relation))
             raise QueryError(
                 f'"{name}" has no older versions: only state and tables of the warehouse do', travel.clause
             )
-        path = (catalog, *(_path(relation)[1:] if isinstance(relation, StateView) else _path(relation)))
-        writers = (relation.job,) if isinstance(relation, StateView) else relation.writers
+        path = (catalog, *(_path(relation)[1:] if isinstance(relation, StateRelation) else _path(relation)))
+        writers = (relation.job,) if isinstance(relation, StateRelation) else relation.writers
         versions = self._versions(connection, travel, writers)
         try:
             self._create(connection, path, relation, lambda job: versions[job.name])
@@ -212,7 +212,7 @@ class Relations:
             asked = parse_statement(value, connection)
             named = [(path, self.find(path)) for path in asked.relations]
             declared = {*self._declared, *(name.lower() for name in self._named)}
-            ours = (isinstance(r, StateView | WarehouseTable) or path[-1].lower() in declared for path, r in named)
+            ours = (isinstance(r, StateRelation | WarehouseTable) or path[-1].lower() in declared for path, r in named)
             if asked.travels or any(ours):
                 hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
                 raise QueryError("AT takes a constant, or a query over sqlstream.*", travel.clause, hint=hint)
@@ -234,7 +234,7 @@ class Relations:
 
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
-        case StateView(job, _, view):
+        case StateRelation(job, _, view):
             return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):
             return "sqlstream", name

@@ -155,7 +155,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "bound": operator.bound,
             **{name: getattr(metrics, name) for name in COUNTS},
             "open_windows": _open_windows(con, warehouse, job, operator),
-            "next_end": metrics.wake_at,
+            "next_end": metrics.event_timer,
         }
 
 

@@ -18,8 +18,8 @@ from sqlstream.connectors.discovery import Split
 class Descriptor:
     """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (µs) per scan.
 
-    `time` is when it was decided (ms): the NOW() of everything before the first exchange. With `rings` operators are called that
-    asked for it by processing time; the first one `opens` those that know something before there is a row.
+    `time` is when it was decided (ms): the NOW() of everything before the first exchange. With `fires_timers` operators are
+    called whose processing-time timers are due; the first one `opens` those that know something before there is a row.
     """
 
     sequence: int
@@ -27,7 +27,7 @@ class Descriptor:
     splits: Mapping[int, Sequence[Split]]
     ticks: Mapping[int, int]
     last: bool = False
-    rings: bool = False
+    fires_timers: bool = False
     opens: bool = False
 
 
@@ -43,7 +43,7 @@ class Work:
     # As JSON holds it: the scan's source makes a split of it.
     split: list[Any] | None = None
     tick: int | None = None
-    rings: bool = False
+    fires_timers: bool = False
     opens: bool = False
 
 
@@ -59,7 +59,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
             lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list()})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})
-    calls = {name: True for name in ("rings", "opens") if getattr(descriptor, name)}
+    calls = {name: True for name in ("fires_timers", "opens") if getattr(descriptor, name)}
     if calls:
         lines.append({"slot": slots[0], "scan": 0, **head, **calls})
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)

@@ -94,14 +94,14 @@ class Totals:
             source.holding_since = (source.holding_since or now) if name in found else None
 
     @property
-    def wake_at(self) -> int | None:
+    def event_timer(self) -> int | None:
         """The event time at which the next window closes."""
-        return earliest(one.wake_at for buckets in self.buckets.values() for one in buckets.values())
+        return earliest(one.event_timer for buckets in self.buckets.values() for one in buckets.values())
 
     @property
-    def ring_at(self) -> int | None:
+    def processing_timer(self) -> int | None:
         """The processing time (ms) at which an operator wants to be called, whatever the watermark is."""
-        return earliest(one.ring_at for buckets in self.buckets.values() for one in buckets.values())
+        return earliest(one.processing_timer for buckets in self.buckets.values() for one in buckets.values())
 
     def operators(self) -> dict[str, OperatorMetrics]:
         """Sum the operators' numbers over their buckets."""

@@ -100,7 +100,7 @@ class Feed:
         # The time (ms) of the last batch: the clock does not go back.
         self.time = 0
         # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
-        self._rung = -1
+        self._fired_at = -1
         self._sources = [source_of(stage.table) for stage in scans]
         positions = self._restore(project)
         self.scans = []
@@ -168,13 +168,13 @@ class Feed:
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
     def compose(
-        self, wake_at: int | None = None, idle: Mapping[int, int] | None = None, ring_at: int | None = None
+        self, event_timer: int | None = None, idle: Mapping[int, int] | None = None, processing_timer: int | None = None
     ) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
         Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some. `idle` are
-        ticks of idle scans, and worth a batch; so is `ring_at`, the processing time (milliseconds) at which an operator wants to
-        be called.
+        ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time (milliseconds) at
+        which an operator wants to be called.
         """
         if self.ended:
             return None
@@ -184,10 +184,12 @@ class Feed:
         last = self.drained or (self._finish and self.exhausted)
         ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
         clock = max(int(time.time() * 1000), self.time)
-        rings = bool(self._by_clock) and wake_at is not None and self.time * 1000 < wake_at <= clock * 1000
-        calls = ring_at is not None and self._rung < ring_at <= clock
+        fires_timers = (
+            bool(self._by_clock) and event_timer is not None and self.time * 1000 < event_timer <= clock * 1000
+        )
+        calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
-        if not splits and not ending and not last and not rings and not idle and not calls and not opens:
+        if not splits and not ending and not last and not fires_timers and not idle and not calls and not opens:
             return None
         self._closed |= ending
         ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
@@ -228,7 +230,7 @@ class Feed:
         text = to_lines(descriptor, self._slots)
         write_sealed(self._fs, self._path(descriptor.sequence), text)
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
-        self._rung = descriptor.time if descriptor.rings else self._rung
+        self._fired_at = descriptor.time if descriptor.fires_timers else self._fired_at
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
         return by_slot(text, self._slots)

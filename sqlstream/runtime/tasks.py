@@ -82,8 +82,8 @@ def run_scan(
     stage = job.plan.scans[scan]
     time = work[0].time
     tick = max((w.tick for w in work if w.tick is not None), default=None)
-    if any(w.rings for w in work):
-        yield from ((tick, frame) for frame in ring(job, time))
+    if any(w.fires_timers for w in work):
+        yield from ((tick, frame) for frame in fire_timers(job, time))
     if any(w.opens for w in work):
         yield from ((tick, frame) for frame in opening(job, time, batch))
     source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
@@ -134,11 +134,11 @@ def run_scan(
         yield watermark, Output("metrics", msgspec.json.encode(report).decode())
 
 
-def ring(job: JobSpec, time: int) -> Iterator[Frame]:
+def fire_timers(job: JobSpec, time: int) -> Iterator[Frame]:
     """Yield frames without rows, which call every operator that goes by processing time."""
     nothing = pa.table({})
     for number, stage in enumerate(job.plan.stages):
-        if stage.rings:
+        if stage.fires_timers:
             for label in job.labels:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
@@ -153,15 +153,16 @@ def opening(job: JobSpec, time: int, batch: int) -> Iterator[Frame | Output]:
 class Advance:
     """One call of an operator for one bucket: state before, frames in, frames out, state after.
 
-    `manifest`, `woken_at` (the event time at which it had asked to be called) and `wake_at` hold once `run` is exhausted.
+    `manifest`, `event_timer_before` (the event time at which it had asked to be called) and `event_timer` hold once `run` is
+    exhausted.
     """
 
     def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: Clock):
         self.job, self.bucket, self.clock = job, bucket, clock
         self.stage = job.plan.stages[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
-        self.woken_at = self.state.wake_at
-        self.wake_at: int | None = None
+        self.event_timer_before = self.state.event_timer
+        self.event_timer: int | None = None
         self.manifest = manifest or ""
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
@@ -184,10 +185,10 @@ class Advance:
                     waiting, size = [], 0
             if waiting:
                 yield from self._after(waiting)
-            if self.state.wake_at is not None and self.state.wake_at != END_OF_TIME:
-                self.state.wake_at += delay
+            if self.state.event_timer is not None and self.state.event_timer != END_OF_TIME:
+                self.state.event_timer += delay
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
-        self.wake_at = self.state.wake_at
+        self.event_timer = self.state.event_timer
         report = BucketReport(self.stage.name, self.bucket, self.measures())
         yield Output("metrics", msgspec.json.encode(report).decode())
 
@@ -213,8 +214,8 @@ class Advance:
             expired_keys=state.counters.get(EXPIRED, 0),
             returned_keys=state.counters.get(RETURNED, 0),
             absent_deletes=state.counters.get("absent_deletes", 0),
-            wake_at=state.wake_at,
-            ring_at=state.ring_at,
+            event_timer=state.event_timer,
+            processing_timer=state.processing_timer,
         )
 
 

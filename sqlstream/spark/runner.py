@@ -191,7 +191,7 @@ class JobRun(threading.Thread):
         interval = 0 if self.feed.drained else self.settings.pace.interval
         if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < interval:
             return
-        descriptor = self.feed.compose(self.totals.wake_at, self._idle_ticks(), self.totals.ring_at)
+        descriptor = self.feed.compose(self.totals.event_timer, self._idle_ticks(), self.totals.processing_timer)
         for path in self.feed.changed() - self._warned:
             self._warned.add(path)
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')

@@ -128,7 +128,7 @@ class Processor(StatefulProcessor):
                 advance = stages.Advance(self.job, stage, bucket, manifest, clock)
                 for output in advance.run(arrived.get(stage, [])):
                     yield self._rows([output])
-            known[str(stage)] = (advance.manifest, advance.wake_at)
+            known[str(stage)] = (advance.manifest, advance.event_timer)
         self.manifests.update((json.dumps(known),))
         wake = {at for _, at in known.values() if at is not None}
         for at in {timer_millis(at) for at in woken} - {timer_millis(at) for at in wake}:

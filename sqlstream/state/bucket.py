@@ -56,7 +56,7 @@ class Bucket:
     """The tables of one bucket during one batch.
 
     Rows go in with `append` and are read with `relation`; `commit` writes the manifest, and without it nothing counts.
-    `counters`, `wake_at` and `ring_at` belong to the operator and travel in the manifest.
+    `counters`, `event_timer` and `processing_timer` belong to the operator and travel in the manifest.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Bucket:
         # The file of the manifest that `commit` wrote.
         self.manifest_name = ""
         self.counters: dict[str, int] = dict(manifest.counters) if manifest else {}
-        self.wake_at = manifest.wake_at if manifest else None
-        self.ring_at = manifest.ring_at if manifest else None
+        self.event_timer = manifest.event_timer if manifest else None
+        self.processing_timer = manifest.processing_timer if manifest else None
         self._fs = fs
         self._data = paths.data(bucket)
         self._manifests = paths.manifests(bucket)
@@ -254,8 +254,8 @@ class Bucket:
             tables={name: (*segments, *self._replaced[name]) for name, segments in self._segments.items()},
             counters=dict(self.counters),
             history=thinned([m for m in history if bound is None or m.batch >= bound.batch]),
-            wake_at=self.wake_at,
-            ring_at=self.ring_at,
+            event_timer=self.event_timer,
+            processing_timer=self.processing_timer,
             oldest=max(oldest, bound.batch) if bound else oldest,
         )
         text = manifest.to_json()

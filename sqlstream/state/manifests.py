@@ -32,8 +32,8 @@ class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
 
     `time` is the batch's processing time in milliseconds; `watermark` (microseconds, None before the first) is the one
     up to which the bucket has forgotten. `history` samples versions up to this one, oldest first. Versions from
-    `oldest` on can be read; older ones would miss rows. `counters` add up over the bucket's life; `wake_at` is the
-    event time at which the operator wants to be called, `ring_at` the processing time (ms).
+    `oldest` on can be read; older ones would miss rows. `counters` add up over the bucket's life; `event_timer` is the
+    event time at which the operator wants to be called, `processing_timer` the processing time (ms).
     """
 
     batch: int
@@ -42,8 +42,8 @@ class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     tables: Mapping[str, tuple[Segment, ...]]
     counters: Mapping[str, int] = {}
     history: tuple[Moment, ...] = ()
-    wake_at: int | None = None
-    ring_at: int | None = None
+    event_timer: int | None = None
+    processing_timer: int | None = None
     oldest: int = 0
 
     @classmethod

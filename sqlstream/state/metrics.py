@@ -41,7 +41,7 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.
 
-    `wake_at` is an event time, `ring_at` a processing time.
+    `event_timer` is an event time, `processing_timer` a processing time.
     """
 
     manifest: str
@@ -53,8 +53,8 @@ class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     expired_keys: int = 0
     returned_keys: int = 0
     absent_deletes: int = 0
-    wake_at: int | None = None
-    ring_at: int | None = None
+    event_timer: int | None = None
+    processing_timer: int | None = None
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,13 +68,13 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     expired_keys: int = 0
     returned_keys: int = 0
     absent_deletes: int = 0
-    wake_at: int | None = None
+    event_timer: int | None = None
     buckets: Mapping[int, BucketMetrics] = {}
 
     @classmethod
     def of(cls, buckets: Mapping[int, BucketMetrics]) -> OperatorMetrics:
         counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
-        return cls(**counts, wake_at=earliest(one.wake_at for one in buckets.values()), buckets=dict(buckets))
+        return cls(**counts, event_timer=earliest(one.event_timer for one in buckets.values()), buckets=dict(buckets))
 
 
 class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):

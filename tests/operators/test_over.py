@@ -10,7 +10,7 @@ from sqlstream.logical.plan.over import EDGES, PLACED, RANKS, OverFrame, OverIte
 from sqlstream.operators.aggregates.calls import AggregateCall, strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
-from sqlstream.operators.over.over import Over
+from sqlstream.operators.over.over import OverOperator
 from sqlstream.state.manifests import Manifest
 from sqlstream.testing import Stream
 
@@ -54,7 +54,7 @@ def test_the_plan_says_which_calls_keep_all_rows(function: str, distinct: bool) 
 )
 def test_only_what_frames_need_is_kept(frames: list[OverFrame], tables: list[str]) -> None:
     calls = tuple(call("sum", frame) for frame in frames)
-    assert [t.name for t in Over((), (Column("x", "BIGINT"),), "ts", (), calls).tables] == tables
+    assert [t.name for t in OverOperator((), (Column("x", "BIGINT"),), "ts", (), calls).tables] == tables
 
 
 def test_rows_leave_in_order() -> None:

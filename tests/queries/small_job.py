@@ -128,7 +128,7 @@ class SmallJob:
                     segments=2,
                     late_rows=1,
                     missed_windows=4,
-                    wake_at=20 * SECOND,
+                    event_timer=20 * SECOND,
                     buckets=buckets,
                 )
             },

@@ -222,15 +222,15 @@ def test_ticks_of_idle_scans_are_worth_a_batch_and_ride_along_with_others(projec
 def test_operators_that_asked_for_it_are_called_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = open_feed(project, scans(BOTH), finish=False)
     monkeypatch.setattr("sqlstream.runtime.feed.time.time", lambda: 7.0)
-    assert feed.compose(ring_at=7001) is None
-    called = feed.compose(ring_at=7000)
+    assert feed.compose(processing_timer=7001) is None
+    called = feed.compose(processing_timer=7000)
     assert called is not None
-    assert (called.splits, called.ticks, called.rings) == ({}, {}, True)
+    assert (called.splits, called.ticks, called.fires_timers) == ({}, {}, True)
     [work] = from_lines(to_lines(called, SLOTS))
-    assert (work.rings, work.split, work.tick) == (True, None, None)
+    assert (work.fires_timers, work.split, work.tick) == (True, None, None)
     feed.write(called)
     # Until the batch is done, they still ask.
-    assert feed.compose(ring_at=7000) is None
+    assert feed.compose(processing_timer=7000) is None
 
 
 def test_input_that_waits_or_is_given_is_under_way(project: Path) -> None:

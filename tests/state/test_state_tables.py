@@ -84,12 +84,12 @@ def test_rows_are_read_in_their_batch_and_in_the_next(tmp_path: Path) -> None:
     assert read(bucket.relation("counts")) == [(1, 1, 10), (2, 1, 20)]
     assert len(bucket.segments("counts")) == 1
     bucket.counters["late_rows"] = 3
-    bucket.wake_at = 10
+    bucket.event_timer = 10
     bucket = open_bucket(tmp_path, bucket.commit(CON, 0, 1000, None))
     bucket.append("counts", rows((3, 1, 10)), 1)
     assert read(bucket.relation("counts", up_to=10)) == [(1, 1, 10), (3, 1, 10)]
     assert read(bucket.relation("counts", up_to=9)) == []
-    assert (bucket.counters, bucket.wake_at, bucket.live_rows) == ({"late_rows": 3}, 10, 3)
+    assert (bucket.counters, bucket.event_timer, bucket.live_rows) == ({"late_rows": 3}, 10, 3)
     assert [c[:2] for c in CON.sql(f"FROM {bucket.relation('counts')}").description] == [
         ("k", BIGINT),
         ("n", HUGEINT),

@@ -1,6 +1,6 @@
 """How an aggregate call runs incrementally: SQL for its partial, for merging partials, and for its result.
 
-A call becomes a `Partial` (columns of one row per group, merged by aggregates) or `Values` (its input rows are kept).
+A call becomes a `Partial` (columns of one row per group, merged by aggregates) or `CollectedValues` (its input rows are kept).
 Both give the same result for any order and any split of the input. Where SQL leaves the result open, it is fixed here:
 
 - `list`, `string_agg`, `json_group_*` and `lttb` without ORDER BY take their values in ascending order, NULLs last;
@@ -35,10 +35,10 @@ __all__ = [
     "ALIASES",
     "FRAME",
     "AggregateCall",
+    "CollectedValues",
     "Partial",
     "Refused",
     "Strategy",
-    "Values",
     "is_aggregate",
     "partial",
     "partials",
@@ -66,7 +66,7 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class CollectedValues:
     """A call that keeps rows: those where `filter` holds, with the columns `collect`.
 
     `final` is an expression with an aggregate over them; they may be de-duplicated per group before, when `distinct`.
@@ -133,7 +133,7 @@ def partials(calls: Iterable[AggregateCall], prefix: str) -> tuple[Partial, ...]
     return tuple(result)
 
 
-def values(call: AggregateCall, prefix: str = "", rows: str | None = None) -> Values:
+def values(call: AggregateCall, prefix: str = "", rows: str | None = None) -> CollectedValues:
     """Return the rows that a VALUES call keeps; its columns are v0, v1, .. and o0, o1, .. after the prefix.
 
     `rows` is a condition on kept rows, for a caller that has others among them: the final expression is over those.
@@ -142,7 +142,7 @@ def values(call: AggregateCall, prefix: str = "", rows: str | None = None) -> Va
     if used is not Strategy.VALUES:
         raise ValueError(f"{call.function} has a partial")
     kept = [*argument_rows(call, prefix), *key_rows(call, prefix)]
-    return Values(
+    return CollectedValues(
         columns=tuple((row.name, row.type) for row in kept),
         collect=tuple(row.expression for row in kept),
         filter=call.filter,

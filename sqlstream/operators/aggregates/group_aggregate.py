@@ -12,7 +12,7 @@ from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
-from sqlstream.operators.changelog.changes import Changes
+from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
 from sqlstream.state.zsets import WEIGHT, repeated, summed
@@ -46,7 +46,7 @@ def is_inexact(call: AggregateCall) -> bool:
     return "DOUBLE" in call.result_type or "FLOAT" in call.result_type
 
 
-class KeyAggregate(Changes):
+class KeyAggregate(ChangelogOperator):
     """What aggregates per key share: output columns are the keys and one per call.
 
     Of `lasting` keys there is a result from the first batch on, also when they have no rows: without keys there is one such.

@@ -13,7 +13,15 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall, Partial, Strategy, Values, partials, strategy, values
+from sqlstream.operators.aggregates.calls import (
+    AggregateCall,
+    CollectedValues,
+    Partial,
+    Strategy,
+    partials,
+    strategy,
+    values,
+)
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
@@ -46,7 +54,7 @@ class Grouped(Groups):
         return columns
 
     @cached_property
-    def value_calls(self) -> tuple[tuple[str, Values, str], ...]:
+    def value_calls(self) -> tuple[tuple[str, CollectedValues, str], ...]:
         """The calls that keep values: result name, values, and the table that they share with equal ones."""
         tables: dict[object, str] = {}
         found = []
@@ -60,7 +68,7 @@ class Grouped(Groups):
         return tuple(found)
 
     @cached_property
-    def value_tables(self) -> dict[str, Values]:
+    def value_tables(self) -> dict[str, CollectedValues]:
         return {table: kept for _, kept, table in self.value_calls}
 
     @staticmethod

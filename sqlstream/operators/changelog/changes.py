@@ -24,7 +24,7 @@ from sqlstream.warehouse.declarations import TableDeclaration
 BATCH_ROWS = 100_000
 
 
-class Changes(Operator):
+class ChangelogOperator(Operator):
     """An operator that emits, for the keys that a batch touches, the difference of the results after and before it.
 
     `keys` are columns with the SQL that makes them from input rows. Of each part, `deltas` are the columns in which a batch's

@@ -10,7 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, last_of_keys
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.changelog.changes import Changes
+from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.keyed_state import AT
 from sqlstream.state.zsets import WEIGHT
 
@@ -19,7 +19,7 @@ ABSENT_DELETES = "absent_deletes"
 
 
 @dataclass(frozen=True)
-class Normalize(Changes):
+class ChangelogNormalize(ChangelogOperator):
     """Keeps the last row of every key, in the order of the source: batches, and their rows by PLACE.
 
     A row without a time, where there is a time attribute, is not there. A delete of a row that is not there is counted.

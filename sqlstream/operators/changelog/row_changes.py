@@ -11,7 +11,7 @@ from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, KeyAggregate, grouped, is_inexact
-from sqlstream.operators.changelog.changes import Changes
+from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.windows.assigners import PARTIALS
@@ -22,7 +22,7 @@ from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 ROWS = "rows"
 
 
-class RowChanges(Changes):
+class RowChanges(ChangelogOperator):
     """An operator that keeps the rows of each key. `changing` says that rows arrive with weights; else each is added."""
 
     columns: tuple[Column, ...]
@@ -95,7 +95,7 @@ class ChangingAggregate(KeyAggregate, RowChanges):
 
 
 @dataclass(frozen=True)
-class Rank(RowChanges):
+class TopN(RowChanges):
     """Ranks of rows among those of equal keys. Of rows that are only added, those beyond the limit are not kept."""
 
     keys: tuple[tuple[Column, str], ...]
@@ -138,7 +138,7 @@ class Rank(RowChanges):
 
 
 @dataclass(frozen=True)
-class SetOperation(RowChanges):
+class SetOperator(RowChanges):
     """INTERSECT and EXCEPT: how often a row is on either side says how often it is in the result.
 
     The keys are all columns of the result; the one column is 0 for rows of the left side and 1 for those of the right.

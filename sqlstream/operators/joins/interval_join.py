@@ -32,7 +32,7 @@ END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class IntervalJoin(JoinOperator):
+class IntervalJoinOperator(JoinOperator):
     """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart (microseconds).
 
     The time of a right row lies from `before` before that of the left one to `after`.
@@ -105,7 +105,7 @@ class IntervalJoin(JoinOperator):
                     yield from con.sql(encoded(self.outputs, f"({unmatched})")).to_arrow_reader(BATCH_ROWS)
         for side in SIDES:
             state.forget(con, side, NEVER if clock.watermark is None else clock.watermark)
-        state.wake_at = self._wake_at(con, state, clock.watermark)
+        state.event_timer = self._wake_at(con, state, clock.watermark)
 
     def _arrive(
         self, state: Bucket, inputs: Inputs, watermark: int | None

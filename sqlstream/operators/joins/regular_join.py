@@ -32,7 +32,7 @@ PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": 
 
 
 @dataclass(frozen=True)
-class Join(JoinOperator):
+class RegularJoin(JoinOperator):
     """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
 
     Times to live are in milliseconds, 0 for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted

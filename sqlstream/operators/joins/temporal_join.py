@@ -37,7 +37,7 @@ AT, THERE = Column(internal("at"), "BIGINT"), Column(internal("there"), "BOOLEAN
 
 
 @dataclass(frozen=True)
-class TemporalJoin(JoinOperator):
+class TemporalJoinOperator(JoinOperator):
     """The operator: what matches, whether it is an inner or a left join, and the SQL of the times of rows and versions.
 
     With `changing` the versions are changes of a table with a key. Of several versions of one time the last one in the order of
@@ -114,7 +114,7 @@ class TemporalJoin(JoinOperator):
             if news:
                 self._known.store(con, state, CURRENT, f"({self._newest})", clock)
         times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
-        state.wake_at = min((t for t in times if t is not None), default=None)
+        state.event_timer = min((t for t in times if t is not None), default=None)
 
     def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> dict[str, list[pa.Table]]:
         """Store what the watermark has not passed; return what it has, and is not late."""

@@ -20,7 +20,7 @@ NEW, COUNT, OLD = internal("new"), internal("count"), internal("old")
 
 
 @dataclass(frozen=True)
-class Context:
+class OverContext:
     """The columns of keys and rows, the order behind the time, and the calls.
 
     Stored rows have names of ours (k0, c0, ..), those of the context their own: expressions of calls are over them.

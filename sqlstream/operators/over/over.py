@@ -24,7 +24,7 @@ from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
-from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, Context
+from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.scratch import keep
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
@@ -39,7 +39,7 @@ END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Over(Operator):
+class OverOperator(Operator):
     """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
 
     With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
@@ -66,9 +66,9 @@ class Over(Operator):
         return tuple(f"k{i}" for i in range(len(self.keys)))
 
     @cached_property
-    def _context(self) -> Context:
+    def _context(self) -> OverContext:
         keys = (Column(name, c.type) for name, (c, _) in zip(self.hash_columns, self.keys, strict=True))
-        return Context(tuple(keys), self.columns, self.order, self.calls, self.by_clock)
+        return OverContext(tuple(keys), self.columns, self.order, self.calls, self.by_clock)
 
     @cached_property
     def _running(self) -> Running:
@@ -156,7 +156,7 @@ class Over(Operator):
             yield from con.sql(self._emitted(ends=ends)).to_arrow_reader(BATCH_ROWS)
         if self._knows:
             self._known.sweep(con, state, clock)
-        state.wake_at = self._wake_at(con, state, clock.watermark)
+        state.event_timer = self._wake_at(con, state, clock.watermark)
 
     def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> None:
         """Store rows that are not late."""

@@ -47,7 +47,7 @@ def window_time(end: str) -> str:
     return f"{end} - CASE WHEN {whole} THEN INTERVAL 1 MILLISECOND ELSE INTERVAL 1 MICROSECOND END"
 
 
-class Span(NamedTuple):
+class WindowSpan(NamedTuple):
     """The windows to close: those that end after `closed` (None: all), up to the watermark."""
 
     closed: int | None
@@ -80,7 +80,7 @@ class Arrival:
     missed_windows: int = 0
 
 
-class Windowing(Grouping, Protocol):
+class WindowAssigner(Grouping, Protocol):
     """How rows are stored between a scan and the close of their windows.
 
     `columns` are stored behind the keys, with the SQL that makes them from input rows; a fragment groups by `group_by` over
@@ -99,7 +99,7 @@ class Windowing(Grouping, Protocol):
     def arrive(self, rows: pa.Table, watermark: int) -> Arrival: ...
 
     def due(
-        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span
+        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None: ...
 
     def admit(
@@ -119,7 +119,7 @@ class Windowing(Grouping, Protocol):
 
 
 @dataclass(frozen=True)
-class Given:
+class AssignedWindows:
     """Every row is in one window, whose end is a column; the start too, unless all windows have one size."""
 
     end: str
@@ -170,7 +170,7 @@ class Given:
             return Arrival(rows)
         return Arrival(rows.filter(pc.invert(late)), late_rows=int(weights(rows.filter(late)).sum()))
 
-    def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span) -> Due:
+    def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan) -> Due:
         return Due(relations)
 
     def admit(
@@ -194,7 +194,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Sliced:
+class SlicedWindows:
     """Rows are stored per slice; a window is made of its slices when it closes, so a row is aggregated once.
 
     `time` is the DuckDB expression of a row's event time. A slice is forgotten with the last window that holds it. A row is late
@@ -261,7 +261,9 @@ class Sliced:
             int(np.dot(missed, weights(rows)[after])),
         )
 
-    def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span) -> Due | None:
+    def due(
+        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
+    ) -> Due | None:
         first = None if span.closed is None else self.grid.first_end(span.closed + 1)
         if first is not None and first > span.watermark:
             return None

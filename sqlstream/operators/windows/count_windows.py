@@ -38,7 +38,7 @@ BOUNDS = ("window_start", "window_end", "window_time", "window_id")
 
 
 @dataclass(frozen=True)
-class RowWindows(Operator):
+class CountWindowOperator(Operator):
     """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
 
     Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
@@ -150,7 +150,7 @@ class RowWindows(Operator):
                 yield from self._complete(con)
                 self._remember(con, state, clock)
             self._known.sweep(con, state, clock)
-        state.wake_at = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
+        state.event_timer = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
 
     def _final(self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: int) -> int:
         """Keep the rows that are to get their numbers, and return how many."""

@@ -11,7 +11,15 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import names
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.assigners import END, PARTIALS, SLICE, Given, Relations, Sliced, Span
+from sqlstream.operators.windows.assigners import (
+    END,
+    PARTIALS,
+    SLICE,
+    AssignedWindows,
+    Relations,
+    SlicedWindows,
+    WindowSpan,
+)
 from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
 from sqlstream.operators.windows.triggers import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, same_columns
 from sqlstream.state.bucket import Bucket
@@ -22,7 +30,7 @@ from sqlstream.state.zsets import WEIGHT
 class FiringWindows(FiringAggregate):
     """TUMBLE, HOP and CUMULATE: of windows that have ended, those change for which rows came."""
 
-    windows: Given | Sliced
+    windows: AssignedWindows | SlicedWindows
 
     def _final(self, relations: Relations, condition: str) -> str:
         new = {name: f"(SELECT * FROM {rows} WHERE {condition})" for name, rows in relations.items() if name != EMITTED}
@@ -37,7 +45,7 @@ class FiringWindows(FiringAggregate):
             # Windows that end now, of all keys.
             stored = self._relations(state, self.windows.reach(watermark) + self.lateness)
             rows = {name: self._ending(rows, after, None) for name, rows in stored.items()}
-            due = self.windows.due(con, rows, self.key_names, Span(after, watermark))
+            due = self.windows.due(con, rows, self.key_names, WindowSpan(after, watermark))
             if due is not None:
                 yield self._final(
                     {**due.closed, EMITTED: self._ending(emitted, after, None)}, between(after, watermark)
@@ -46,7 +54,7 @@ class FiringWindows(FiringAggregate):
         [(low, high)] = con.execute(f"SELECT epoch_us(min({END})) - 1, epoch_us(max({END})) FROM _play").fetchall()
         if low is not None:
             # The last window that a slice is in ends less than a size after any other.
-            last = high + (self.windows.grid.size if isinstance(self.windows, Sliced) else 0)
+            last = high + (self.windows.grid.size if isinstance(self.windows, SlicedWindows) else 0)
             stored = {name: self._ending(rows, low, last) for name, rows in self._relations(state).items()}
             rows = {name: self._of_windows(rows) for name, rows in stored.items()}
             same = same_columns("_row_", "_play_", self.place)
@@ -79,7 +87,7 @@ class FiringWindows(FiringAggregate):
 
     def _in_windows(self, rows: str, after: int | None, to: int | None) -> str:
         """Return rows as rows of the windows that they are in, of those that end after one time, and by another."""
-        if isinstance(self.windows, Given):
+        if isinstance(self.windows, AssignedWindows):
             return f"(SELECT * FROM {rows} WHERE {between(after, to)})"
         # At the end of input there is no later window, and no later number either.
         first = None if after is None else self.windows.grid.first_end(min(after, -NEVER) + 1)
@@ -87,7 +95,7 @@ class FiringWindows(FiringAggregate):
 
     def _of_windows(self, rows: str) -> str:
         """Return rows as rows of the windows in `_play`."""
-        if isinstance(self.windows, Given):
+        if isinstance(self.windows, AssignedWindows):
             return (
                 f"(SELECT * FROM {rows} _row_ SEMI JOIN _play _play_ ON {same_columns('_row_', '_play_', self.place)})"
             )

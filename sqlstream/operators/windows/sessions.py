@@ -25,7 +25,7 @@ from sqlstream.operators.windows.assigners import (
     Due,
     Read,
     Relations,
-    Span,
+    WindowSpan,
     ended,
 )
 from sqlstream.operators.windows.grid import remainder
@@ -123,7 +123,9 @@ class Sessions:
             return Arrival(rows)
         return Arrival(rows.filter(early), rows.filter(pc.invert(early)))
 
-    def due(self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: Span) -> Due | None:
+    def due(
+        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
+    ) -> Due | None:
         past, pieces = ended(span.watermark), relations[PARTIALS]
         passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in relations.items()}
         there = self.there(passed[PARTIALS])

@@ -25,9 +25,18 @@ from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, START, Relations, Span, Windowing, window_time
+from sqlstream.operators.windows.assigners import (
+    END,
+    PARTIALS,
+    ROWS,
+    START,
+    Relations,
+    WindowAssigner,
+    WindowSpan,
+    window_time,
+)
 from sqlstream.operators.windows.late_rows import LateRows
-from sqlstream.operators.windows.window_aggregate import WindowAggregate
+from sqlstream.operators.windows.window_aggregate import WindowedAggregate
 from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
@@ -60,14 +69,14 @@ class Early:
 
 
 @dataclass(frozen=True)
-class FiringAggregate(WindowAggregate):
+class FiringAggregate(WindowedAggregate):
     """Aggregates per key and window; `lateness` is microseconds, 0 where windows are forgotten at their end.
 
     An emitted row is stored with the bounds of its window (of a session: as it is by now) and those that it shows.
     """
 
     keys: tuple[tuple[Column, str], ...]
-    windows: Windowing
+    windows: WindowAssigner
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
     late: LateRows | None = None
@@ -209,7 +218,7 @@ class FiringAggregate(WindowAggregate):
         if state.relation(PARTIALS) is None:
             return
         relations = self._stored(state, None if reach is None else reach + self.lateness)
-        due = self.windows.due(con, relations, self.key_names, Span(state.closed, kept))
+        due = self.windows.due(con, relations, self.key_names, WindowSpan(state.closed, kept))
         if due is None:
             return
         self._store(con, state, due.again, batch)
@@ -300,14 +309,14 @@ class FiringAggregate(WindowAggregate):
         ended = None if clock.watermark is None else clock.watermark + self.lateness
         rows = f"{self._of(state, PARTIALS)} WHERE {between(ended, None, KEPT)}"
         first = self._least(con, f"epoch_us({KEPT})", rows)
-        state.wake_at = held if first is None else self.windows.next_time(first - self.lateness, clock.watermark)
-        state.ring_at = None
+        state.event_timer = held if first is None else self.windows.next_time(first - self.lateness, clock.watermark)
+        state.processing_timer = None
         if self.early is not None and self.early.by != "rows":
             due = self._least(con, DUE, f"({self._unseen(state, clock)})")
             if self.early.by == "time":
-                state.ring_at = due
+                state.processing_timer = due
             elif due is not None:
-                state.wake_at = due if state.wake_at is None else min(due, state.wake_at)
+                state.event_timer = due if state.event_timer is None else min(due, state.event_timer)
 
     @staticmethod
     def _least(con: duckdb.DuckDBPyConnection, value: str, rows: str) -> int | None:

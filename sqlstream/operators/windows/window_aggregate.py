@@ -9,18 +9,18 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
-from sqlstream.operators.windows.assigners import Windowing
+from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(frozen=True)
-class WindowAggregate(WindowOperator):
+class WindowedAggregate(WindowOperator):
     """The operator: what its fields are, `Grouped` says."""
 
     keys: tuple[tuple[Column, str], ...]
-    windows: Windowing
+    windows: WindowAssigner
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
     late: LateRows | None = None

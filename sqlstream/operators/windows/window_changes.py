@@ -13,7 +13,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.calls import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.windows.assigners import END, PARTIALS, Windowing
+from sqlstream.operators.windows.assigners import END, PARTIALS, WindowAssigner
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
@@ -78,7 +78,7 @@ class ChangingWindowRows(WindowChanges):
 
     name: str
     keys: tuple[tuple[Column, str], ...]
-    windows: Windowing
+    windows: WindowAssigner
     columns: tuple[Column, ...]
     bounds: tuple[str, str, str] | None = None
     ranking: Ranking | None = None
@@ -128,7 +128,7 @@ class ChangingWindowAggregate(WindowChanges):
     """Aggregates per key and window; the columns are those that keys and calls need."""
 
     keys: tuple[tuple[Column, str], ...]
-    windows: Windowing
+    windows: WindowAssigner
     columns: tuple[Column, ...]
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]

@@ -15,7 +15,7 @@ from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Clock, Inputs, Operator
-from sqlstream.operators.windows.assigners import PARTIALS, Span, Windowing, weights
+from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
 from sqlstream.operators.windows.late_rows import LATE, MARK, LateRows
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
@@ -43,7 +43,7 @@ class WindowOperator(Groups, Operator):
     windows there are. `result` is the SELECT of the result over rows that are in windows. `late` says what is kept of late rows.
     """
 
-    windows: Windowing
+    windows: WindowAssigner
     late: LateRows | None
 
     @property
@@ -103,7 +103,7 @@ class WindowOperator(Groups, Operator):
                 self._admit(con, state, received.after, clock.watermark, clock.batch)
             self._keep_late(con, state, received.late, clock.watermark, clock)
         earliest = self._forget(con, state, NEVER if clock.watermark is None else clock.watermark)
-        state.wake_at = self.windows.next_time(earliest, clock.watermark)
+        state.event_timer = self.windows.next_time(earliest, clock.watermark)
 
     def _receive(self, state: Bucket, inputs: Inputs, clock: Clock) -> Received:
         """Add the rows of a batch that are in no window which the clock's watermark has closed."""
@@ -178,7 +178,7 @@ class WindowOperator(Groups, Operator):
         reach = self.windows.reach(watermark)
         if state.relation(PARTIALS, up_to=reach) is None:
             return
-        due = self.windows.due(con, self._relations(state, reach), self.key_names, Span(state.closed, watermark))
+        due = self.windows.due(con, self._relations(state, reach), self.key_names, WindowSpan(state.closed, watermark))
         if due is None:
             return
         self._store(con, state, due.again, batch)

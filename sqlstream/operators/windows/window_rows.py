@@ -11,7 +11,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.windows.assigners import END, PARTIALS, Windowing, window_time
+from sqlstream.operators.windows.assigners import END, PARTIALS, WindowAssigner, window_time
 from sqlstream.operators.windows.late_rows import LateRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
@@ -67,7 +67,7 @@ class WindowRows(WindowOperator):
 
     name: str
     keys: tuple[tuple[Column, str], ...]
-    windows: Windowing
+    windows: WindowAssigner
     columns: tuple[Column, ...]
     bounds: tuple[str, str, str] | None = None
     ranking: Ranking | None = None
