@@ -30,6 +30,8 @@ from tests.golden import Row
 from tests.kinds import of_type
 
 SECONDS = 60.0
+# What nobody can do or see in a session; a case stops there.
+ONLY_IN_PROCESS = {"tick", "advance", "output", "explain", "in-process", "answer"}
 
 
 def has_started(job: Job) -> bool:
