@@ -23,6 +23,7 @@ _MISSING_RELATION = re.compile(r"Table with name (.+?) does not exist")
 _MISSING_COLUMN = re.compile(
     r'(?:Referenced column "(.+?)" (?:not found|was not found)|does not have a column named "(.+?)")'
 )
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 _NAME = re.compile(r'(?:"(?:[^"]|"")*"|[^\s"])+')
 _MISSING_FUNCTION = re.compile(r"Function with name (\S+) does not exist")
 _CANDIDATES = re.compile(r"^(?:Candidate bindings|Candidate tables|Did you mean)\W\s*(.*)$", re.MULTILINE)
@@ -127,4 +128,9 @@ def _index(text: str, column: int) -> int:
 
 
 def _plain_name(text: str) -> str:
-    return text.replace('"', "")
+    r"""Return a path of names as people read it.
+
+    >>> print(_plain_name('state."a""b".c'))
+    state.a"b.c
+    """
+    return _QUOTED.sub(lambda quoted: quoted[1].replace('""', '"'), text)
