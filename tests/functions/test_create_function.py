@@ -86,7 +86,7 @@ def test_where_functions_are_found(
 
 
 def test_an_installed_package(compiler: Compiler) -> None:
-    create(compiler, "CREATE FUNCTION made AS 'sqlstream.logical.plan.expressions.quote' LANGUAGE PYTHON")
+    create(compiler, "CREATE FUNCTION made AS 'sqlstream.duck.sql.quote_name' LANGUAGE PYTHON")
     assert compiler.catalog.functions["made"].returns == "VARCHAR"
 
 
