@@ -78,4 +78,4 @@ def matrix(sources: Sequence[tuple[str, Guarantee]], sinks: Sequence[tuple[str, 
 
 
 def _both(source: str, sink: str) -> str:
-    return sink if source == EXACTLY else source if sink in (source, EXACTLY) else "neither"
+    return sink if source == EXACTLY else source if sink in (source, EXACTLY) else "no guarantee"

@@ -23,7 +23,7 @@ class GeneratedRows(TableSource):
     """Rows that are made of their numbers."""
 
     replay = Replay.DETERMINISTIC
-    replay_reason = "a row is made of its number again"
+    replay_reason = "each row is generated again from its number"
     order = (ROW,)
     split_type = RowRange
 

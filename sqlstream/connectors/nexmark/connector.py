@@ -23,7 +23,7 @@ class NexmarkEvents(TableSource):
     """Events that are made of their numbers."""
 
     replay = Replay.DETERMINISTIC
-    replay_reason = "an event is made of its number again"
+    replay_reason = "each event is generated again from its number"
     order = (ROW,)
     split_type = RowRange
 

@@ -52,7 +52,7 @@ class PythonSink(DriverSink):
     """What a Sink of the user's writes."""
 
     delivery = Delivery.AT_LEAST_ONCE
-    delivery_reason = "the last batch may come again; exactly once if `write` knows its number"
+    delivery_reason = "the last batch may come again; exactly once if `write` recognises its number"
 
     def write(self, batch: int, rows: Callable[[], pa.Table]) -> None:
         write_batch(self.table, batch, rows)

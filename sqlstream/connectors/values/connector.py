@@ -48,7 +48,7 @@ class Values(TableSource):
     """Rows that stand in a query."""
 
     replay = Replay.DETERMINISTIC
-    replay_reason = "the rows stand in the query"
+    replay_reason = "the rows are in the query"
     order = (ROW,)
     split_type = RowRange
     bounded = True
