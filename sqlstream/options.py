@@ -67,8 +67,10 @@ def _job_name(text: str) -> str:
 
 _ALL = (
     Option("pipeline.name", "", "name of the next job (default: the sink's name)", _job_name),
-    Option("parallelism.default", "", "tasks at a time, and buckets of state (default: cores)", _whole_number),
-    Option("execution.checkpointing.interval", "0", "least time from the start of one batch to the next", _duration),
+    Option(
+        "parallelism.default", "", "tasks at a time, and buckets of state (default: number of cores)", _whole_number
+    ),
+    Option("execution.checkpointing.interval", "0", "the least time between the starts of two batches", _duration),
     Option(
         "execution.end-of-input",
         "finish",
@@ -78,26 +80,31 @@ _ALL = (
     Option(
         "table.exec.source.idle-timeout",
         "0",
-        "a source without rows for this long does not hold the watermark; 0: it holds it for ever",
+        "a source that had no row for this long no longer holds back the watermark; 0: it always does",
         _duration,
     ),
     Option(
         "table.exec.state.ttl",
         "0",
-        "operators forget a key without rows for this long (windows of time are forgotten by the watermark); 0: never",
+        "operators drop the state of a key that had no row for this long (the watermark bounds time windows); 0: never",
         _duration,
     ),
-    Option("table.local-time-zone", "UTC", "zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
+    Option("table.local-time-zone", "UTC", "time zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
     Option(
-        "sqlstream.state.retention", "1 h", "how long old versions can be queried (and at least 100 batches)", _duration
+        "sqlstream.state.retention",
+        "1 h",
+        "how long old versions can be queried (at least 100 batches are kept)",
+        _duration,
     ),
     Option(
         "sqlstream.unbounded-state",
         "warn",
-        "what happens with an unbounded query whose state grows without a bound: warn, error, or allow",
+        "warn, error or allow: what to do about an unbounded query whose state has no bound",
         _choice("warn", "error", "allow"),
     ),
-    Option("sqlstream.memory", "1 GB", "DuckDB's memory in each worker process; beyond it, it spills to disk", _memory),
+    Option(
+        "sqlstream.memory", "1 GB", "DuckDB's memory in each worker process; beyond that, it spills to disk", _memory
+    ),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
 

@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Function, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.splits import Split as FileSplit
 from sqlstream.errors import BindError, SourceText, UsageError, missing
@@ -49,15 +49,16 @@ Rows: TypeAlias = Iterable[Sequence[Any] | Mapping[str, Any]] | pa.Table
 class Stream:
     """One or several jobs of a script, run batch by batch.
 
-    `parallelism` is the number of tasks and of buckets. Times are microseconds since 1970, or text that DuckDB reads as
-    a timestamp; the processing time starts at 0 ms and moves by `advance`.
+    `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
+    buckets. Times are microseconds since 1970, or text that DuckDB reads as a timestamp; the processing time starts at 0 ms
+    and moves by `advance`.
     """
 
     def __init__(
         self,
         script: str,
         *,
-        functions: Iterable[Callable[..., Any]] = (),
+        functions: Iterable[Callable[..., Any] | Function] = (),
         options: Mapping[str, str] | None = None,
         parallelism: int = 2,
         name: str = "test",
@@ -67,7 +68,7 @@ class Stream:
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
-        self.compiler.add_functions([declare(f) for f in functions])
+        self.compiler.add_functions([f if isinstance(f, Function) else declare(f) for f in functions])
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
         self._fed = FedTables(

@@ -37,12 +37,14 @@ def parse_cache(text: str) -> bool:
 
 OPTIONS = (
     TableOption(
-        CACHE, OptionType("NONE or PARTIAL", parse_cache), "PARTIAL keeps rows that were looked up", default="NONE"
+        CACHE, OptionType("NONE or PARTIAL", parse_cache), "PARTIAL caches rows that were looked up", default="NONE"
     ),
-    TableOption(MAX_ROWS, COUNT, "how many rows a worker keeps", default="10000"),
-    TableOption(EXPIRE, DURATION, "how long a row is kept; without it as long as there is room"),
-    TableOption(MISSING, BOOLEAN, "whether a key without rows is kept, too", default="true"),
-    TableOption(RETRIES, NUMBER, "how often a lookup that fails is tried again, each time a little later", default="3"),
+    TableOption(MAX_ROWS, COUNT, "how many rows a worker process caches at most", default="10000"),
+    TableOption(EXPIRE, DURATION, "how long a row stays in the cache; without it, until the cache is full"),
+    TableOption(MISSING, BOOLEAN, "whether the cache also remembers keys without rows", default="true"),
+    TableOption(
+        RETRIES, NUMBER, "how often a failed lookup is tried again, each time after a longer wait", default="3"
+    ),
 )
 
 

@@ -67,24 +67,27 @@ def named(options: Iterable[TableOption]) -> Mapping[str, TableOption]:
 CONNECTOR = TableOption("connector", TEXT, "name of the connector", required=True)
 FORMAT = TableOption("format", TEXT, "how the rows are encoded", required=True, example="parquet")
 MONITOR = TableOption(
-    "source.monitor-interval", DURATION, "how often to look for more; without it the table is bounded", example="1 s"
+    "source.monitor-interval",
+    DURATION,
+    "how often to look for new rows; without it the table is bounded",
+    example="1 s",
 )
 MAX_BYTES = TableOption(
-    "source.max-bytes-per-batch", SIZE, "how much a batch reads at most", default="128 MB", mutable=True
+    "source.max-bytes-per-batch", SIZE, "the most bytes that a batch reads", default="128 MB", mutable=True
 )
 # Every table that a job reads has these.
 SCAN_OPTIONS = (
     TableOption(
         IDLE_TIMEOUT,
         DURATION,
-        "a table without rows for this long does not hold the watermark",
+        "a table that had no row for this long no longer holds back the watermark",
         default="`table.exec.source.idle-timeout`",
         mutable=True,
     ),
     TableOption(
         MAX_AHEAD,
         DURATION,
-        "rows whose event time is further ahead of the clock are left out, and counted as malformed",
+        "rows whose event time is further ahead of the clock are skipped, and counted as malformed",
         mutable=True,
     ),
 )

@@ -45,5 +45,5 @@ class BlackholeConnector(Connector):
     """Tables that keep nothing."""
 
     name = "blackhole"
-    summary = "rows are counted, and nothing is kept"
+    summary = "counts its rows and drops them"
     sink_type = Blackhole

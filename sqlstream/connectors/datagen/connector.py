@@ -43,11 +43,11 @@ class DatagenConnector(Connector):
     """Rows made by chance."""
 
     name = "datagen"
-    summary = "random rows, as Flink's `datagen` makes them"
+    summary = "random rows, with the options of Flink's `datagen`"
     options = (
-        TableOption("rows-per-second", COUNT, "how many rows are made", default=str(DEFAULT_RATE)),
-        TableOption("number-of-rows", COUNT, "how many rows there are; without it there is no end"),
-        TableOption("seed", OptionType("whole number", whole), "another seed makes other rows", default="0"),
+        TableOption("rows-per-second", COUNT, "how many rows are generated in a second", default=str(DEFAULT_RATE)),
+        TableOption("number-of-rows", COUNT, "how many rows there are; by default without end"),
+        TableOption("seed", OptionType("whole number", whole), "another seed gives other rows", default="0"),
     )
     source_type = GeneratedRows
 

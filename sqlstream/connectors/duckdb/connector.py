@@ -49,7 +49,13 @@ class DuckDBConnector(Connector):
     name = "duckdb"
     summary = "a table of a DuckDB file"
     options = (
-        TableOption("path", TEXT, "the file, relative to the project", required=True, example="users.duckdb"),
-        TableOption("table", TEXT, "the table in it, with its schema if it has one", required=True, example="users"),
+        TableOption("path", TEXT, "the DuckDB file, relative to the project", required=True, example="users.duckdb"),
+        TableOption(
+            "table",
+            TEXT,
+            "the table in the file, with its schema if it has one",
+            required=True,
+            example="users",
+        ),
     )
     lookup_type = DuckDBLookup

@@ -100,22 +100,22 @@ class FilesystemConnector(Connector):
     """Tables that are files in a folder."""
 
     name = "filesystem"
-    summary = "files in a folder, local or by a URI that pyarrow knows"
+    summary = "files in a folder, local or at a URI that pyarrow knows"
     options = (
         TableOption(
-            "path", TEXT, "a folder, a file or a pattern, relative to the project", required=True, example="data/"
+            "path", TEXT, "a folder, a file or a glob, relative to the project", required=True, example="data/"
         ),
         replace(MONITOR, mutable=True),
-        TableOption("source.max-files-per-batch", COUNT, "how many files a batch reads at most", mutable=True),
+        TableOption("source.max-files-per-batch", COUNT, "the most files that a batch reads", mutable=True),
         MAX_BYTES,
     )
     formats = ("parquet", "json", "csv", "debezium-json")
     changelogs = True
     metadata: ClassVar[Mapping[str, str]] = {
         "file.path": "path or URI of the file",
-        "file.name": "its last part",
-        "file.size": "its size in bytes",
-        "file.modification-time": "when it was written",
+        "file.name": "name of the file, without its folder",
+        "file.size": "size of the file in bytes",
+        "file.modification-time": "when the file was last modified",
         "row-number": "number of the row in the file, from 0",
     }
     partitioned = True

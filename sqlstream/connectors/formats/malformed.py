@@ -49,12 +49,12 @@ def options_of(format: str) -> tuple[TableOption, ...]:
     """Return the options about malformed rows that tables of a format have."""
     return (
         TableOption(
-            f"{format}.{IGNORE}", BOOLEAN, "malformed rows are skipped and counted", default="false", mutable=True
+            f"{format}.{IGNORE}", BOOLEAN, "true: malformed rows are skipped and counted", default="false", mutable=True
         ),
         TableOption(
             f"{format}.{ERRORS_TO}",
             _TABLE,
-            "malformed rows are skipped and kept in the warehouse table of this name",
+            "malformed rows are skipped, counted, and kept in the warehouse table of this name",
             mutable=True,
         ),
     )

@@ -60,14 +60,16 @@ _CHARACTER = OptionType("character", one_character)
 _OPTIONAL_CHARACTER = OptionType("character or nothing", lambda text: text and one_character(text))
 _OPERATION = TableOption(OP_COLUMN, TEXT, "the column that says what each row does: I, U, B or D")
 _CSV = (
-    TableOption("csv.header", BOOLEAN, "whether the first row has the names of the columns", default="false"),
-    TableOption("csv.field-delimiter", _CHARACTER, "between two fields; `\\t` is a tab", default=","),
-    TableOption("csv.quote-character", _OPTIONAL_CHARACTER, "around a field", default='"'),
-    TableOption("csv.escape-character", _CHARACTER, "before a quote in a field", default="the quote"),
-    TableOption("csv.null-literal", TEXT, "what NULL is, beside an empty field"),
+    TableOption("csv.header", BOOLEAN, "whether the first line has the names of the columns", default="false"),
+    TableOption("csv.field-delimiter", _CHARACTER, "the character between two fields; `\\t` is a tab", default=","),
+    TableOption("csv.quote-character", _OPTIONAL_CHARACTER, "the character around a field", default='"'),
+    TableOption("csv.escape-character", _CHARACTER, "the character before a quote within a field", default="the quote"),
+    TableOption("csv.null-literal", TEXT, "a text that means NULL, as an empty field does"),
 )
 _DEBEZIUM = (
-    TableOption(SCHEMA_INCLUDE, BOOLEAN, "whether the envelope is in `payload`, beside a schema", default="false"),
+    TableOption(
+        SCHEMA_INCLUDE, BOOLEAN, "true: messages have a `schema`, and the envelope is in `payload`", default="false"
+    ),
 )
 FORMATS: Mapping[str, Format] = {
     "parquet": Format((_OPERATION, *options_of("parquet")), read_parquet),

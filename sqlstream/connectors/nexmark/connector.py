@@ -45,7 +45,7 @@ class NexmarkConnector(Connector):
     """The events of the Nexmark benchmark."""
 
     name = "nexmark"
-    summary = "people, auctions and bids, as the Nexmark benchmark has them"
+    summary = "the events of the Nexmark benchmark: persons, auctions and bids"
     options = OPTIONS
     infers = "nexmark"
     source_type = NexmarkEvents

@@ -97,25 +97,25 @@ def _moment(text: str) -> int:
 
 OPTIONS = (
     TableOption("first-event.rate", COUNT, "events per second of event time", default="10000"),
-    TableOption("next-event.rate", COUNT, "the same", default="10000"),
+    TableOption("next-event.rate", COUNT, "another name of the same option", default="10000"),
     TableOption(
-        "rate.limited", BOOLEAN, "whether events come at that rate, else as fast as they are read", default="false"
+        "rate.limited", BOOLEAN, "true: events come at that rate; false: as fast as they are read", default="false"
     ),
-    TableOption("events.num", NUMBER, "how many events there are; 0: there is no end", default="0"),
-    TableOption("person.proportion", COUNT, "how many events of a round are people", default="1"),
-    TableOption("auction.proportion", COUNT, "how many are auctions", default="3"),
-    TableOption("bid.proportion", COUNT, "how many are bids", default="46"),
-    TableOption("bid.hot-ratio.auctions", COUNT, "one bid in this many is not for a hot auction", default="2"),
-    TableOption("bid.hot-ratio.bidders", COUNT, "one bid in this many is not by a hot bidder", default="4"),
-    TableOption("auction.hot-ratio.sellers", COUNT, "one auction in this many is not of a hot seller", default="4"),
-    TableOption("person.avg-size", SIZE, "bytes of a person", default="200 b"),
-    TableOption("auction.avg-size", SIZE, "bytes of an auction", default="500 b"),
-    TableOption("bid.avg-size", SIZE, "bytes of a bid", default="100 b"),
-    TableOption("seed", NUMBER, "another seed makes other events (an extension)", default="0"),
+    TableOption("events.num", NUMBER, "how many events there are; 0: without end", default="0"),
+    TableOption("person.proportion", COUNT, "persons in each round of events", default="1"),
+    TableOption("auction.proportion", COUNT, "auctions in each round", default="3"),
+    TableOption("bid.proportion", COUNT, "bids in each round", default="46"),
+    TableOption("bid.hot-ratio.auctions", COUNT, "n: one bid in n is not for a hot (popular) auction", default="2"),
+    TableOption("bid.hot-ratio.bidders", COUNT, "n: one bid in n is not by a hot bidder", default="4"),
+    TableOption("auction.hot-ratio.sellers", COUNT, "n: one auction in n is not of a hot seller", default="4"),
+    TableOption("person.avg-size", SIZE, "average size of a person event", default="200 b"),
+    TableOption("auction.avg-size", SIZE, "average size of an auction event", default="500 b"),
+    TableOption("bid.avg-size", SIZE, "average size of a bid event", default="100 b"),
+    TableOption("seed", NUMBER, "another seed gives other events (an extension)", default="0"),
     TableOption(
         "base-time",
         OptionType("time", _moment),
-        "time of the first event, else when the job first started (an extension)",
+        "time of the first event; by default, when the job first started (an extension)",
     ),
 )
 _BY_NAME = named(OPTIONS)

@@ -116,7 +116,7 @@ class PostgreSQLConnector(Connector):
         TableOption(
             "url",
             TEXT,
-            "how to connect to the server, as libpq writes it",
+            "the connection string of libpq",
             required=True,
             example="postgresql://user@localhost/database",
         ),

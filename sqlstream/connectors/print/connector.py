@@ -18,5 +18,5 @@ class PrintConnector(Connector):
     """Tables that show what is written into them."""
 
     name = "print"
-    summary = "rows are printed"
+    summary = "prints its rows"
     sink_type = Printed

@@ -28,8 +28,10 @@ from sqlstream.functions.source_locations import raised_at
 from sqlstream.secrets import harmless
 
 OPTIONS = (
-    TableOption("class", TEXT, "the Source or Sink, as `module.Class`", required=True, example="module.Class"),
-    TableOption("function", TEXT, "what rows are looked up with, as `module.function`", instead_of="class"),
+    TableOption(
+        "class", TEXT, "the class of the source or sink, as `module.Class`", required=True, example="module.Class"
+    ),
+    TableOption("function", TEXT, "the function of a lookup table, as `module.function`", instead_of="class"),
     MONITOR,
 )
 # All others go to the class.

@@ -51,10 +51,10 @@ class SocketConnector(Connector):
     """Lines from a TCP port."""
 
     name = "socket"
-    summary = "lines from a TCP port, for play"
+    summary = "lines from a TCP port, to try things out"
     options = (
-        TableOption("hostname", TEXT, "who sends the lines", required=True, example="localhost"),
-        TableOption("port", COUNT, "the port at which they listen", required=True, example="9999"),
+        TableOption("hostname", TEXT, "the host that sends the lines", required=True, example="localhost"),
+        TableOption("port", COUNT, "the port on which it listens", required=True, example="9999"),
     )
     formats = ("json", "csv")
     needs_format = False

@@ -79,7 +79,7 @@ class WarehouseConnector(Connector):
     """Tables without a connector."""
 
     name = WAREHOUSE
-    summary = "a table in the warehouse, which state queries read while it grows"
+    summary = "a table in the warehouse; state queries can read it while it grows"
     options = (replace(MONITOR, mutable=True), MAX_BYTES)
     source_type = CommittedBatches
     sink_type = WarehouseSink
