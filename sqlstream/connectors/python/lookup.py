@@ -53,7 +53,7 @@ class PythonFunction(LookupFunction):
             return thread.submit(asyncio.run, ask()).result()
 
     def _rows(self, key: Mapping[str, Any], found: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an answer: None, a mapping, or several of those; what they leave out of the key is that."""
+        """Yield the rows of an answer: None, a mapping, or several; key columns that it lacks are the key's."""
         for row in () if found is None else (found,) if isinstance(found, Mapping) else found:
             if not isinstance(row, Mapping):
                 raise TypeError(f"a row is a mapping, not a {type(row).__name__}")
