@@ -1,1 +1,1 @@
-"""How we talk to DuckDB: SQL text, stored types, the clock, errors."""
+"""How the code talks to DuckDB: SQL text, stored types, the clock, the hash of keys, errors."""

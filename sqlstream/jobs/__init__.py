@@ -1,1 +1,1 @@
-"""What becomes of a job once it is planned: the handle that a session gives out, and how a job is ended and deleted."""
+"""Planned jobs: how they are started, continued, ended and deleted, and the handle that a session gives out."""

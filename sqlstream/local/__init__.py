@@ -1,1 +1,1 @@
-"""The engine without Spark: jobs in this process."""
+"""Jobs in this process, without Spark: the engine of `INSERT .. VALUES`, and the runner of tests."""

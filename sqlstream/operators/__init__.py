@@ -1,1 +1,1 @@
-"""Stateful operators: their state tables, and the SQL that moves them forward by one batch. No engine in sight."""
+"""Stateful operators: their state tables, and the SQL that advances them by one batch. They do not know the engine."""

@@ -1,1 +1,1 @@
-"""How a plan runs: fragments of DuckDB SQL, exchanges of frames between them, and stateful operators."""
+"""From a logical plan to one that runs: fragments of DuckDB SQL, exchanges between them, and stateful operators."""

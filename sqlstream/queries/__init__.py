@@ -1,1 +1,1 @@
-"""State queries: statements, what names mean in them, system tables, the sandbox they run in."""
+"""State queries: their statements and names, system tables, and the sandbox in which they run."""

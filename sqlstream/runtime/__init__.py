@@ -1,1 +1,1 @@
-"""What a worker does for a job, with or without Spark: scan splits, advance operators, run fragments, store results."""
+"""What an engine is, and what workers do for any of them: scan splits, run fragments, advance operators, store results."""

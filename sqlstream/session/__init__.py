@@ -1,1 +1,1 @@
-"""What a user holds: a session with its tables, functions, jobs and queries."""
+"""The session of a user, with its tables, functions, jobs and queries."""

@@ -1,1 +1,1 @@
-"""Where things are in a warehouse: files, paths, locks, and what is declared about a job."""
+"""A warehouse on disk: files, paths, locks, and the records of jobs."""
