@@ -66,7 +66,7 @@ def _job_name(text: str) -> str:
 
 
 _ALL = (
-    Option("pipeline.name", "", "name of the next job (default: the sink's name)", _job_name),
+    Option("pipeline.name", "", "name of the next job (default: name of the table that it writes)", _job_name),
     Option(
         "parallelism.default", "", "tasks at a time, and buckets of state (default: number of cores)", _whole_number
     ),

@@ -58,7 +58,9 @@ class Format:
 
 _CHARACTER = OptionType("character", one_character)
 _OPTIONAL_CHARACTER = OptionType("character or nothing", lambda text: text and one_character(text))
-_OPERATION = TableOption(OP_COLUMN, TEXT, "the column that says what each row does: I, U, B or D")
+_OPERATION = TableOption(
+    OP_COLUMN, TEXT, "the column that says what a row does: I (insert), U (update), B (before an update), D (delete)"
+)
 _CSV = (
     TableOption("csv.header", BOOLEAN, "whether the first line has the names of the columns", default="false"),
     TableOption("csv.field-delimiter", _CHARACTER, "the character between two fields; `\\t` is a tab", default=","),
