@@ -17,7 +17,7 @@ help: ## Show this list
 demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a second process
 	@$(BIN)/python examples/flights/demo.py
 
-quick: $(VENV)/.test ## Run the quick tests: no Java, less than a minute on two cores
+quick: $(VENV)/.test ## Run the quick tests: no Java, a minute or two on two cores
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(PYTEST)
 
 test: $(VENV)/.test $(VENV)/.demo ## Run all tests

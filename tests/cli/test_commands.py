@@ -20,6 +20,8 @@ import sqlstream
 from sqlstream.testing import Stream
 from tests.kinds import job_of, of_type
 
+pytestmark = pytest.mark.slow
+
 TABLE = """
 CREATE TABLE events (k INT, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
 WITH ('connector' = 'filesystem', 'path' = 'events', 'format' = 'parquet');
@@ -126,7 +128,6 @@ def test_no_java_is_one_sentence(project: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_formats_and_output(project: Path) -> None:
     script = TABLE.replace("'connector' = 'filesystem', 'path' = 'events', 'format' = 'parquet'", "").replace(
         " WITH ()", ""
@@ -146,7 +147,6 @@ def test_formats_and_output(project: Path) -> None:
     assert (project / "out.csv").read_text() == "k,x\n1,10\n2,\n"
 
 
-@pytest.mark.slow
 def test_statements_that_need_no_spark(project: Path) -> None:
     # Without a Java: what can be answered or written by this process alone.
     script = """
@@ -212,7 +212,6 @@ def test_null_and_an_empty_text_differ_in_csv(project: Path) -> None:
     assert shown == 'a,b,c,"d,e",n\n,"",x,"say ""y"", z",5\n'
 
 
-@pytest.mark.slow
 def test_a_missing_folder_and_a_missing_java_are_found_before_spark_starts(project: Path) -> None:
     missing_folder = run(project, "run", "-e", "SELECT k FROM events")
     assert missing_folder.returncode == 2
@@ -274,7 +273,6 @@ INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)
 """
 
 
-@pytest.mark.slow
 def test_fresh_is_for_all_jobs_or_for_those_it_names(project: Path) -> None:
     (project / "three.sql").write_text(THREE)
 
@@ -295,7 +293,6 @@ def test_fresh_is_for_all_jobs_or_for_those_it_names(project: Path) -> None:
     assert unknown.stderr == ('error: there is no job "agian" in the SQL to begin anew\nhint: did you mean "again"?\n')
 
 
-@pytest.mark.slow
 def test_sql_from_standard_input_and_from_files(project: Path) -> None:
     def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "sqlstream", *arguments]
@@ -318,7 +315,6 @@ def test_sql_from_standard_input_and_from_files(project: Path) -> None:
         assert message in wrong.stderr
 
 
-@pytest.mark.slow
 def test_options_of_tables_from_the_command_line(project: Path) -> None:
     live = ("--set-table", "events.source.monitor-interval=1 s")
     shown = run(project, "explain", "-e", "SELECT k FROM events", *live)
@@ -341,7 +337,6 @@ def test_what_stop_takes(project: Path) -> None:
     assert (none.returncode, none.stderr) == (0, "no job is running\n")
 
 
-@pytest.mark.slow
 def test_a_table_that_cannot_be_used_fails_those_that_use_it(project: Path) -> None:
     (project / "catalog" / "broken.sql").write_text(
         "CREATE TABLE people (id INT, name STRING) WITH ('connector' = 'python', 'class' = 'far.People');"
@@ -382,7 +377,6 @@ def test_a_package_that_is_missing_fails_those_that_need_it(project: Path) -> No
     assert "hint: Install it: pip install 'sqlstream[postgresql]'." in wrong.stderr
 
 
-@pytest.mark.slow
 def test_a_large_table_is_written_in_parts(project: Path) -> None:
     lines = run(project, "query", "SELECT 7 AS x, range AS n, 'end' AS e FROM range(10000, 35000)").stdout.splitlines()
     assert len(lines) == 25003
@@ -391,7 +385,6 @@ def test_a_large_table_is_written_in_parts(project: Path) -> None:
     assert lines[25002] == "(25000 rows)"
 
 
-@pytest.mark.slow
 def test_a_table_without_files_to_infer_its_columns_from_fails_those_that_use_it(project: Path) -> None:
     (project / "catalog" / "later.sql").write_text(
         "CREATE TABLE later (WATERMARK FOR ts AS ts)"
@@ -450,7 +443,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(project: Path, arguments: lis
 ESCAPES = "SELECT 'a' || chr(27) || '[31m' || chr(155) || 'b' AS x"
 
 
-@pytest.mark.slow
 def test_a_terminal_gets_no_control_characters_of_values(project: Path) -> None:
     def on_a_terminal(*arguments: str) -> bytes:
         own, its = os.openpty()

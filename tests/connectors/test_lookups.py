@@ -17,6 +17,8 @@ from sqlstream.connectors.lookup import Lookup, open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 
+pytestmark = pytest.mark.slow
+
 USERS = "SELECT * FROM (VALUES (1, 'ann', 'rome'), (2, 'bob', NULL)) AS t(id, name, city)"
 SCRIPT = """
 CREATE TABLE clicks (n BIGINT, u BIGINT, p AS PROCTIME());

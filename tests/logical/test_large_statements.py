@@ -7,6 +7,8 @@ from sqlstream.errors import ParseError, SourceText
 from sqlstream.session.explaining import explained
 from sqlstream.testing import Stream
 
+pytestmark = pytest.mark.slow
+
 TABLE = "CREATE TABLE t (a BIGINT, b BIGINT, l ARRAY<BIGINT>, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);"
 TWICE = {
     "join": "SELECT x.a, x.b FROM {0} AS x JOIN {0} AS y ON x.a = y.a AND x.b = y.b",

@@ -8,6 +8,8 @@ import pytest
 
 from sqlstream.testing import Stream
 
+pytestmark = pytest.mark.slow
+
 BATCHES, ROWS = 4, 1000
 COMING_AND_GOING = "(SELECT * FROM a EXCEPT ALL SELECT * FROM b)"
 

@@ -26,6 +26,8 @@ from sqlstream.operators.aggregates.calls import (
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 from tests.operators.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def db() -> Iterator[duckdb.DuckDBPyConnection]:
