@@ -33,9 +33,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End a worker before the interpreter takes its modules apart.
 
-    DuckDB keeps the Python functions of a connection by references that Python's collector does not see. Connections that
-    are still open at the end of a process (those that `runtime.worker` keeps, those in the frames of failed tests) make its
-    binding list every function of its own as leaked. `sqlstream` itself ends in the same way.
+    A DuckDB connection with Python functions that is still open at the end of a process makes DuckDB's binding list every
+    function of its own as leaked. Which connections of the tests stay open is not known. `sqlstream` itself ends in the same
+    way.
     """
     if hasattr(config, "workerinput"):
         atexit._run_exitfuncs()

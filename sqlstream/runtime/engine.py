@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from sqlstream.errors import SqlStreamError
@@ -37,8 +37,8 @@ Receivers = Mapping[int, Receiver]
 class Pace:
     """How a job is driven: whether it ends with its input, and the least seconds between the starts of two batches."""
 
-    finish: bool = True
-    interval: float = 0.0
+    finish: bool
+    interval: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Layout:
 class Resources:
     """What a job asks of an engine before it starts: tasks at a time, and settings of the engine's own."""
 
-    parallelism: int = 1
-    conf: Mapping[str, str] = field(default_factory=dict)
+    parallelism: int
+    conf: Mapping[str, str]
 
 
 class Run(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import duckdb
@@ -107,7 +108,9 @@ def test_a_select_over_input_that_goes_on_is_an_iterator_of_changes(session: Ses
     session.sql(made)
     session.sql("SET 'sqlstream.unbounded-state' = 'allow'")
     limited = of_type(Changes, session.sql("SELECT n FROM made LIMIT 3"))
-    assert [change.kind for change in limited] == ["+I"] * 3
+    assert [change.kind for change in islice(limited, 3)] == ["+I"] * 3
+    assert limited.job.wait(60), "LIMIT does not end the job"
+    assert list(limited) == []
     assert limited.job.status == "FINISHED"
     signs = "SELECT n > 0 AS positive, COUNT(*) AS total FROM made GROUP BY n > 0"
     with of_type(Changes, session.sql(signs)) as changes:

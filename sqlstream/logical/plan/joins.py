@@ -39,11 +39,6 @@ class Joining(Node):
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
-    def preserved(self) -> tuple[int, ...]:
-        """The inputs whose rows are emitted without a match, or for having one, too."""
-        return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}[self.kind]
-
-    @property
     def shown(self) -> tuple[int, ...]:
         """The inputs whose columns are in the result."""
         return (0,) if self.kind in ("semi", "anti") else tuple(range(len(self.inputs)))

@@ -94,14 +94,6 @@ class TypeChecker:
         except duckdb.Error:
             return None
 
-    def is_type(self, type: str) -> bool:
-        """Tell whether DuckDB knows a type."""
-        try:
-            self.con.execute(f"DESCRIBE SELECT CAST(NULL AS {type})")
-        except duckdb.Error:
-            return False
-        return True
-
     def canonical(self, type: str) -> str:
         """Return DuckDB's own spelling of a type.
 
