@@ -21,7 +21,7 @@ from sqlstream.queries.query import open_query
 from sqlstream.testing import Stream
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.spark.orders import kill_group, wait_until
+from tests.processes import kill_group, wait_until
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "connector"
 

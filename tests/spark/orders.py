@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import duckdb
@@ -69,17 +67,3 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
-
-
-def kill_group(process: subprocess.Popen[str]) -> None:
-    """Kill a run and everything that it started, as a crash of the machine would."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def wait_until(condition: object, seconds: float = 60.0) -> None:
-    """Poll a condition until it holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it did not come to this in time"
-        time.sleep(0.02)

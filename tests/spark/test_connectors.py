@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from sqlstream import Session
 from sqlstream.jobs.job import Job
 from tests.kinds import job_of
+from tests.processes import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -69,13 +69,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     (project / "udfs" / "own.py").write_text(OWN)
     with Session(str(project), output=io.StringIO(), notice=lambda text: None) as opened:
         yield opened
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_bounded_jobs_of_a_script_run_in_order(session: Session) -> None:

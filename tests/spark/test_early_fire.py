@@ -11,7 +11,7 @@ import pytest
 
 from sqlstream import Session
 from tests.kinds import job_of
-from tests.spark.orders import wait_until
+from tests.processes import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

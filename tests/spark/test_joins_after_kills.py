@@ -11,7 +11,8 @@ import pytest
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.spark.orders import kill_group, start, wait_until
+from tests.processes import kill_group, wait_until
+from tests.spark.orders import start
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FILES, ROWS = 8, 500

@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.spark.orders import wait_until
+from tests.processes import kill_family, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # More than twice as many batches as descriptors are kept (moving_jobs.KEPT).
@@ -70,15 +69,6 @@ def run(project: Path) -> str:
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     return output
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Kill a run with its JVM and workers, and wait until all are gone."""
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for member in family:
-        member.kill()
-    process.communicate()
-    psutil.wait_procs(family, timeout=30)
 
 
 def copy(project: Path, name: str) -> Path:
@@ -142,7 +132,7 @@ def test_a_copy_of_a_killed_run_goes_on_and_so_does_the_original(project: Path) 
     process = start(project)
     wait_until(lambda: version(project) >= 7 or process.poll() is not None, 120)
     assert process.poll() is None, process.communicate()[0]
-    kill(process)
+    kill_family(process)
     copied = copy(project, "copy")
     before = tree(project)
     put(copied, FILES)

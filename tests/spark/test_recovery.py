@@ -15,7 +15,8 @@ import pytest
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.spark.orders import FILES, ROWS, SCRIPT, batch_answer, kill_group, start, wait_until, write_orders
+from tests.processes import kill_group, wait_until
+from tests.spark.orders import FILES, ROWS, SCRIPT, batch_answer, start, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RESULT = "SELECT * FROM sales ORDER BY ALL"
