@@ -45,3 +45,14 @@ def is_gone(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def children_of(pid: int, word: str) -> list[psutil.Process]:
+    """Return the processes that one has started, also through others, in whose command line a word stands."""
+    called = []
+    for child in psutil.Process(pid).children(recursive=True):
+        # It may end while it is looked at.
+        with contextlib.suppress(psutil.Error):
+            if word in " ".join(child.cmdline()):
+                called.append(child)
+    return called

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from sqlstream import Session
@@ -16,7 +15,7 @@ from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.kinds import job_of
-from tests.processes import kill_group, wait_until
+from tests.processes import children_of, kill_group, wait_until
 from tests.spark.orders import ROWS, SCRIPT, batch_answer, start, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -112,7 +111,7 @@ def test_a_session_drains_its_own_job_and_all_jobs_are_stopped(project: Path) ->
 def test_a_jvm_that_is_killed_is_one_error_and_the_job_goes_on(project: Path) -> None:
     run = start(project, *LIVE)
     wait_until(lambda: has_read(project, FILES * ROWS), 120)
-    [java] = [p for p in psutil.Process(run.pid).children(recursive=True) if p.name() == "java"]
+    [java] = children_of(run.pid, "org.apache.spark.deploy.SparkSubmit")
     java.send_signal(signal.SIGKILL)
     output, _ = run.communicate(timeout=60)
     assert run.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -488,4 +489,5 @@ def test_the_jvm_ends_with_its_driver(tmp_path: Path, whole_group: bool) -> None
         os.close(holder.lock)
         for process in (holder.process, holder.jvm):
             if process.poll() is None if isinstance(process, subprocess.Popen) else process.is_running():
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()

@@ -15,7 +15,7 @@ import pytest
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.processes import kill_group, wait_until
+from tests.processes import children_of, kill_group, wait_until
 from tests.spark.orders import FILES, ROWS, SCRIPT, batch_answer, start, write_orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -125,11 +125,8 @@ def test_a_killed_executor_is_replaced(project: Path) -> None:
     run = start(project, "--set", "spark.master=local-cluster[2,1,1024]")
 
     def executor() -> int | None:
-        for process in psutil.Process(run.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
-                if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
-                    return int(process.pid)
-        return None
+        executors = children_of(run.pid, "CoarseGrainedExecutorBackend")
+        return executors[0].pid if executors else None
 
     wait_until(lambda: version(project) >= 2 or run.poll() is not None, 120)
     pid = executor()
