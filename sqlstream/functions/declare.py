@@ -28,7 +28,7 @@ _MARK = "__sqlstream_udf__"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FunctionOptions:
     """What `@udf(...)` was told; None stands for what the function itself says."""
 
     name: str | None = None
@@ -73,7 +73,7 @@ def udf(
     Of a class SQL calls `__call__`, or `eval`, of one instance per worker process and job; its `open()`, if there is
     one, is called before the first row, its `close()` when the process is done with the job.
     """
-    options = Options(name, returns, dict(parameters or {}), deterministic, vectorized)
+    options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
 
     def mark(function: F) -> F:
         setattr(function, _MARK, options)
@@ -105,8 +105,8 @@ def declare(
     root = root or os.getcwd()
     method = _method(function)
     inner = _plain_function(getattr(function, method) if method else function)
-    marks: Options = getattr(function, "__dict__", {}).get(_MARK, Options())
-    options = Options(
+    marks: FunctionOptions = getattr(function, "__dict__", {}).get(_MARK, FunctionOptions())
+    options = FunctionOptions(
         name or marks.name or (function if method else inner).__name__,
         returns or marks.returns,
         marks.parameters if parameters is None else parameters,
@@ -131,7 +131,7 @@ def declare(
 class _Declaration:
     function: Callable[..., Any]
     inner: FunctionType
-    options: Options
+    options: FunctionOptions
     root: str
     method: str | None
 

@@ -44,13 +44,13 @@ class SparkEngine:
         self._session = start_spark(master=master, conf=conf, log_file=self.project.log_file, pass_fds=(self.lock(),))
 
     def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> JobRun:
-        from sqlstream.spark.runner import JobRun, Settings
+        from sqlstream.spark.runner import JobRun, RunSettings
 
         assert self._session is not None, "prepare comes first"
         spark = self._session.newSession()
         spark.conf.set("spark.sql.shuffle.partitions", layout.partitions)
         return JobRun(
-            spark, job, Settings(self.project.root, layout.partitions, pace, self.project.log_file), receivers
+            spark, job, RunSettings(self.project.root, layout.partitions, pace, self.project.log_file), receivers
         )
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """Where a job's relative paths start from, how many tasks it has, how it is driven, and where Spark logs."""
 
     project: str
@@ -55,7 +55,7 @@ class Settings:
 class JobRun(threading.Thread):
     """A job that runs in a thread, and in Spark's tasks."""
 
-    def __init__(self, spark: SparkSession, job: JobSpec, settings: Settings, receivers: Receivers):
+    def __init__(self, spark: SparkSession, job: JobSpec, settings: RunSettings, receivers: Receivers):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.spark, self.job, self.settings = spark, job, settings
         self.started_at = _now()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.errors import BindError, DataError
 from sqlstream.runtime.batches import Descriptor, to_lines
 from sqlstream.testing import Stream
@@ -50,7 +50,7 @@ def lines(path: Path, values: Sequence[object]) -> Path:
 
 
 def feed(stream: Stream, *paths: Path, now: int = NOW) -> None:
-    splits = [Split(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
+    splits = [FileSplit(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
     for run in stream.runs.values():
         run.batch({0: splits}, {}, now)
 
@@ -86,7 +86,7 @@ def test_a_batch_that_is_repeated_keeps_its_rows_once(tmp_path: Path) -> None:
     with counting(declared(TIMED, "json", json__errors_to="bad")) as stream:
         feed(stream, put(tmp_path / "a.json", '{"id": 1, "ts": "2026-01-01 10:00:01"}\nx\n'))
         run = next(iter(stream.runs.values()))
-        split = Split(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
+        split = FileSplit(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
         descriptor = Descriptor(run.sequence + 1, NOW, {0: [split]}, {})
         commits = run.paths.commits
         number, watermark = run.batch_number, run.watermark
@@ -309,7 +309,7 @@ def test_another_job_reads_what_is_kept(tmp_path: Path) -> None:
     script = "CREATE TABLE copy (text STRING); INSERT INTO copy SELECT text FROM bad;"
     with copying(declared("id BIGINT", "json", json__errors_to="bad")) as stream:
         stream.script(bad + script)
-        feed_one = [Split(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
+        feed_one = [FileSplit(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
         stream.runs["out"].batch({0: feed_one}, {}, NOW)
         stream.pull()
         assert stream.rows("copy") == [("x",)]

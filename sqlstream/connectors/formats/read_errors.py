@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import Split, vanished
+from sqlstream.connectors.filesystem.splits import FileSplit, vanished
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
 from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
@@ -26,7 +26,7 @@ _CSV_CAST = re.compile(r"Error when converting column \"(.+?)\"")
 _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 
 
-def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> DataError | None:
+def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) -> DataError | None:
     """Return the error of opening or reading one of the splits as people should see it, None when it is about something else.
 
     Of rows it knows only what the reader has said: `faults.translate` looks for the one that is malformed.
@@ -54,7 +54,7 @@ def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> D
 
 
 @contextmanager
-def reading(splits: Sequence[Split], table: Table) -> Iterator[None]:
+def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
     """Turn errors of opening the splits' files into DataErrors."""
     try:
         yield
@@ -73,13 +73,13 @@ def name_file(path: str, table: Table) -> str:
     return f'file "{path}" of table "{table.name}"'
 
 
-def path_in(text: str, splits: Iterable[Split]) -> str | None:
+def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:
     paths = {form: s.path for s in splits for form in (s.path, _literal(s.path))}
     found = [form for form in paths if form in text]
     return paths[max(found, key=len)] if found else None
 
 
-def _unreadable(splits: Iterable[Split]) -> str | None:
+def _unreadable(splits: Iterable[FileSplit]) -> str | None:
     with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
         for path in sorted({s.path for s in splits}):
             try:

@@ -13,7 +13,7 @@ from sqlstream.logical.plan.graph import rebuilt, walk
 from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Remembering
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -79,7 +79,7 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
             raise BindError(f'STATE_TTL: the state of "{ttl.name}" needs no time to live', ttl.span, hint=hint)
 
 
-def with_session_ttl(sink: TableSink, ttl: int) -> TableSink:
+def with_session_ttl(sink: ResultSink, ttl: int) -> ResultSink:
     """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
     return replace(sink, input=with_ttl(sink.input, sink, ttl))
 

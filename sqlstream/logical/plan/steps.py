@@ -14,7 +14,7 @@ from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.units import duration
 
@@ -71,7 +71,7 @@ def _windows_below(node: Node) -> str:
             return f"in {in_words(node)}"
         case Projection() | Filter() | Expand() | Lateral() | LookupJoin():
             return _windows_below(node.input)
-        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | TableSink():
+        case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
         case WindowAggregate() | WindowRank() | Joining():
             return _OF_INPUT
@@ -240,7 +240,7 @@ def _done(node: Node) -> tuple[str, ...]:
             return (f"{node.kind} lookup join with table {node.table.name}, by {by}",)
         case Lateral():
             return (f"for each row, the rows of {unquoted(node.rows.sql)}",)
-        case Scan() | Projection() | TimeWindows() | Expand() | Union() | TableSink():
+        case Scan() | Projection() | TimeWindows() | Expand() | Union() | ResultSink():
             return ()
         case _:
             assert_never(node)
