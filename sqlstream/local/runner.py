@@ -107,7 +107,7 @@ class LocalRun:
                 f"{self.paths.root}/{feed}",
                 list(scans.values()),
                 self.job.labels,
-                project=self.job.warehouse,
+                project=self.job.project,
                 finish=False,
                 warehouse=self.job.warehouse,
                 paced=False,
