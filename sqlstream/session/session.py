@@ -23,7 +23,7 @@ from sqlstream.functions.declare import declare
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.start import Starter
-from sqlstream.local.values import ValuesEngine
+from sqlstream.local.engine import LocalEngine
 from sqlstream.options import Options
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
@@ -69,7 +69,7 @@ class Session:
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
         self._lock: SessionLock | None = None
         self._spark = SparkEngine(self.project, lambda: self._session_lock().descriptor, self._tell)
-        self._values = ValuesEngine()
+        self._local = LocalEngine()
         self._starter = Starter(self.project, self.warehouse, self._session_lock, self._tell)
         self._printed: list[RowPrinter] = []
         self._queries = 0
@@ -166,7 +166,7 @@ class Session:
         if planned.is_query:
             self._queries += 1
         name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
-        engine = self._values if planned.is_immediate else self._spark
+        engine = self._local if planned.is_immediate else self._spark
         receivers = {0: receiver} if receiver is not None else self._printers(planned)
         job = self._starter.start(planned, name, engine, receivers, fresh=fresh)
         self.jobs.append(job)
