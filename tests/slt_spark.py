@@ -67,7 +67,7 @@ class OnSpark:
         self.folder = tempfile.mkdtemp(prefix="sqlstream-slt-")
         conf = {"parallelism.default": "3", "spark.master": "local[2,4]"}
         self.session = Session(self.folder, conf=conf, output=io.StringIO(), notice=lambda text: None)
-        self.session._spark._session = OnSpark._spark
+        self.session._jobs.spark._session = OnSpark._spark
         for function in functions:
             self.session.register(function)
         self.tables = FedTables(self.session.compiler, self._watched)
@@ -102,7 +102,7 @@ class OnSpark:
 
     def _start(self, planned: PlannedJob) -> Job:
         job = self.session.start(planned)
-        OnSpark._spark = self.session._spark._session
+        OnSpark._spark = self.session._jobs.spark._session
         return job
 
     def batch(self, table: str, rows: list[list[str | None]]) -> None:
@@ -195,7 +195,7 @@ class OnSpark:
     def close(self) -> None:
         for job in self.jobs:
             job.stop()
-        self.session._spark._session = None
+        self.session._jobs.spark._session = None
         self.session.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

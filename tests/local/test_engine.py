@@ -49,12 +49,10 @@ def session(folder: Path) -> Iterator[Session]:
         yield opened
 
 
-def start(session: Session, script: str, engine: Engine | None = None) -> Job:
-    """Start the job of a script as a session does, on this engine."""
+def start(session: Session, script: str) -> Job:
+    """Start the job of a script as a session does, in this process."""
     [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
-    job = session._starter.start(planned, planned.name, engine or LocalEngine(), {})
-    session.jobs.append(job)
-    return job
+    return session._jobs.start(planned, {}, engine=LocalEngine())
 
 
 def counts(session: Session) -> list[tuple[int, int]]:
