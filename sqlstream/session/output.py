@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import duckdb
 
@@ -58,7 +58,7 @@ class RowPrinter:
                 while rows := result.fetchmany(1000):
                     self._print(rows)
 
-    def _print(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def _print(self, rows: Iterable[tuple[str | None, ...]]) -> None:
         shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
         if self.limit is not None:
             shown = shown[: self.limit - self.count]

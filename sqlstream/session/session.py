@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 import duckdb
 
@@ -120,9 +120,26 @@ class Session:
         """Parse and bind a script; definitions take effect, jobs and questions are returned and wait for their turn."""
         return self.compiler.scripts([source])
 
-    def register(self, function: Callable[..., Any], **options: Any) -> None:
+    def register(
+        self,
+        function: Callable[..., object],
+        *,
+        name: str | None = None,
+        returns: str | None = None,
+        parameters: Mapping[str, str] | None = None,
+        deterministic: bool | None = None,
+        vectorized: bool | None = None,
+    ) -> None:
         """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of `@udf`."""
-        self.compiler.add_functions([declare(function, **options)])
+        declared = declare(
+            function,
+            name=name,
+            returns=returns,
+            parameters=parameters,
+            deterministic=deterministic,
+            vectorized=vectorized,
+        )
+        self.compiler.add_functions([declared])
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
