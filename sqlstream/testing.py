@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import Function, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
-from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.errors import BindError, SourceText, UsageError, missing

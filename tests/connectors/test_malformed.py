@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.errors import BindError, DataError
 from sqlstream.runtime.batches import Descriptor
 from sqlstream.testing import Stream
@@ -50,7 +50,7 @@ def lines(path: Path, values: Sequence[object]) -> Path:
 
 
 def feed(stream: Stream, *paths: Path, now: int = NOW) -> None:
-    splits = [Split(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
+    splits = [FileSplit(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
     stream.now = now
     for run in stream.runs.values():
         run.batch({0: splits})
@@ -87,7 +87,7 @@ def test_a_batch_that_is_repeated_keeps_its_rows_once(tmp_path: Path) -> None:
     with counting(declared(TIMED, "json", json__errors_to="bad")) as stream:
         feed(stream, put(tmp_path / "a.json", '{"id": 1, "ts": "2026-01-01 10:00:01"}\nx\n'))
         run = next(iter(stream.runs.values()))
-        split = Split(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
+        split = FileSplit(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
         descriptor = Descriptor(run.sequence + 1, NOW, {0: [split]}, {})
         commits = run.commits.paths.commits
         number, watermark = run.batches.number, run.batches.watermark
@@ -310,7 +310,7 @@ def test_another_job_reads_what_is_kept(tmp_path: Path) -> None:
     script = "CREATE TABLE copy (text STRING); INSERT INTO copy SELECT text FROM bad;"
     with copying(declared("id BIGINT", "json", json__errors_to="bad")) as stream:
         stream.script(bad + script)
-        feed_one = [Split(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
+        feed_one = [FileSplit(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
         stream.now = NOW
         stream.runs["out"].batch({0: feed_one})
         stream.pull()
