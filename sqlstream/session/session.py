@@ -125,12 +125,12 @@ class Session:
         function: Callable[..., object],
         *,
         name: str | None = None,
-        returns: str | None = None,
+        returns: str | type | None = None,
         parameters: Mapping[str, str] | None = None,
         deterministic: bool | None = None,
         vectorized: bool | None = None,
     ) -> None:
-        """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of `@udf`."""
+        """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of its decorator."""
         declared = declare(
             function,
             name=name,
