@@ -303,7 +303,7 @@ class _Run:
 
     def _printed(self) -> str:
         assert self.stream is not None
-        *_, rows = (run.printed for run in self.stream.runs.values() if run.printed)
+        *_, rows = (printed for printed in self.stream.printed.values() if printed)
         return "\n".join(" | ".join("NULL" if value is None else str(value) for value in row) for row in rows)
 
     def _query(self, sql: str) -> str:
