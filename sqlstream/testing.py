@@ -186,7 +186,10 @@ class Stream:
         """Query state and tables, as `sqlstream query` does."""
         functions = self.compiler.catalog.functions.values()
         relation = open_query(
-            Warehouse(self.warehouse), sql, functions=[lambda con: register_for_queries(con, functions)]
+            Warehouse(self.warehouse),
+            sql,
+            functions=[lambda con: register_for_queries(con, functions)],
+            table_functions=[f.name for f in functions if f.kind == "table"],
         )
         try:
             return relation.fetchall()
