@@ -28,9 +28,9 @@ from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
 from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Operator
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
-from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.physical.windows import (
     calls_of,
@@ -41,16 +41,6 @@ from sqlstream.physical.windows import (
     time_sql,
     used_columns,
     window_operator,
-)
-
-Operator = (
-    WindowOperator
-    | CountWindowOperator
-    | ChangelogOperator
-    | OverOperator
-    | IntervalJoinOperator
-    | TemporalJoinOperator
-    | RegularJoin
 )
 
 
@@ -164,7 +154,7 @@ def state_view(node: Stateful, operator: Operator) -> Rows:
     """
     current = operator.current(own_tables(operator), reached(node.delay_below))
     if operator.viewed is not None:
-        return Rows(current, tuple((c.name, c.type) for c in operator.viewed))
+        return Rows.of(current, operator.viewed)
     columns = [(f.name, f.type, quote_name(f.name)) for f in node.schema]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, WindowAggregate | Aggregate):
