@@ -108,7 +108,7 @@ class Call:
         try:
             return result if result.type == self.result.arrow else result.cast(self.result.arrow)
         except pa.ArrowException as error:
-            what = f"returned an array of {result.type}, which is no {self.returns}: {_named(error)}"
+            what = f"returned an array of {result.type}, which is no {self.returns}: {named(error)}"
             raise self._failed(what, self.location) from error
 
     def _decoded(self, parameter: Parameter, chunk: pa.ChunkedArray) -> list[Any]:
@@ -121,9 +121,9 @@ class Call:
             decoded.extend(map(parameter.codec.decode, values))
         except Exception as error:
             # Infinite and far-off dates, a dataclass that refuses its fields, a value that is no member of an Enum.
-            what = f"cannot take {_shown(values[len(decoded)], _SHOWN)} as" if values else "cannot take a value of"
+            what = f"cannot take {shown(values[len(decoded)], _SHOWN)} as" if values else "cannot take a value of"
             place = raised_at(error.__traceback__, self.root)
-            raise self._failed(f'{what} parameter "{parameter.name}": {_named(error)}', place) from error
+            raise self._failed(f'{what} parameter "{parameter.name}": {named(error)}', place) from error
         return decoded
 
     def _results(self, arguments: list[list[Any]]) -> list[Any]:
@@ -145,7 +145,7 @@ class Call:
             for row, value in enumerate(results):
                 if (error := self._mismatch(value)) is not None:
                     raise self._failed(
-                        f"returned {_shown(value, _SHOWN)} ({type(value).__qualname__}), which is no {self.returns}",
+                        f"returned {shown(value, _SHOWN)} ({type(value).__qualname__}), which is no {self.returns}",
                         self.location,
                         tuple(values[row] for values in arguments),
                     ) from error
@@ -159,18 +159,19 @@ class Call:
         return None
 
     def _raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
-        return self._failed(f"{when}raised {_named(error)}", raised_at(error.__traceback__, self.root), row)
+        return self._failed(f"{when}raised {named(error)}", raised_at(error.__traceback__, self.root), row)
 
     def _failed(self, what: str, place: str | None, row: tuple[Any, ...] = ()) -> JobError:
         detail = f" --> {place or self.location}"
         if row:
             room = max(40, _SHOWN // len(row))
-            shown = (f"{p.name}={_shown(v, room)}" for p, v in zip(self.parameters, row, strict=True))
-            detail += f"\narguments: {', '.join(shown)}"
+            given = (f"{p.name}={shown(v, room)}" for p, v in zip(self.parameters, row, strict=True))
+            detail += f"\narguments: {', '.join(given)}"
         return JobError(f'function "{self.name}" {what}', detail=detail)
 
 
-def _named(error: BaseException) -> str:
+def named(error: BaseException) -> str:
+    """Return an error as its class and its text, in a line."""
     try:
         text = " ".join(str(error).split("\n"))
     except Exception:
@@ -179,7 +180,8 @@ def _named(error: BaseException) -> str:
     return f"{kind}: {text}" if text else kind
 
 
-def _shown(value: Any, room: int) -> str:
+def shown(value: Any, room: int) -> str:
+    """Return a value in a line of so many characters at most."""
     try:
         text = repr(value).replace("\n", " ")
     except Exception:

@@ -19,7 +19,7 @@ from sqlstream.compiler.project import Project, find_project, load_project
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.errors import SourceText, SqlStreamError, UsageError, missing, plainly
-from sqlstream.functions.declare import declare
+from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.start import Starter
@@ -147,7 +147,7 @@ class Session:
 
     def register(self, function: Callable[..., Any], **options: Any) -> None:
         """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of `@udf`."""
-        self.compiler.add_functions([declare(function, **options)])
+        self.compiler.add_functions([declare_any(function, **options)])
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
