@@ -7,7 +7,7 @@ from importlib.metadata import version as _version
 
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
-    from sqlstream.functions.declare import udf
+    from sqlstream.functions.decorators import udf, udtf
     from sqlstream.functions.process.api import Row, process, state, table
     from sqlstream.functions.process.context import Context, Timer
     from sqlstream.functions.process.states import ListState, MapState, ValueState
@@ -35,6 +35,7 @@ __all__ = [
     "state",
     "table",
     "udf",
+    "udtf",
 ]
 __version__ = _version("sqlstream")
 
@@ -56,7 +57,8 @@ _HOMES = {
     "process": "sqlstream.functions.process.api",
     "state": "sqlstream.functions.process.api",
     "table": "sqlstream.functions.process.api",
-    "udf": "sqlstream.functions.declare",
+    "udf": "sqlstream.functions.decorators",
+    "udtf": "sqlstream.functions.decorators",
 }
 
 

@@ -37,7 +37,7 @@ from sqlstream.errors import (
     UnsupportedError,
     missing,
 )
-from sqlstream.functions.declare import builtin_names
+from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
 from sqlstream.functions.registration import Registered, register
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
@@ -49,7 +49,7 @@ from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import shared, walk
 from sqlstream.logical.plan.joins import LookupJoin
 from sqlstream.logical.plan.rules import optimize
-from sqlstream.logical.plan.tables import Scan, TableSink
+from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -80,8 +80,8 @@ class PlannedJob:
 
     name: str
     statement: Insert | StatementSet | Select
-    logical: tuple[TableSink, ...]
-    optimized: tuple[TableSink, ...]
+    logical: tuple[ResultSink, ...]
+    optimized: tuple[ResultSink, ...]
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
@@ -403,7 +403,7 @@ class Compiler:
             self._registered.pop(function.name.lower()).close()
         self._binder = None
 
-    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[TableSink, ...]:
+    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
         match statement:
             case Insert():
                 return (bind_insert(statement, self.binder),)
@@ -412,7 +412,7 @@ class Compiler:
             case Select():
                 return (bind_select(statement, self.binder, "result"),)
 
-    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[TableSink, ...], name: str) -> PlannedJob:
+    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         written = {sink.table.name.lower() for sink in logical}
         for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
@@ -432,11 +432,11 @@ class Compiler:
                     raise BindError(
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
-        optimized, rules = list[TableSink](), dict[str, None]()
+        optimized, rules = list[ResultSink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
-            assert isinstance(better, TableSink)
+            assert isinstance(better, ResultSink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
         optimized = shared(optimized)
@@ -469,7 +469,7 @@ class Compiler:
                 hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
             )
 
-    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[TableSink, ...]) -> str:
+    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:
         first = logical[0].table.name
         if isinstance(statement, Insert) and statement.appends:
             # Every INSERT .. VALUES into a table is a further batch of one job.

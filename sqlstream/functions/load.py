@@ -18,11 +18,11 @@ from types import ModuleType
 from sqlstream.catalog import AnyFunction
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing
 from sqlstream.functions import source_locations as places
-from sqlstream.functions.kinds import declare_any, is_marked
+from sqlstream.functions.kinds import declare_any, decorator_of, is_marked
 
 
 def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[AnyFunction]:
-    """Import every Python file below a directory, in path order, and return the marked functions that they define.
+    """Import every Python file below a directory, in path order, and return the functions with a decorator that they define.
 
     Files import each other by name, or relatively; an installed module of the same name comes first. Files are
     shown relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that
@@ -48,7 +48,7 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
                     raise BindError(
                         f'function "{function.name}" is defined twice',
                         detail=f" --> {other.location}\n --> {function.location}",
-                        hint="Rename one of them, or give it another name in SQL: @udf(name='...').",
+                        hint=f"Rename one of them, or give it another name in SQL: @{decorator_of(function)}(name='...').",
                     )
                 found[function.name.lower()] = function
     return list(found.values())
@@ -58,7 +58,7 @@ def find(reference: str, span: Span, name: str, root: str) -> AnyFunction:
     """Return the function that `module.attribute` names, under a name of its own.
 
     The module is looked for in the project's folder, in its `udfs/`, and among the installed packages. The attribute is
-    a function with type hints or a class, with or without `@udf`, or a class under `@process`. Raises BindError at the span.
+    a function with type hints or a class, with or without a decorator. Raises BindError at the span.
     """
     module_name, _, attribute = reference.rpartition(".")
     if not module_name or not all(part.isidentifier() for part in reference.split(".")):

@@ -23,11 +23,12 @@ from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Port
 from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -102,7 +103,7 @@ class Branch:
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
-def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
+def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
     """Return the physical plan of a job: what several sinks need in common is read and computed once.
 
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
@@ -141,7 +142,7 @@ def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
     return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
 
 
-def _asks_watermark(sink: TableSink) -> bool:
+def _asks_watermark(sink: ResultSink) -> bool:
     """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
     for node in walk(sink):
         if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
@@ -153,7 +154,7 @@ def _asks_watermark(sink: TableSink) -> bool:
     return False
 
 
-def _sink(sink: TableSink, sinks: Sequence[TableSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
+def _sink(sink: ResultSink, sinks: Sequence[ResultSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
@@ -168,7 +169,7 @@ def assigned(field: Field, table: Table) -> str:
     return f"CASE WHEN {quote_name(field.name)} IS NULL THEN error({quote_text(message)}) ELSE {value} END"
 
 
-def keys_of(sink: TableSink) -> tuple[str, ...]:
+def keys_of(sink: ResultSink) -> tuple[str, ...]:
     """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
     pairs = {own.name: target.name for own, target in zip(sink.input.schema, sink.columns, strict=True)}
     found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
@@ -212,14 +213,13 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
             return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
         case Lateral():
-            joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
-            return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
+            return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
-        case TableSink():
+        case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
             # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.

@@ -97,7 +97,7 @@ def test_a_batch_reads_only_partitions_that_it_has_rows_of() -> None:
         stream.batch("t", [(n, 1, "2026-01-01 10:00:00") for n in range(1000)])
         stream.batch("t", [(1, 1, "2026-01-01 10:00:10"), (1, 1, "2026-01-01 10:00:05")])
         stream.batch("t", [(1, 1, "2026-01-01 10:00:20")])
-        [manifest] = stream.runs["out"].manifests.values()
+        [manifest] = stream.runs["out"].batches.manifests.values()
         tables = Manifest.from_json(manifest).tables
         assert stream.query("SELECT state_rows FROM sqlstream.operators") == [(2001,)]
         # Of the last batch: what the one key's rows were before, and are after it.

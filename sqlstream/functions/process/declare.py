@@ -18,7 +18,7 @@ from sqlstream.catalog import Column, ProcessFunction, ScalarArgument, StateDecl
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.functions import pickling, types
 from sqlstream.functions import source_locations as places
-from sqlstream.functions.declare import builtin_names, literal
+from sqlstream.functions.declaration import builtin_names, literal
 from sqlstream.functions.process.api import State, process_options, table_options
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape

@@ -85,10 +85,10 @@ class Binder:
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
             hint = (
-                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
-                "and an aggregate of all rows has no key to forget."
+                "GROUP BY, DISTINCT, ranks, set operations, OVER, regular joins and count windows do; "
+                "the watermark bounds windows of time, and an aggregate of all rows has no key to forget."
             )
-            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+            raise BindError("STATE_TTL in a SELECT without state that it could bound", ttl.span, hint=hint)
         return plan, rows
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
@@ -265,18 +265,22 @@ class Binder:
             case exp.Values():
                 return self._values(node, env)
             case _:
-                hint = "Write FROM t CROSS JOIN UNNEST(t.list) AS x." if is_made(node) else None
+                made = "LATERAL .." if isinstance(node, exp.Lateral) else "UNNEST(t.list)"
+                hint = f"Write FROM t CROSS JOIN {made} AS x." if is_made(node) else None
                 raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
         refuse_clauses(node, env.source)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
-            function = self.catalog.process_function(node.this.name)
-            if function is not None:
-                hint = f"Write {function.name}(TABLE t PARTITION BY k)."
-                raise BindError(f'process function "{function.name}" without a table', span, hint=hint)
-            raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
+            if (process := self.catalog.process_function(node.this.name)) is not None:
+                hint = f"Write {process.name}(TABLE t PARTITION BY k)."
+                raise BindError(f'process function "{process.name}" without a table', span, hint=hint)
+            function = self.catalog.function(node.this.name)
+            hint = "Declare a table with CREATE TABLE .. WITH (..)."
+            if function is not None and function.kind == "table":
+                hint = f"Write FROM t CROSS JOIN LATERAL {function.name}(..) AS x: it makes rows of each row of t."
+            raise UnsupportedError("a table function", span, hint=hint)
         if node.text("db").lower() in ("state", "sqlstream"):
             hint = f"State is read with sqlstream query, or Session.query: SELECT * FROM {span.text}."
             raise BindError("a job cannot read state", span, hint=hint)

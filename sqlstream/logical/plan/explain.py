@@ -16,7 +16,7 @@ from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.secrets import planned
 from sqlstream.units import duration
@@ -38,7 +38,7 @@ def _lines(node: Node, depth: int, schemas: bool, several: set[int], numbers: di
     if id(node) in numbers:
         return [f"{pad}[{numbers[id(node)]}], as above"]
     lines = [f"{pad}{describe(node)}"]
-    if schemas and not isinstance(node, TableSink):
+    if schemas and not isinstance(node, ResultSink):
         time = node.time_attribute
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in node.schema)
         lines.append(f"{pad}    -> {columns}{_changing(node)}")
@@ -95,7 +95,7 @@ def describe(node: Node) -> str:
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
             return f"Union of {len(node.inputs)}"
-        case TableSink():
+        case ResultSink():
             columns = ", ".join(map(str, node.columns))
             limit = f" limit {node.limit}" if node.limit is not None else ""
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"

@@ -11,7 +11,7 @@ from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
 # They emit what is final, once: rows that a window has collected, also where rows come and go.
@@ -25,7 +25,7 @@ Remembering = CountWindows | Aggregate | Rank | SetOperation | Over | Process
 Joins = Join | IntervalJoin | TemporalJoin
 # They keep state from one batch to the next.
 Stateful = Windowed | CountWindows | Changing | InOrder | Joins | Process
-AnyNode = Scan | Filter | Projection | TimeWindows | Expand | Lateral | LookupJoin | Stateful | Union | TableSink
+AnyNode = Scan | Filter | Projection | TimeWindows | Expand | Lateral | LookupJoin | Stateful | Union | ResultSink
 
 
 def closed(node: Node) -> AnyNode:
