@@ -33,11 +33,11 @@ from sqlstream.local.runner import FedTables, LocalRun
 from sqlstream.local.values import values_splits
 from sqlstream.options import Options
 from sqlstream.queries.query import open_query, translate
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.state.segments import forget_known
+from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -69,7 +69,7 @@ class Stream:
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions([f if isinstance(f, Function) else declare(f) for f in functions])
-        self.now = 0
+        self.now = ProcessingTime(0)
         self.runs: dict[str, LocalRun] = {}
         self._fed = FedTables(
             self.compiler, lambda table: {"connector": "filesystem", "format": "parquet", "path": table.name}
@@ -123,7 +123,7 @@ class Stream:
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
-        at = _microseconds(time)
+        at = _event_time(time)
         for run in self.runs.values():
             ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
             if ticks:
@@ -139,7 +139,7 @@ class Stream:
 
     def advance(self, milliseconds: int) -> None:
         """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
-        self.now += milliseconds
+        self.now = ProcessingTime(self.now + milliseconds * MILLISECOND)
         for run in self.runs.values():
             run.fire_timers(self.now)
         self.pull()
@@ -211,11 +211,11 @@ class Stream:
         self.close()
 
 
-def _microseconds(time: int | str) -> int:
+def _event_time(time: int | str) -> EventTime:
     if isinstance(time, int):
-        return time
+        return EventTime(time)
     [(value,)] = connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
-    return int(value)
+    return EventTime(value)
 
 
 __all__ = ["FedTables", "Stream", "write_rows"]

@@ -25,6 +25,7 @@ from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_mi
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
 from sqlstream.state.snapshot import named_manifest
+from sqlstream.units import EPOCH, EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_watermark, write_commit
 
 
@@ -68,7 +69,7 @@ class FedTables:
 class LocalRun:
     """One job: what Spark would keep between batches, and one batch after another."""
 
-    def __init__(self, job: JobSpec, now: int = 0):
+    def __init__(self, job: JobSpec, now: ProcessingTime = EPOCH):
         self.job = job
         self.printed: list[tuple[Any, ...]] = []
         self.commits = Commits(job, self._print, began=now)
@@ -76,20 +77,20 @@ class LocalRun:
         self.batch_number = self.commits.totals.version + 1
         self.sequence = self.commits.totals.sequence
         self.manifests: dict[tuple[int, int], str] = {}
-        self.timers: dict[tuple[int, int], int] = {}
-        self.marks: dict[int, int] = {}
+        self.timers: dict[tuple[int, int], EventTime] = {}
         self._feeds: dict[str, Feed] = {}
-        # Spark's watermark, in its own milliseconds.
+        # Spark's watermarks, of scans and of the job, in its own milliseconds.
+        self.marks: dict[int, int] = {}
         self.watermark = 0
         if self.batch_number > 0:
             self._restore()
 
-    def follow(self, now: int) -> None:
+    def follow(self, now: ProcessingTime) -> None:
         """Read what other jobs have committed since the last time."""
         scans = {i: replace(s, table=_followed(s.table)) for i, s in self._scans() if s.table.connector is None}
         self._read("tables", scans, now)
 
-    def pull(self, now: int) -> None:
+    def pull(self, now: ProcessingTime) -> None:
         """Read what sources have that feed themselves; of one without an end, a batch."""
         self._read(
             "sources", {i: s for i, s in self._scans() if s.table.connector not in (None, "filesystem", VALUES)}, now
@@ -98,7 +99,7 @@ class LocalRun:
     def _scans(self) -> Iterator[tuple[int, ScanStage]]:
         yield from enumerate(self.job.plan.scans)
 
-    def _read(self, feed: str, scans: Mapping[int, ScanStage], now: int) -> None:
+    def _read(self, feed: str, scans: Mapping[int, ScanStage], now: ProcessingTime) -> None:
         if not scans:
             return
         if feed not in self._feeds:
@@ -135,41 +136,41 @@ class LocalRun:
             if mark is not None:
                 self.marks[number] = to_spark_micros(mark) // 1000
 
-    def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int], now: int) -> None:
+    def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, EventTime], now: ProcessingTime) -> None:
         """Run a micro-batch, and an empty one when the watermark has moved; nothing once LIMIT was reached."""
         if self.is_full:
             return
         self.sequence += 1
-        clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         descriptor = Descriptor(
             self.sequence, now, splits, {**clocks, **ticks}, fires_timers=self._is_called(now), opens=opens
         )
         self.run(to_lines(descriptor, self.job.labels), now)
 
-    def run(self, lines: str, now: int) -> None:
+    def run(self, lines: str, now: ProcessingTime) -> None:
         """Run the micro-batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
         before = self.watermark
         self._run(lines, now)
         if self.watermark > before:
             self._run("", now)
 
-    def tick_idle(self, now: int) -> None:
+    def tick_idle(self, now: ProcessingTime) -> None:
         """Move the watermarks of idle sources as far as those of the others allow."""
         if ticks := idle_ticks(self.commits.clocks(), now):
             self.batch({}, ticks, now)
 
-    def fire_timers(self, now: int) -> None:
+    def fire_timers(self, now: ProcessingTime) -> None:
         """Run a micro-batch without rows if windows over processing time are to close, or an operator asked for it."""
         clocks = [i for i, scan in enumerate(self.job.plan.scans) if scan.by_clock]
-        if self._is_called(now) or (clocks and any(due <= now * 1000 for due in self.timers.values())):
+        if self._is_called(now) or (clocks and any(due <= now for due in self.timers.values())):
             self.batch({}, {}, now)
 
-    def _is_called(self, now: int) -> bool:
+    def _is_called(self, now: ProcessingTime) -> bool:
         processing_timer = self.commits.totals.processing_timer
         return processing_timer is not None and processing_timer <= now
 
-    def _run(self, lines: str, now: int) -> None:
+    def _run(self, lines: str, now: ProcessingTime) -> None:
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
         tasks: dict[tuple[int, int], list[Any]] = defaultdict(list)
         for work in from_lines(lines):

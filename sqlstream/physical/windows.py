@@ -32,6 +32,7 @@ from sqlstream.operators.windows.window_aggregate import WindowedAggregate
 from sqlstream.operators.windows.window_changes import ChangingWindowAggregate, ChangingWindowRows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
+from sqlstream.units import NO_TIME
 
 # Columns with the SQL that makes them from input rows.
 Keys = tuple[tuple[Column, str], ...]
@@ -259,8 +260,7 @@ def _aggregate(node: aggregates.WindowAggregate) -> WindowedAggregate:
     bounds, late = (node.window.start, node.window.end, node.window.time), _late_rows(node)
     if not node.corrects:
         return WindowedAggregate(keys, windows, bounds, calls, late)
-    found = node.early
-    early = Early(found.every // 1000 if found.by == "time" else found.every, found.by) if found else None
+    early = Early(node.early.every, node.early.by) if node.early else None
     match windows:
         case Sessions():
             return FiringSessions(keys, windows, bounds, calls, late, node.lateness, early)
@@ -287,7 +287,7 @@ def _late_rows(node: Windowed) -> LateRows | None:
     if isinstance(below, Expand):
         hidden, where = {*hidden, below.column}, f"{quote_name(below.column)} = {below.numbers[0]}"
     columns = tuple(Column(f.name, f.type) for f in below.schema if f.name not in hidden)
-    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else 0
+    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else NO_TIME
     return LateRows(columns, EVENT_TIME, lateness, where)
 
 
@@ -308,7 +308,7 @@ def _windowing(node: aggregates.WindowAggregate | WindowRank) -> WindowAssigner:
             return _sessions(session, quote_name(start), quote_name(end))
     size = node.input.window_size
     if size is None and start is None:
-        size = 0
+        size = NO_TIME
     return AssignedWindows(quote_name(end), size, quote_name(start) if start else None)
 
 

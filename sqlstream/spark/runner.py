@@ -21,7 +21,6 @@ from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.tasks import Output
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.spark.carried_errors import carried, find_carried
@@ -32,6 +31,7 @@ from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.state.retention import sweep, sweep_directory
+from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.status import DRAINED, STOPPED, Status, requested_stop, write_status
 
@@ -58,7 +58,7 @@ class JobRun(threading.Thread):
     def __init__(self, spark: SparkSession, job: JobSpec, settings: RunSettings, receivers: Receivers):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.spark, self.job, self.settings = spark, job, settings
-        self.started_at = _now()
+        self.started_at = now()
         self.receivers = receivers
         self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at)
         self.paths = self.commits.paths
@@ -159,7 +159,7 @@ class JobRun(threading.Thread):
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
-        self.commits.commit(batch, outputs, offsets.watermark, offsets.time, _now())
+        self.commits.commit(batch, outputs, offsets.watermark, offsets.time, now())
 
     def _drive(self) -> str:
         query = self._query
@@ -187,9 +187,9 @@ class JobRun(threading.Thread):
             time.sleep(POLL_SECONDS)
 
     def _feed(self) -> None:
-        now = time.monotonic()
-        interval = 0 if self.feed.drained else self.settings.pace.interval
-        if self.feed.sequence - self.totals.sequence >= AHEAD or now - self._fed_at < interval:
+        moment = time.monotonic()
+        interval = 0 if self.feed.drained else seconds(self.settings.pace.interval)
+        if self.feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
         descriptor = self.feed.compose(self.totals.event_timer, self._idle_ticks(), self.totals.processing_timer)
         for path in self.feed.changed() - self._warned:
@@ -197,19 +197,19 @@ class JobRun(threading.Thread):
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
         if descriptor is not None:
             self._source.offer(self.feed.write(descriptor))
-            self._fed_at = now
+            self._fed_at = moment
 
-    def _idle_ticks(self) -> dict[int, int]:
+    def _idle_ticks(self) -> dict[int, EventTime]:
         if not any(self.commits.timeouts.values()):
             return {}
-        now = _now()
+        time = now()
         under_way = self.feed.under_way(self.totals.sequence)
         clocks = {}
         for i, clock in self.commits.clocks().items():
             # A tick that is on its way need not be sent again.
             mark = newest(clock.mark, self.feed.ticked.get(i))
-            clocks[i] = replace(clock, mark=mark, active_at=now if i in under_way else clock.active_at)
-        return idle_ticks(clocks, now)
+            clocks[i] = replace(clock, mark=mark, active_at=time if i in under_way else clock.active_at)
+        return idle_ticks(clocks, time)
 
     def _at_end(self, query: StreamingQuery) -> bool:
         """Tell whether all input was read, and every window that it closes has been emitted."""
@@ -219,7 +219,7 @@ class JobRun(threading.Thread):
         if self.feed.ended:
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
-            return totals.ended and (not waiting or (totals.watermark or 0) >= END_OF_INPUT)
+            return totals.ended and (not waiting or totals.watermark == END_OF_INPUT)
         waits = self.feed.exhausted and not self.settings.pace.finish
         return waits and self._is_idle(query)
 
@@ -246,13 +246,13 @@ class JobRun(threading.Thread):
         if time.monotonic() - self._swept < SWEEP_SECONDS or totals.version < 0:
             return
         self._swept = time.monotonic()
-        now = _now()
+        today = now()
         newest = totals.version - 1
-        oldest = self.commits.log.oldest_retained(newest, now, self.job.retention_ms)
-        sweep(self.fs, self.paths, oldest, newest, now)
+        oldest = self.commits.log.oldest_retained(newest, today, self.job.retention)
+        sweep(self.fs, self.paths, oldest, newest, today)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == "table":
-                sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse, sink), newest, now)
+                sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse, sink), newest, today)
         self.feed.fold(totals.sequence)
         self._write_status()
 
@@ -280,7 +280,7 @@ class JobRun(threading.Thread):
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=self.started_at,
-            updated_at=_now(),
+            updated_at=now(),
             error=self.error.render() if self.error else None,
             version=self._committed() if self.state != "RUNNING" else None,
         )
@@ -289,10 +289,6 @@ class JobRun(threading.Thread):
         except SqlStreamError as e:
             # A full disk: the first error is the one to tell.
             self.state, self.error = "FAILED", self.error or e
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def _first_line(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.local.runner import LocalRun
 from sqlstream.options import Options
 from sqlstream.runtime.feed import Feed
+from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import read_record, write_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import read_sealed
@@ -49,12 +50,12 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
         warehouse=warehouse.root,
     )
     for sequence in range(run.sequence + 1, feed.sequence + 1):
-        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), 0)
+        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), ProcessingTime(0))
     while True:
         descriptor = feed.compose()
         if descriptor is not None:
             feed.write(descriptor)
-            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), 0)
+            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), ProcessingTime(0))
             feed.fold(descriptor.sequence)
         yield descriptor is not None or (feed.bounded and not feed.ended)
 

@@ -22,6 +22,7 @@ from sqlstream.state.check import check_job, repair_job
 from sqlstream.state.recovery import Versions
 from sqlstream.state.segments import forget_known
 from sqlstream.testing import Stream
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import STOPPED, Status, write_status
@@ -71,7 +72,7 @@ def made() -> Iterator[Made]:
             rows.append(stream.query(ROWS))
         job = stream.runs["totals"].job
         warehouse = Warehouse(stream.warehouse)
-        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", 0, 0, None, NEWEST))
+        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", EPOCH, EPOCH, None, NEWEST))
         yield Made(stream, job, rows)
 
 
@@ -107,7 +108,7 @@ def kill(warehouse: Warehouse) -> None:
     """Make it look as if the process had been killed just before Spark committed the newest version."""
     job = warehouse.job("totals")
     os.unlink(f"{job.commits}/{NEWEST}")
-    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", 0, 0))
+    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", EPOCH, EPOCH))
 
 
 def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
@@ -125,7 +126,7 @@ def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
     run = LocalRun(replace(made.job, warehouse=warehouse.root))
     while run.batch_number <= NEWEST:
         split = made.stream._write("t", rows_of(run.batch_number))
-        run.batch({0: [split]}, {}, 0)
+        run.batch({0: [split]}, {}, EPOCH)
     return ask(warehouse, ROWS)
 
 
@@ -351,4 +352,4 @@ def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Wa
     run = LocalRun(replace(made.job, warehouse=copy.root))
     hurt(path, "flipped")
     with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
-        run.batch({0: [made.stream._write("t", rows_of(0))]}, {}, 0)
+        run.batch({0: [made.stream._write("t", rows_of(0))]}, {}, EPOCH)

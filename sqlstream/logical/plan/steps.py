@@ -16,7 +16,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
@@ -104,7 +104,7 @@ def _join_title(node: Joins) -> str:
             return f"{kind} of equal windows"
         case IntervalJoin():
             a, b = node.times
-            return f"{kind} within an interval: {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+            return f"{kind} within an interval: {b} from {_shifted(a, Duration(-node.before))} to {_shifted(a, node.after)}"
         case TemporalJoin():
             return f"{kind} with the version valid at {node.times[0]}"
         case Join():
@@ -113,8 +113,8 @@ def _join_title(node: Joins) -> str:
             assert_never(node)
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def keys(node: Stateful) -> str:

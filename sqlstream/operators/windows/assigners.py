@@ -17,6 +17,7 @@ from sqlstream.operators.groups import Grouping
 from sqlstream.operators.windows.grid import Grid
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 # The table whose rows say which windows there are.
 PARTIALS = "partials"
@@ -26,7 +27,6 @@ END = "_window_end"
 SLICE = "_slice_end"
 # How many input rows a partial row stands for: lateness is counted in rows.
 ROWS = "_rows"
-END_OF_TIME = 2**63 - 1
 # So many windows at once are looked for one by one.
 FEW_WINDOWS = 16
 # What to write behind FROM, by table.
@@ -50,8 +50,8 @@ def window_time(end: str) -> str:
 class WindowSpan(NamedTuple):
     """The windows to close: those that end after `closed` (None: all), up to the watermark."""
 
-    closed: int | None
-    watermark: int
+    closed: EventTime | None
+    watermark: EventTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ class WindowAssigner(Grouping, Protocol):
     @property
     def meeting(self) -> tuple[str, ...]: ...
 
-    def reach(self, watermark: int) -> int | None: ...
+    def reach(self, watermark: EventTime) -> EventTime | None: ...
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool: ...
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool: ...
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival: ...
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival: ...
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
@@ -108,14 +108,14 @@ class WindowAssigner(Grouping, Protocol):
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted: ...
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations: ...
 
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str: ...
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None: ...
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None: ...
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class AssignedWindows:
     """Every row is in one window, whose end is a column; the start too, unless all windows have one size."""
 
     end: str
-    size: int | None
+    size: Duration | None
     start_column: str | None = None
 
     @property
@@ -155,16 +155,16 @@ class AssignedWindows:
     def mergeable(self) -> bool:
         return True
 
-    def reach(self, watermark: int) -> int:
+    def reach(self, watermark: EventTime) -> EventTime:
         return watermark
 
     def source(self, keys: Sequence[str]) -> str:
         return "_rows"
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         return segment.low is not None and segment.low > watermark
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         late = pc.less_equal(rows.column(END).cast(pa.int64()), watermark)
         if not pc.any(late).as_py():
             return Arrival(rows)
@@ -179,7 +179,7 @@ class AssignedWindows:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         return Admitted(after)
 
@@ -189,7 +189,7 @@ class AssignedWindows:
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
 
@@ -235,17 +235,17 @@ class SlicedWindows:
     def mergeable(self) -> bool:
         return True
 
-    def reach(self, watermark: int) -> int:
-        return min(watermark + self.grid.size, END_OF_TIME)
+    def reach(self, watermark: EventTime) -> EventTime:
+        return min(EventTime(watermark + self.grid.size), END_OF_INPUT)
 
     def source(self, keys: Sequence[str]) -> str:
         return "_rows"
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         slices = read(segment, [SLICE]).column(SLICE)
         return bool((self.grid.first_end(slices.to_numpy()) > watermark).all())
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         slices = rows.column(SLICE).to_numpy()
         first = self.grid.first_end(slices)
         if (first > watermark).all():
@@ -264,11 +264,11 @@ class SlicedWindows:
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None:
-        first = None if span.closed is None else self.grid.first_end(span.closed + 1)
+        first = None if span.closed is None else self.grid.first_end(EventTime(span.closed + 1))
         if first is not None and first > span.watermark:
             return None
         if first is not None and (span.watermark - first) // self.grid.slide < FEW_WINDOWS:
-            ends = range(first, span.watermark + 1, self.grid.slide)
+            ends = [EventTime(end) for end in range(first, span.watermark + 1, self.grid.slide)]
             return Due({table: self._of_ends(rows, ends) for table, rows in relations.items()})
         return Due({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
 
@@ -278,7 +278,7 @@ class SlicedWindows:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         return Admitted(after)
 
@@ -290,7 +290,7 @@ class SlicedWindows:
         slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
         return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
 
-    def _of_ends(self, rows: str, ends: Iterable[int]) -> str:
+    def _of_ends(self, rows: str, ends: Iterable[EventTime]) -> str:
         """Return rows of slices as rows of some windows: for a few, to look for each one's costs half of what a spread does."""
         selects = [
             f"SELECT * EXCLUDE ({SLICE}, {END}), make_timestamp({end}) AS {END} FROM {rows} "
@@ -299,7 +299,7 @@ class SlicedWindows:
         ]
         return f"({' UNION ALL '.join(selects)})"
 
-    def spread(self, rows: str, from_end: int | str | None, to_end: str | None) -> str:
+    def spread(self, rows: str, from_end: EventTime | str | None, to_end: str | None) -> str:
         """Return rows of slices as rows of the windows whose ends lie in a range."""
         first, last = self.grid.first_end_sql(SLICE), f"epoch_us({END})"
         low = first if from_end is None else f"greatest({first}, {from_end})"
@@ -308,15 +308,15 @@ class SlicedWindows:
         spread = f"SELECT * EXCLUDE ({SLICE}, {END}), {ends} AS _end FROM {rows}"
         return f"(SELECT * EXCLUDE (_end), make_timestamp(_end) AS {END} FROM ({spread}))"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         if earliest is None:
             return None
         # No slice begins before the earliest end less the size.
         begin = earliest - self.grid.size + 1
-        return self.grid.first_end(begin if watermark is None else max(begin, watermark + 1))
+        return self.grid.first_end(EventTime(begin if watermark is None else max(begin, watermark + 1)))
 
 
-def ended(watermark: int) -> str:
+def ended(watermark: EventTime) -> str:
     """Return the condition that the stored time of a row lies at the watermark or before."""
     return f"{END} <= {time_literal(watermark, 'TIMESTAMP')}"
 

@@ -24,6 +24,7 @@ from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
 from sqlstream.operators.windows.triggers import DUE, EMITTED, KEPT, PENDING, FiringAggregate, between, same_columns
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import EventTime
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,12 @@ class FiringWindows(FiringAggregate):
         return self._changes(new, old)
 
     def _corrections(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock, after: int | None
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock, after: EventTime | None
     ) -> Iterator[str]:
         emitted, watermark = self._of(state, EMITTED), clock.watermark
         if watermark is not None and (after is None or after < watermark):
             # Windows that end now, of all keys.
-            stored = self._relations(state, self.windows.reach(watermark) + self.lateness)
+            stored = self._relations(state, EventTime(self.windows.reach(watermark) + self.lateness))
             rows = {name: self._ending(rows, after, None) for name, rows in stored.items()}
             due = self.windows.due(con, rows, self.key_names, WindowSpan(after, watermark))
             if due is not None:
@@ -54,16 +55,17 @@ class FiringWindows(FiringAggregate):
         [(low, high)] = con.execute(f"SELECT epoch_us(min({END})) - 1, epoch_us(max({END})) FROM _play").fetchall()
         if low is not None:
             # The last window that a slice is in ends less than a size after any other.
-            last = high + (self.windows.grid.size if isinstance(self.windows, SlicedWindows) else 0)
-            stored = {name: self._ending(rows, low, last) for name, rows in self._relations(state).items()}
+            first, to = EventTime(low), EventTime(high)
+            last = EventTime(to + (self.windows.grid.size if isinstance(self.windows, SlicedWindows) else 0))
+            stored = {name: self._ending(rows, first, last) for name, rows in self._relations(state).items()}
             rows = {name: self._of_windows(rows) for name, rows in stored.items()}
             same = same_columns("_row_", "_play_", self.place)
-            old = f"(SELECT * FROM {self._ending(emitted, low, high)} _row_ SEMI JOIN _play _play_ ON {same})"
+            old = f"(SELECT * FROM {self._ending(emitted, first, to)} _row_ SEMI JOIN _play _play_ ON {same})"
             yield self._changes(rows, old)
 
-    def _ending(self, rows: str, after: int | None, to: int | None) -> str:
+    def _ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
         """Return stored rows whose last window ends in a stretch of time: by the stored time, of which files have statistics."""
-        first, last = (None if time is None else time + self.lateness for time in (after, to))
+        first, last = (None if time is None else EventTime(time + self.lateness) for time in (after, to))
         return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT)})"
 
     def _find(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
@@ -85,12 +87,12 @@ class FiringWindows(FiringAggregate):
     def _unseen(self, state: Bucket, clock: Clock) -> str:
         return self._waiting(self._pending(state, clock))
 
-    def _in_windows(self, rows: str, after: int | None, to: int | None) -> str:
+    def _in_windows(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
         """Return rows as rows of the windows that they are in, of those that end after one time, and by another."""
         if isinstance(self.windows, AssignedWindows):
             return f"(SELECT * FROM {rows} WHERE {between(after, to)})"
         # At the end of input there is no later window, and no later number either.
-        first = None if after is None else self.windows.grid.first_end(min(after, -NEVER) + 1)
+        first = None if after is None else self.windows.grid.first_end(EventTime(min(after, -NEVER) + 1))
         return self.windows.spread(rows, first, None if to is None else str(to))
 
     def _of_windows(self, rows: str) -> str:
@@ -111,7 +113,7 @@ class FiringWindows(FiringAggregate):
 class FiringSessions(FiringAggregate):
     """Sessions: rows may move the end of one, and make one of several; what was emitted of them is found by where it lies."""
 
-    def _stored(self, state: Bucket, up_to: int | None = None) -> Relations:
+    def _stored(self, state: Bucket, up_to: EventTime | None = None) -> Relations:
         # What was emitted of a session, and what is to be, is kept as long as its rows.
         others = [EMITTED] if self.early is None else [EMITTED, PENDING]
         return {**self._relations(state, up_to), **{name: self._of(state, name) for name in others}}
@@ -121,7 +123,7 @@ class FiringSessions(FiringAggregate):
         return self._changes(new, f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})")
 
     def _corrections(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock, after: int | None
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock, after: EventTime | None
     ) -> Iterator[str]:
         if clock.watermark is None and self.early is None:
             return
@@ -136,7 +138,7 @@ class FiringSessions(FiringAggregate):
         yield self._changes(new, within(self._of(state, EMITTED), "_play", self.key_names, "true"))
 
     def _find(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, pieces: str, clock: Clock, after: int | None
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, pieces: str, clock: Clock, after: EventTime | None
     ) -> None:
         """Keep the sessions whose results are to change in the table `_play`."""
         ends = between(after, clock.watermark) if clock.watermark is not None else "false"

@@ -15,6 +15,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.windows.assigners import END, START, ended
 from sqlstream.operators.windows.sessions import Sessions, within
+from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The part, and the table.
@@ -29,12 +30,12 @@ class LateRows:
     """What is kept of late rows: their columns, and `time`, the SQL of their event time over input rows.
 
     `where` says which rows of the input count: with several grouping sets each is there once per set. A window takes rows until
-    the watermark has passed its end by the `lateness` (microseconds).
+    the watermark has passed its end by the `lateness`.
     """
 
     columns: tuple[Column, ...]
     time: str
-    lateness: int = 0
+    lateness: Duration = NO_TIME
     where: str = "true"
 
     @property
@@ -62,7 +63,7 @@ class LateRows:
     def arriving(self, groups: Groups) -> tuple[Column, ...]:
         return (*groups.group, *(c for c, _ in self.stored))
 
-    def dropped(self, groups: Groups, rows: str, watermark: int) -> str:
+    def dropped(self, groups: Groups, rows: str, watermark: EventTime) -> str:
         """Return those of some rows that are late, once sessions that the batch's rows touch are in the table `_sessions`."""
         if isinstance(groups.windows, Sessions):
             return within(rows, "_sessions", groups.key_names, ended(watermark))

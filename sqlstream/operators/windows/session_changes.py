@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sqlstream.operators.windows.assigners import END, START, Arrival, weights
 from sqlstream.operators.windows.sessions import Sessions
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import EventTime
 
 
 class ChangingSessions(Sessions):
@@ -27,6 +28,6 @@ class ChangingSessions(Sessions):
         total = f"CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
         return f"(SELECT * EXCLUDE ({WEIGHT}), {total} FROM {rows} GROUP BY ALL HAVING sum({WEIGHT}) > 0)"
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         passed = pc.less_equal(rows.column(START).cast(pa.int64()), watermark)
         return Arrival(rows.filter(pc.invert(passed)), late_rows=int(weights(rows.filter(passed)).sum()))

@@ -30,6 +30,7 @@ from sqlstream.operators.windows.assigners import (
 )
 from sqlstream.operators.windows.grid import remainder
 from sqlstream.state.segments import Segment
+from sqlstream.units import Duration, EventTime
 
 _PIECE = "_piece"
 # The bounds of the session that a row would be alone.
@@ -38,7 +39,7 @@ _FROM, _TO = "_from", "_to"
 
 @dataclass(frozen=True)
 class Sessions:
-    """Rows are stored per piece of a session; `time` is the DuckDB expression of a row's event time, `gap` microseconds.
+    """Rows are stored per piece of a session; `time` is the DuckDB expression of a row's event time.
 
     Without a `gap` each row has its own: `end` is the expression of the time until which it waits for another one.
     A piece is forgotten when the watermark passes its end. If its session goes on, the piece is stored again with the end that
@@ -47,7 +48,7 @@ class Sessions:
     """
 
     time: str
-    gap: int | None
+    gap: Duration | None
     end: str = ""
 
     @property
@@ -84,7 +85,7 @@ class Sessions:
         # A piece that was stored again and the one that it replaces are told apart by their ends.
         return False
 
-    def reach(self, watermark: int) -> int | None:
+    def reach(self, watermark: EventTime) -> EventTime | None:
         return None
 
     def source(self, keys: Sequence[str]) -> str:
@@ -112,12 +113,12 @@ class Sessions:
         """Return those of some stored rows, to go behind FROM, that make sessions."""
         return rows
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         # What begins after the watermark touches nothing that the watermark closes.
         first = pc.min(read(segment, [START]).column(START)).cast(pa.int64()).as_py()
         return bool(first > watermark)
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         early = pc.greater(rows.column(START).cast(pa.int64()), watermark)
         if pc.all(early).as_py():
             return Arrival(rows)
@@ -148,7 +149,7 @@ class Sessions:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
@@ -165,7 +166,7 @@ class Sessions:
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
 

@@ -41,36 +41,45 @@ from sqlstream.operators.windows.window_operator import BATCH_ROWS, Received, em
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.units import MILLISECOND, NO_TIME, Duration, EventTime, from_millis, to_millis
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # The stored time: the end of a row's window, and the lateness.
 KEPT = "_kept_until"
 EMITTED = "emitted"
 PENDING = "pending"
-# When a result that has changed is to be emitted: in milliseconds of processing time, or microseconds of event time.
+# When a result that has changed is to be emitted: a processing time, in milliseconds (see `units`), or an event time.
 DUE = "_due"
 _START, _END = "_shown_start", "_shown_end"
 
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """How often open windows are emitted: every so many milliseconds of time, microseconds of event time, or rows."""
+    """How often open windows are emitted: after so much processing or event time (a Duration), or so many rows."""
 
     every: int
     by: Literal["time", "event", "rows"]
 
     def due(self, clock: Clock) -> int:
-        """Return when a row of a batch is to be seen in a result, at the latest; times are multiples of the interval."""
-        now = self.now(clock)
-        return NEVER if now is None else (now // self.every + 1) * self.every
+        """Return when a row of a batch is to be seen in a result, at the latest, as DUE has it.
+
+        Times are multiples of the interval.
+        """
+        now = {"time": clock.time, "event": clock.watermark, "rows": 0}[self.by]
+        if now is None:
+            return NEVER
+        due = (now // self.every + 1) * self.every
+        # The clock goes by milliseconds: the first one from which on it is due.
+        return -(-due // MILLISECOND) if self.by == "time" else due
 
     def now(self, clock: Clock) -> int | None:
-        return {"time": clock.time, "event": clock.watermark, "rows": 0}[self.by]
+        """Return the time of a batch as DUE has it."""
+        return {"time": to_millis(clock.time), "event": clock.watermark, "rows": 0}[self.by]
 
 
 @dataclass(frozen=True)
 class FiringAggregate(WindowedAggregate):
-    """Aggregates per key and window; `lateness` is microseconds, 0 where windows are forgotten at their end.
+    """Aggregates per key and window; `lateness` is 0 where windows are forgotten at their end.
 
     An emitted row is stored with the bounds of its window (of a session: as it is by now) and those that it shows.
     """
@@ -80,12 +89,12 @@ class FiringAggregate(WindowedAggregate):
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
     late: LateRows | None = None
-    lateness: int = 0
+    lateness: Duration = NO_TIME
     early: Early | None = None
 
     @abstractmethod
     def _corrections(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock, after: int | None
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock, after: EventTime | None
     ) -> Iterator[str]:
         """Yield SELECTs of changes, of windows that end after a time; `_arrived` are the batch's rows by their groups."""
 
@@ -188,9 +197,9 @@ class FiringAggregate(WindowedAggregate):
             yield from self._emit(con, state, " UNION ALL ".join(changes), clock.batch)
         self._set_alarms(con, state, clock)
 
-    def _kept_from(self, clock: Clock) -> int | None:
+    def _kept_from(self, clock: Clock) -> EventTime | None:
         """Return the time up to which ended windows are forgotten."""
-        return None if clock.watermark is None else clock.watermark - self.lateness
+        return None if clock.watermark is None else EventTime(clock.watermark - self.lateness)
 
     def _note(self, received: Received, part: str, rows: pa.Table | Segment) -> None:
         # A frame without rows calls the operator, and has no columns either.
@@ -198,7 +207,7 @@ class FiringAggregate(WindowedAggregate):
             received.added.append(rows)
 
     def _is_early(self, segment: Segment, state: Bucket, clock: Clock) -> bool:
-        low = None if segment.low is None else segment.low - self.lateness
+        low = None if segment.low is None else EventTime(segment.low - self.lateness)
         return super()._is_early(structs.replace(segment, low=low), state, clock)
 
     def _arrived(self, con: duckdb.DuckDBPyConnection, state: Bucket, added: Sequence[pa.Table | Segment]) -> None:
@@ -212,12 +221,14 @@ class FiringAggregate(WindowedAggregate):
             rows = f"(SELECT {typed(columns)} FROM _added)"
         keep(con, "_arrived", f"SELECT {names(self.group)}, sum({ROWS}) AS {ROWS} FROM {rows} GROUP BY ALL")
 
-    def _close(self, con: duckdb.DuckDBPyConnection, state: Bucket, kept: int, batch: int) -> Iterator[pa.RecordBatch]:
+    def _close(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, kept: EventTime, batch: int
+    ) -> Iterator[pa.RecordBatch]:
         """Emit what is forgotten before it was emitted at its end: the watermark has made a step longer than the lateness."""
         reach = self.windows.reach(kept)
         if state.relation(PARTIALS) is None:
             return
-        relations = self._stored(state, None if reach is None else reach + self.lateness)
+        relations = self._stored(state, None if reach is None else EventTime(reach + self.lateness))
         due = self.windows.due(con, relations, self.key_names, WindowSpan(state.closed, kept))
         if due is None:
             return
@@ -226,7 +237,7 @@ class FiringAggregate(WindowedAggregate):
             changes = self._final({EMITTED: self._of(state, EMITTED), **due.closed}, between(state.closed, kept))
             yield from self._emit(con, state, changes, None)
 
-    def _stored(self, state: Bucket, up_to: int | None = None) -> Relations:
+    def _stored(self, state: Bucket, up_to: EventTime | None = None) -> Relations:
         """Return all relations whose rows `windows.due` puts into windows."""
         return self._relations(state, up_to)
 
@@ -306,17 +317,19 @@ class FiringAggregate(WindowedAggregate):
         """Say when the operator wants to be called again: when a window ends, is forgotten, or is to be emitted early."""
         held = self._forget(con, state, NEVER if clock.watermark is None else clock.watermark)
         # What has not ended yet is kept longer than the lateness from now on.
-        ended = None if clock.watermark is None else clock.watermark + self.lateness
+        ended = None if clock.watermark is None else EventTime(clock.watermark + self.lateness)
         rows = f"{self._of(state, PARTIALS)} WHERE {between(ended, None, KEPT)}"
         first = self._least(con, f"epoch_us({KEPT})", rows)
-        state.event_timer = held if first is None else self.windows.next_time(first - self.lateness, clock.watermark)
+        state.event_timer = (
+            held if first is None else self.windows.next_time(EventTime(first - self.lateness), clock.watermark)
+        )
         state.processing_timer = None
         if self.early is not None and self.early.by != "rows":
             due = self._least(con, DUE, f"({self._unseen(state, clock)})")
             if self.early.by == "time":
-                state.processing_timer = due
+                state.processing_timer = None if due is None else from_millis(due)
             elif due is not None:
-                state.event_timer = due if state.event_timer is None else min(due, state.event_timer)
+                state.event_timer = EventTime(due if state.event_timer is None else min(due, state.event_timer))
 
     @staticmethod
     def _least(con: duckdb.DuckDBPyConnection, value: str, rows: str) -> int | None:
@@ -329,7 +342,7 @@ def same_columns(left: str, right: str, columns: Iterable[Column]) -> str:
     return " AND ".join(f"{left}.{c.name} IS NOT DISTINCT FROM {right}.{c.name}" for c in columns)
 
 
-def between(after: int | None, to: int | None, column: str = END) -> str:
+def between(after: EventTime | None, to: EventTime | None, column: str = END) -> str:
     """Return the condition that a window ends after one time, and by another."""
     found = [] if after is None else [f"{column} > {time_literal(after, 'TIMESTAMP')}"]
     found += [] if to is None else [f"{column} <= {time_literal(to, 'TIMESTAMP')}"]

@@ -19,6 +19,7 @@ from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, Wind
 from sqlstream.operators.windows.late_rows import LATE, MARK, LateRows
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 BATCH_ROWS = 100_000
@@ -151,29 +152,34 @@ class WindowOperator(Groups, Operator):
             state.count(LATE, rows)
 
     def _keep_late(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, rows: Sequence[pa.Table], watermark: int, clock: Clock
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        rows: Sequence[pa.Table],
+        watermark: EventTime,
+        clock: Clock,
     ) -> None:
         """Keep the rows that are late where windows are closed up to a watermark."""
         if self.late is None or not rows:
             return
         con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
         given = f"(SELECT {typed(self.late.arriving(self))} FROM _may_be_late)"
-        mark = f"{time_literal(clock.watermark or 0, 'TIMESTAMP')} AS {MARK.name}"
+        mark = f"{time_literal(clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
         found = f"(SELECT *, {mark} FROM {self.late.dropped(self, given, watermark)})"
         dropped = con.sql(encoded(self.late.table.columns, found)).to_arrow_table()
         state.append(LATE, dropped, clock.batch)
         state.count(LATE, dropped.num_rows)
 
-    def _forget(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int) -> int | None:
+    def _forget(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime) -> EventTime | None:
         return min(
             (t for table in self.tables if (t := state.forget(con, table.name, watermark)) is not None), default=None
         )
 
-    def _relations(self, state: Bucket, up_to: int | None = None) -> dict[str, str]:
+    def _relations(self, state: Bucket, up_to: EventTime | None = None) -> dict[str, str]:
         return {t.name: state.relation(t.name, up_to=up_to) or empty_relation(t) for t in self.row_tables}
 
     def _fire(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int, batch: int
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime, batch: int
     ) -> Iterator[pa.RecordBatch]:
         reach = self.windows.reach(watermark)
         if state.relation(PARTIALS, up_to=reach) is None:
@@ -190,7 +196,7 @@ class WindowOperator(Groups, Operator):
         con: duckdb.DuckDBPyConnection,
         state: Bucket,
         after: Mapping[str, Sequence[pa.Table]],
-        watermark: int,
+        watermark: EventTime,
         batch: int,
     ) -> dict[str, pa.Table]:
         """Add rows that came when windows which they could be in had closed, and return those that count."""
