@@ -5,7 +5,7 @@ from importlib.metadata import version as _version
 
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
-    from sqlstream.functions.declare import udf
+    from sqlstream.functions.decorators import udf, udtf
     from sqlstream.jobs.job import Job
     from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
     from sqlstream.session.changes import Change, Changes
@@ -21,6 +21,7 @@ __all__ = [
     "SourceProgress",
     "SqlStreamError",
     "udf",
+    "udtf",
 ]
 __version__ = _version("sqlstream")
 
@@ -33,7 +34,8 @@ _HOMES = {
     "Session": "sqlstream.session.session",
     "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
-    "udf": "sqlstream.functions.declare",
+    "udf": "sqlstream.functions.decorators",
+    "udtf": "sqlstream.functions.decorators",
 }
 
 

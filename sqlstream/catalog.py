@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlstream.errors import Span, SqlStreamError, missing, nearest
 
@@ -133,12 +133,16 @@ class View:
         return self.columns, repr(self.query)
 
 
+FunctionKind = Literal["scalar", "table"]
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A user's scalar function, by SQL name, with DuckDB types of its parameters and of its result.
+    """A user's function, by SQL name, with DuckDB types of its parameters and of its result.
 
-    `pickled` is the function itself by value (cloudpickle), so that a worker process needs none of the user's files.
-    `defaults` are SQL, None for a parameter that must be given.
+    That of a table function is the list of its rows, whose `columns` have names and types. `pickled` is the function itself by
+    value (cloudpickle), so that a worker process needs none of the user's files. `defaults` are SQL, None for a parameter that
+    must be given.
     """
 
     name: str
@@ -150,6 +154,8 @@ class Function:
     location: str = ""
     names: tuple[str, ...] = ()
     defaults: tuple[str | None, ...] = ()
+    kind: FunctionKind = "scalar"
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 def _merged(table: Table, options: Mapping[str, str], span: Span) -> Table:

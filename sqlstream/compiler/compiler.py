@@ -37,7 +37,7 @@ from sqlstream.errors import (
     UnsupportedError,
     missing,
 )
-from sqlstream.functions.declare import builtin_names
+from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
 from sqlstream.functions.registration import Registered, register
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view

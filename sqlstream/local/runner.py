@@ -26,7 +26,7 @@ from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
 from sqlstream.state.snapshot import named_manifest
 from sqlstream.units import EPOCH, EventTime, ProcessingTime
-from sqlstream.warehouse.commits import committed_watermark, write_commit
+from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 
 
 class FedTables:
@@ -122,7 +122,7 @@ class LocalRun:
 
     def _restore(self) -> None:
         fs, version = self.commits.warehouse.fs, self.commits.totals.version
-        self.watermark = committed_watermark(fs, self.paths, version)
+        self.watermark = committed_spark_millis(fs, self.paths, version)
         entry = self.commits.log.entry(version)
         assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):

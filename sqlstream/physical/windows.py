@@ -198,7 +198,7 @@ def _over_changes(node: Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows of rows that come and go."""
     if node.late_rows is not None or (isinstance(node, aggregates.WindowAggregate) and node.corrects):
         raise UnsupportedError(
-            "hints about late and early rows over rows that come and go",
+            "ALLOWED_LATENESS, EARLY_FIRE or LATE_ROWS over a table with changes",
             node.span,
             hint="Leave the hint out: the window's result is emitted once, when the watermark passes its end.",
         )
@@ -246,7 +246,7 @@ def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
         below = below.input
     if isinstance(below, SessionWindow) and made_above(node) is None and (node.corrects or node.late_rows):
         raise UnsupportedError(
-            "late and early results of sessions that are not those of the keys of GROUP BY",
+            "ALLOWED_LATENESS, EARLY_FIRE or LATE_ROWS over sessions that are not partitioned by the keys of GROUP BY",
             node.span,
             hint="Write SESSION(TABLE t PARTITION BY the keys of GROUP BY, ..), and filter in a subquery: "
             "SESSION(TABLE (SELECT .. WHERE ..), ..).",

@@ -23,15 +23,15 @@ def to_spark_micros(time: EventTime | None) -> int:
     return 0 if time is None else min(max(time, FIRST), LAST) - FIRST
 
 
-def from_spark_millis(watermark: int) -> EventTime | None:
+def from_spark_millis(millis: int) -> EventTime | None:
     """Return Spark's watermark as an event time, None before the first row.
 
     >>> from_spark_millis(0) is None, from_spark_millis(62_135_596_801_000)
     (True, 1000000)
     """
-    if watermark * 1000 >= _SPARK_END:
+    if millis * 1000 >= _SPARK_END:
         return END_OF_INPUT
-    return None if watermark <= 0 else EventTime(watermark * 1000 + FIRST)
+    return None if millis <= 0 else EventTime(millis * 1000 + FIRST)
 
 
 def timer_millis(time: EventTime) -> int:

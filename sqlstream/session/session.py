@@ -272,7 +272,7 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
     for name in fresh:
         if name.lower() not in names:
             hint = missing("job", name, names.values()) if names else None
-            raise UsageError(f'there is no job "{name}" in the SQL to begin anew', hint=hint)
+            raise UsageError(f'there is no job "{name}" in the SQL to start anew', hint=hint)
     return {names[name.lower()] for name in fresh}
 
 

@@ -101,7 +101,7 @@ def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
         assert "own_connectors.py:" in (e.value.detail or "")
     with (
         Stream(f"{source(tmp_path, 'Nameless')} SELECT k FROM numbers") as stream,
-        pytest.raises(DataError, match='gives no column "k"'),
+        pytest.raises(DataError, match='returns no column "k"'),
     ):
         stream.finish()
     with (

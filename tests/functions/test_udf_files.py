@@ -241,7 +241,7 @@ def test_a_failing_sibling_is_named_by_its_own_line(write: Write) -> None:
 
 USABLE = (
     "hint: Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], "
-    "dict[K, V], dataclasses, TypedDicts, Enums and Literals, each also as T | None. Or name the SQL type: "
+    "dict[K, V], dataclasses, NamedTuples, TypedDicts, Enums and Literals, each also as T | None. Or name the SQL type: "
 )
 DECLARATIONS = {
     "no hint": (
@@ -361,7 +361,7 @@ DECLARATIONS = {
            |
          3 | def f(a: int) -> int: yield a
            | ^^^^^
-        hint: Return one value per row: a list, say, which UNNEST turns into rows.
+        hint: Mark it @udtf, and write CROSS JOIN LATERAL f(..): or return one value per row, such as a list.
         """,
     ),
     "builtin": (

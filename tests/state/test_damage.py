@@ -147,7 +147,7 @@ def test_a_stopped_job(made: Made, copy: Warehouse, kind: str, way: str) -> None
     assert harmless(kind, way) or str(path) in [error.path for error in found.damaged]
     if kind == "record":
         assert str(path) in ask(copy, ROWS)
-        with pytest.raises(JobError, match=r"cannot be repaired: no version of it is whole\nfile .*job.json"):
+        with pytest.raises(JobError, match=r"cannot be repaired: no version of it is intact\nfile .*job.json"):
             repair_job(copy, "totals")
         return
     assert found.whole == (NEWEST if kind in ("status", "older log") else NEWEST - 1)
@@ -324,7 +324,7 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
     text = "\n".join(said)
     assert "It says which input the job read before its last batches, which no other file says." in text
     assert (
-        "hint: Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again."
+        "hint: Restore the files from a backup, or start the job anew with --fresh: then it reads all its input again."
         in text
     )
 
@@ -334,14 +334,14 @@ def test_what_check_prints(tmp_path: Path) -> None:
         session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
         said: list[str] = []
         assert checked(session, None, repair=False, write=said.append)
-        assert said == ['job "t_values" is whole']
+        assert said == ['job "t_values" is intact']
         hurt(tmp_path / "warehouse/jobs/t_values/checkpoint/commits/1", "missing")
         said.clear()
         assert not checked(session, "T_VALUES", repair=False, write=said.append)
         assert said == [
             'job "t_values" is damaged:',
             "  jobs/t_values/checkpoint/commits/1 is missing. It says that batch 1 is committed.",
-            "  Version 0 is the newest that is whole; the job was at 1. --repair takes it back there.",
+            "  Version 0 is the newest that is intact; the job was at 1. --repair takes it back there.",
         ]
         assert checked(session, None, repair=True, write=said.append)
         assert checked(session, None, repair=False, write=lambda line: None)

@@ -396,7 +396,7 @@ def vanished(path: str, table: str) -> DataError:
     """Return the error for a file that was listed and is gone."""
     return DataError(
         f'file "{path}" of table "{table}" disappeared after it was listed',
-        hint="Put it back and run the job again; it goes on from its last committed batch.",
+        hint="Put it back and run the job again; it continues after its last committed batch.",
     )
 
 

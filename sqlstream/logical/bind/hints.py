@@ -43,7 +43,7 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
                     hint="Write STATE_TTL('orders' = '1 d').",
                 )
             if any(t.name.lower() == argument.this.name.lower() for t in found):
-                raise BindError(f'STATE_TTL: "{argument.this.name}" is there twice', span_of(argument, source))
+                raise BindError(f'STATE_TTL: "{argument.this.name}" is given twice', span_of(argument, source))
             found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
     return tuple(found)
 
@@ -75,8 +75,8 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
     kept = {alias.lower() for n in walk(node) if isinstance(n, Join) for alias in n.aliases}
     for ttl in ttls:
         if ttl.name.lower() not in kept:
-            hint = "Leave it out. A join of all rows so far takes it; within an interval of time rows go by themselves."
-            raise BindError(f'STATE_TTL: no row of "{ttl.name}" is kept for longer than needed', ttl.span, hint=hint)
+            hint = "Leave it out. A regular join takes it; the watermark bounds the state of an interval join."
+            raise BindError(f'STATE_TTL: the state of "{ttl.name}" needs no time to live', ttl.span, hint=hint)
 
 
 def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:

@@ -83,10 +83,10 @@ class Binder:
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
             hint = (
-                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
-                "and an aggregate of all rows has no key to forget."
+                "GROUP BY, DISTINCT, ranks, set operations, OVER, regular joins and count windows do; "
+                "the watermark bounds windows of time, and an aggregate of all rows has no key to forget."
             )
-            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+            raise BindError("STATE_TTL in a SELECT without state that it could bound", ttl.span, hint=hint)
         return plan, rows
 
     def query(self, query: exp.Expr, env: Environment) -> Node:

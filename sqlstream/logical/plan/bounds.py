@@ -75,11 +75,13 @@ def _of_join(node: Join, ends: Ends) -> Iterator[UnboundedState]:
     names = [node.aliases[place] or _alias(node.inputs[place]) for place in endless]
     ttl = ", ".join(f"'{name}' = '1 d'" for name in names)
     hint = (
-        "Bound how far times lie apart: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. "
+        "Bound how far apart the times may be: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. "
         f"Or let keys be forgotten: {_TTL.format(ttl)}"
     )
     if node.unread is not None:
-        hint = f"{node.unread} is not read as a bound for how far times lie apart, from both sides and constant. {hint}"
+        hint = (
+            f"{node.unread} is not read as a bound: that compares both times, from both sides, with constants. {hint}"
+        )
     yield _warning(node, node.label, f"it keeps every row of {' and '.join(names)}", hint)
 
 

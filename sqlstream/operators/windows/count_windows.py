@@ -43,8 +43,8 @@ class CountWindowOperator(Operator):
     """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
 
     Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
-    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for `ttl`
-    milliseconds (0: never).
+    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for so long as
+    `ttl` (0: never).
     """
 
     keys: tuple[tuple[Column, str], ...]

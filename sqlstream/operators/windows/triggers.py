@@ -72,7 +72,7 @@ class Early:
         # The clock goes by milliseconds: the first one from which on it is due.
         return -(-due // MILLISECOND) if self.by == "time" else due
 
-    def now(self, clock: Clock) -> int | None:
+    def reached(self, clock: Clock) -> int | None:
         """Return the time of a batch as DUE has it."""
         return {"time": to_millis(clock.time), "event": clock.watermark, "rows": 0}[self.by]
 
@@ -284,7 +284,7 @@ class FiringAggregate(WindowedAggregate):
     def _due(self, pending: str, clock: Clock) -> str:
         """Return the SELECT of windows that are to be emitted now."""
         assert self.early is not None
-        now, waits = self.early.now(clock), self._waiting(pending)
+        now, waits = self.early.reached(clock), self._waiting(pending)
         due = "false" if now is None else f"min({DUE}) <= {now}"
         if self.early.by == "rows":
             due = f"sum({ROWS}) >= {self.early.every}"

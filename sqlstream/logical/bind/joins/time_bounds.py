@@ -28,14 +28,14 @@ class TimeBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Times, each so often, and a length."""
+    """Columns of times, each so often, and a length."""
 
-    times: Mapping[str, int]
+    columns: Mapping[str, int]
     length: Duration = NO_TIME
 
     def plus(self, other: _Sum, sign: int) -> _Sum:
-        names = {*self.times, *other.times}
-        times = {name: self.times.get(name, 0) + sign * other.times.get(name, 0) for name in names}
+        names = {*self.columns, *other.columns}
+        times = {name: self.columns.get(name, 0) + sign * other.columns.get(name, 0) for name in names}
         return _Sum({name: n for name, n in times.items() if n}, Duration(self.length + sign * other.length))
 
 
@@ -60,10 +60,10 @@ def _compared(a: exp.Expr, b: exp.Expr, sign: str, left: str, right: str, length
     if sums[0] is None or sums[1] is None:
         return None
     difference = sums[0].plus(sums[1], -1)
-    if difference.times == {left: -1, right: 1}:
+    if difference.columns == {left: -1, right: 1}:
         # right - left + c >= 0: the right time lies at most c before the left one.
         least, most = difference.length, Duration(-difference.length)
-    elif difference.times == {left: 1, right: -1}:
+    elif difference.columns == {left: 1, right: -1}:
         least, most = Duration(-difference.length), difference.length
         sign = sign.translate(str.maketrans("<>", "><"))
     else:
