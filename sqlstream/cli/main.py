@@ -106,7 +106,7 @@ def run(
 ) -> None:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.run import run_jobs
-    from sqlstream.session.session import fresh_jobs
+    from sqlstream.jobs.launch import fresh_jobs
 
     with _session(project, warehouse, settings, tables) as session:
         planned = _compile(session, files, statements)

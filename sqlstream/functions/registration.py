@@ -62,12 +62,13 @@ def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function
 def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
     """Make functions callable in SQL that no binder of ours has seen: default values and named arguments are DuckDB's there.
 
-    A macro of the function's name has them; the function itself stands behind it under another.
+    A macro of the function's name has them; the function itself stands behind it under another. That of a table function is one
+    for FROM.
     """
     calls = []
     for function in functions:
         calls.append(_Lazy(function))
-        if not function.parameters:
+        if not function.parameters and function.kind == "scalar":
             _create(connection, function, calls[-1], function.name)
             continue
         hidden = f"_udf_{function.name}"
@@ -75,9 +76,18 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
         names = [quote_name(name) for name in function.names]
         given = zip(names, function.defaults, strict=True)
         parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
-        macro = f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {quote_name(hidden)}({', '.join(names)})"
-        connection.execute(macro)
+        call = f"{quote_name(hidden)}({', '.join(names)})"
+        macro = call if function.kind == "scalar" else f"TABLE {_rows(function, call)}"
+        connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {macro}")
     return Registered(calls)
+
+
+def _rows(function: Function, call: str) -> str:
+    """Return the SELECT of the rows that the call of a table function gives as a list."""
+    if not function.returns.startswith("STRUCT("):
+        return f"SELECT unnest({call}) AS {quote_name(function.name)}"
+    fields = (f"struct_extract_at(_row, {i}) AS {quote_name(name)}" for i, (name, _) in enumerate(function.columns, 1))
+    return f"SELECT {', '.join(fields)} FROM (SELECT unnest({call}) AS _row)"
 
 
 def recover(error: duckdb.Error) -> JobError | None:

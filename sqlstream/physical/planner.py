@@ -28,6 +28,7 @@ from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWind
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Port
 from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -204,8 +205,7 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
             return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
         case Lateral():
-            joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
-            return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
+            return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)

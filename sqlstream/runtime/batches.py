@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.discovery import Json, Split
 from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 
 
@@ -42,7 +42,7 @@ class Work:
     time: ProcessingTime
     last: bool
     # As JSON holds it: the scan's source makes a split of it.
-    split: list[Any] | None = None
+    split: Sequence[Any] | None = None
     tick: EventTime | None = None
     fires_timers: bool = False
     opens: bool = False
@@ -51,7 +51,7 @@ class Work:
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
     load = dict.fromkeys(slots, 0)
-    lines: list[dict[str, Any]] = []
+    lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
     for scan, splits in descriptor.splits.items():
         for split in sorted(splits, key=lambda s: -s.bytes):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.sql import quote_text, typed
@@ -178,7 +178,7 @@ class Commits:
         totals = deepcopy(self.totals)
         sinks = range(len(self.job.plan.sinks))
         segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
-        written: dict[int, list[Any]] = {sink: [] for sink in sinks}
+        written: dict[int, list[Json]] = {sink: [] for sink in sinks}
         for output in outputs:
             match output.kind:
                 case "segment":

@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.errors import BindError, DataError
-from sqlstream.runtime.batches import Descriptor, to_lines
+from sqlstream.runtime.batches import Descriptor
 from sqlstream.testing import Stream
 from sqlstream.units import MILLISECOND, ProcessingTime, from_millis
 
@@ -52,8 +52,9 @@ def lines(path: Path, values: Sequence[object]) -> Path:
 
 def feed(stream: Stream, *paths: Path, now: ProcessingTime = NOW) -> None:
     splits = [FileSplit(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
+    stream.now = now
     for run in stream.runs.values():
-        run.batch({0: splits}, {}, now)
+        run.batch({0: splits})
 
 
 def malformed_count(stream: Stream) -> int:
@@ -89,14 +90,14 @@ def test_a_batch_that_is_repeated_keeps_its_rows_once(tmp_path: Path) -> None:
         run = next(iter(stream.runs.values()))
         split = FileSplit(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
         descriptor = Descriptor(run.sequence + 1, NOW, {0: [split]}, {})
-        commits = run.paths.commits
-        number, watermark = run.batch_number, run.watermark
-        run.run(to_lines(descriptor, run.job.labels), NOW)
+        commits = run.commits.paths.commits
+        number, watermark = run.batches.number, run.batches.watermark
+        run.run(descriptor)
         run.commits.warehouse.fs.delete(f"{commits}/{number}")
         stream.restart()
         again = next(iter(stream.runs.values()))
-        assert (again.batch_number, again.watermark) == (number, watermark)
-        again.run(to_lines(descriptor, again.job.labels), NOW)
+        assert (again.batches.number, again.batches.watermark) == (number, watermark)
+        again.run(descriptor)
         assert [text for _, _, text, _ in stream.query(KEPT)] == ["x", "y", "z"]
         assert malformed_count(stream) == 3
 
@@ -311,6 +312,7 @@ def test_another_job_reads_what_is_kept(tmp_path: Path) -> None:
     with copying(declared("id BIGINT", "json", json__errors_to="bad")) as stream:
         stream.script(bad + script)
         feed_one = [FileSplit(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
-        stream.runs["out"].batch({0: feed_one}, {}, NOW)
+        stream.now = NOW
+        stream.runs["out"].batch({0: feed_one})
         stream.pull()
         assert stream.rows("copy") == [("x",)]

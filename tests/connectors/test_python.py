@@ -16,7 +16,6 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.testing import Stream
-from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.paths import Warehouse
 from tests.connectors import own_connectors
 
@@ -47,12 +46,12 @@ def test_a_source_that_is_followed_goes_on_where_it_was(tmp_path: Path) -> None:
     script = source(tmp_path, **{"source.monitor-interval": "0 s"})
     with Stream(f"{script} CREATE TABLE out (k BIGINT); INSERT INTO out SELECT k FROM numbers") as stream:
         run = stream.runs["out"]
-        run.pull(ProcessingTime(0))
+        run.pull()
         (tmp_path / "n").write_text("12")
         stream.restart()
         run = stream.runs["out"]
-        run.pull(ProcessingTime(0))
-        run.pull(ProcessingTime(0))
+        run.pull()
+        run.pull()
         assert sorted(stream.rows("out")) == [(k,) for k in range(12)]
 
 

@@ -18,7 +18,6 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.testing import Stream, write_rows
-from sqlstream.units import ProcessingTime
 from tests.properties.model import bag, batch_tables, connection, emitted, limits
 from tests.properties.strategies import Row
 from tests.properties.test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
@@ -83,7 +82,7 @@ class Feeder:
             i: [self._written(scan.table.name, events) for events in batch.files.get(scan.table.name, ()) if events]
             for i, scan in enumerate(run.job.plan.scans)
         }
-        run.batch(splits, {}, ProcessingTime(0))
+        run.batch(splits)
 
     def _written(self, name: str, events: Sequence[Event]) -> FileSplit:
         table = self.stream.compiler.catalog.relation(name)

@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.cli.check import checked
 from sqlstream.errors import DamageError, JobError, QueryError
-from sqlstream.local.runner import LocalRun
+from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
@@ -123,10 +123,10 @@ def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
 def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
     """Run the batches that the job has not committed, and return the rows of its table."""
     forget_known()
-    run = LocalRun(replace(made.job, warehouse=warehouse.root))
-    while run.batch_number <= NEWEST:
-        split = made.stream._write("t", rows_of(run.batch_number))
-        run.batch({0: [split]}, {}, EPOCH)
+    run = SteppedRun(replace(made.job, warehouse=warehouse.root), {}, lambda: EPOCH)
+    while run.batches.number <= NEWEST:
+        split = made.stream._write("t", rows_of(run.batches.number))
+        run.batch({0: [split]})
     return ask(warehouse, ROWS)
 
 
@@ -349,7 +349,7 @@ def test_what_check_prints(tmp_path: Path) -> None:
 
 def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:
     path = the_file(copy, "state segment")
-    run = LocalRun(replace(made.job, warehouse=copy.root))
+    run = SteppedRun(replace(made.job, warehouse=copy.root), {}, lambda: EPOCH)
     hurt(path, "flipped")
     with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
-        run.batch({0: [made.stream._write("t", rows_of(0))]}, {}, EPOCH)
+        run.batch({0: [made.stream._write("t", rows_of(0))]})

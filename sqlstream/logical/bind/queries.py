@@ -261,14 +261,19 @@ class Binder:
             case exp.Values():
                 return self._values(node, env)
             case _:
-                hint = "Write FROM t CROSS JOIN UNNEST(t.list) AS x." if is_made(node) else None
+                made = "LATERAL .." if isinstance(node, exp.Lateral) else "UNNEST(t.list)"
+                hint = f"Write FROM t CROSS JOIN {made} AS x." if is_made(node) else None
                 raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
         refuse_clauses(node, env.source)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
-            raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
+            function = self.catalog.function(node.this.name)
+            hint = "Declare a table with CREATE TABLE .. WITH (..)."
+            if function is not None and function.kind == "table":
+                hint = f"Write FROM t CROSS JOIN LATERAL {function.name}(..) AS x: it makes rows of each row of t."
+            raise UnsupportedError("a table function", span, hint=hint)
         if node.text("db").lower() in ("state", "sqlstream"):
             hint = f"State is read with sqlstream query, or Session.query: SELECT * FROM {span.text}."
             raise BindError("a job cannot read state", span, hint=hint)
