@@ -187,7 +187,7 @@ class TableArgument:
 class StateDeclaration:
     """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
 
-    `ttl` is in milliseconds, 0 for ever, None as the query says. It counts from the last write, with `refreshed_by` "read" also
+    A `ttl` of 0 is for ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also
     from the last read. An expired value is `visible` until it is cleaned up, or not at all.
     """
 
