@@ -9,17 +9,18 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.groups import Made
+from sqlstream.units import NO_TIME, Duration
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Columns with the SQL that makes them from input rows. `ttl` is in milliseconds, 0 for ever.
+    """Columns with the SQL that makes them from input rows. A `ttl` of 0 is for ever.
 
     `lasting` are keys that are there whatever rows are, each as the SQL of its values.
     """
 
     made: Made
-    ttl: int = 0
+    ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property

@@ -45,6 +45,7 @@ from sqlstream.physical.windows import (
     used_columns,
     window_operator,
 )
+from sqlstream.units import NO_TIME
 
 
 def operator_of(node: Stateful) -> Operator:
@@ -61,17 +62,17 @@ def operator_of(node: Stateful) -> Operator:
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
             return CountWindowOperator(
-                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0
+                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or NO_TIME
             )
         case Aggregate():
             return _aggregate(node)
         case ranks.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
-            keys = Keys(named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]), node.ttl or 0)
+            keys = Keys(named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]), node.ttl or NO_TIME)
             rows = KeptRows(keys, _columns(node.input), node.input.is_changelog)
             return ChangelogOperator("rank", keys, Ranks(rows, ranking))
         case relational.SetOperation():
-            keys = Keys(tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema), node.ttl or 0)
+            keys = Keys(tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema), node.ttl or NO_TIME)
             rows = KeptRows(keys, (Column(node.side, "INTEGER"),), node.input.is_changelog)
             return ChangelogOperator(node.function, keys, SetRows(rows, node.function, node.distinct))
         case over.Over() | Sort():
@@ -84,7 +85,7 @@ def operator_of(node: Stateful) -> Operator:
             return TemporalJoinOperator(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
-            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
+            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
         case Process():
             return _process(node)
         case _:
@@ -94,7 +95,7 @@ def operator_of(node: Stateful) -> Operator:
 def _aggregate(node: Aggregate) -> ChangelogOperator:
     made = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
     lasting = tuple((*["NULL"] * (len(made) - 1), str(n)) for n in node.empty_sets) if made else ((),)
-    keys, calls = Keys(made, node.ttl or 0, lasting), calls_of(node.aggregates)
+    keys, calls = Keys(made, node.ttl or NO_TIME, lasting), calls_of(node.aggregates)
     of: ChangingResult
     if not node.input.is_changelog:
         of = MergedAggregates(keys, calls)
@@ -142,7 +143,7 @@ def _in_order(node: InOrder) -> OverOperator:
         return OverOperator((), columns, time, order, by_clock=by_clock, sorts=True)
     names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
-    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
+    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or NO_TIME)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:

@@ -19,6 +19,7 @@ from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
+from sqlstream.units import to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -129,7 +130,7 @@ class ChangelogOperator(Operator):
         if part != self._clocked:
             return new
         listed = ", ".join([*(quote_name(c.name) for c in kept.stored[part][:-1]), WEIGHT])
-        return f"SELECT {listed}, CAST({clock.time} AS BIGINT) AS {AT.name} FROM ({new})"
+        return f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})"
 
 
 def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:
