@@ -76,13 +76,17 @@ class Declaration(ABC):
         name = self.options.name or (self.function if self.method else self.inner).__name__
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise BindError(f'"{name}" is not a function name', self.definition(), hint="Use letters, digits and _.")
-        if (taken := builtin_names().get(name.lower())) is not None:
+        if (taken := self.taken().get(name.lower())) is not None:
             raise BindError(
                 f'function "{name}" has the name of {taken} of SQL',
                 self.definition(),
                 hint=f"Give it another name: @{self.decorator}(name='my_{name.lower()}').",
             )
         return name
+
+    def taken(self) -> dict[str, str]:
+        """Return the names that it cannot have, in lower case, with what each of them is."""
+        return builtin_names()
 
     def hints(self) -> dict[str, Any]:
         try:
@@ -249,3 +253,13 @@ def builtin_names() -> dict[str, str]:
         ).fetchall()
     names = {name: "a keyword" for (name,) in keywords}
     return names | {name: f"{'an' if kind == 'aggregate' else 'a'} {kind} function" for name, kind in functions}
+
+
+@functools.cache
+def table_function_names() -> dict[str, str]:
+    """Return the names of DuckDB's table functions, in lower case, with what each of them is."""
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro')"
+        ).fetchall()
+    return {name: "a table function" for (name,) in rows}

@@ -22,7 +22,7 @@ import pyarrow as pa
 from sqlstream.catalog import FunctionKind
 from sqlstream.errors import BindError
 from sqlstream.functions import types
-from sqlstream.functions.declaration import Declaration
+from sqlstream.functions.declaration import Declaration, builtin_names, table_function_names
 from sqlstream.functions.invocation import SHOWN, Call, named, shown
 from sqlstream.functions.rows import RowType, WrongRow, row_type
 
@@ -53,7 +53,7 @@ class TableDeclaration(Declaration):
             name=name,
             function=self.function,
             parameters=parameters,
-            returns=f"{rows.type}[]",
+            returns=types.canonical(f"{rows.type}[]"),
             rows=rows,
             generates=inspect.isgeneratorfunction(self.inner),
             root=self.root,
@@ -61,6 +61,10 @@ class TableDeclaration(Declaration):
             vectorized=self.options.vectorized,
             method=self.method,
         )
+
+    def taken(self) -> dict[str, str]:
+        # A state query would find DuckDB's.
+        return {**table_function_names(), **builtin_names()}
 
     def _rows(self, hint: Any, name: str) -> RowType:
         """Return what the rows are, from the option `returns`, else from the hint of the result."""

@@ -40,6 +40,7 @@ def open_query(
     sql: str,
     *,
     functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
+    table_functions: Sequence[str] = (),
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
     allowed_paths: Sequence[str] = (),
@@ -48,13 +49,13 @@ def open_query(
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
     `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
-    (nothing for those that it can), `functions` register functions on the connection, `allowed_paths` are
-    files, directories or globs that may be read besides the warehouse. Raises QueryError; an error of DuckDB's while rows are
-    fetched is for `translate`.
+    (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
+    of them that stand in FROM, `allowed_paths` are files, directories or globs that may be read besides the warehouse. Raises
+    QueryError; an error of DuckDB's while rows are fetched is for `translate`.
     """
     source = SourceText("query", sql)
     connection = _sandbox(warehouse, allowed_paths, temp_directory)
-    statement = parse_statement(source, connection)
+    statement = parse_statement(source, connection, table_functions)
     _check_warehouse(warehouse, statement)
     for register in functions:
         register(connection)
