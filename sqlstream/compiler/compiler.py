@@ -12,12 +12,13 @@ from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import VALUES, AnyFunction, Catalog, Function, Table, View
+from sqlstream.catalog import AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
+from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
     check_lookup,
     check_sink,
@@ -112,7 +113,7 @@ class PlannedJob:
     @property
     def is_immediate(self) -> bool:
         """Whether all its rows stand in the query, so that this process can run it at once."""
-        return not self.physical.stages and all(s.table.connector == VALUES for s in self.physical.scans)
+        return not self.physical.stages and all(s.table.is_values for s in self.physical.scans)
 
     @property
     def bounded(self) -> bool:
@@ -410,7 +411,7 @@ class Compiler:
             case StatementSet():
                 return tuple(bind_insert(insert, self.binder) for insert in statement.inserts)
             case Select():
-                return (bind_select(statement, self.binder, "result"),)
+                return (bind_select(statement, self.binder, "result", PRINT),)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         written = {sink.table.name.lower() for sink in logical}

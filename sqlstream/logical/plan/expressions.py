@@ -165,8 +165,13 @@ class AggregateItem:
         """All that is computed from a row of the input."""
         return (*self.arguments, *self.order_by, *((self.filter,) if self.filter else ()))
 
-    def __str__(self) -> str:
+    @property
+    def sql(self) -> str:
+        """The call without the name of its result."""
         inside = ("DISTINCT " if self.distinct else "") + (", ".join(map(str, self.arguments)) or "*")
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
-        return f"{self.function}({inside}){where} AS {self.name}"
+        return f"{self.function}({inside}){where}"
+
+    def __str__(self) -> str:
+        return f"{self.sql} AS {self.name}"
