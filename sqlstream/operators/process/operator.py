@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, ProcessFunction
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
@@ -21,6 +22,8 @@ from sqlstream.operators.process.tables import StateTable, StateTables, key_view
 from sqlstream.state.bucket import Bucket
 from sqlstream.warehouse.declarations import TableDeclaration
 
+# Whether an emitted row is late where its event time counts.
+LATE_RESULT = Column(internal("late"), "BOOLEAN")
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -100,7 +103,7 @@ class ProcessOperator(Operator):
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
-        time = (Column(ROWTIME, self.time_type),) if self.time_type else ()
+        time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
         return (*self.keys, *self.function.outputs, *time)
 
     # -- a batch
