@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.listing import FileDiscovery
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
