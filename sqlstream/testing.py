@@ -21,13 +21,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import Function, Table
+from sqlstream.catalog import AnyFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.errors import BindError, SourceText, UsageError, missing
-from sqlstream.functions.declare import declare
+from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.registration import recover, register_for_queries
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.local.fed_tables import FedTables
@@ -63,7 +63,7 @@ class Stream:
         self,
         script: str,
         *,
-        functions: Iterable[Callable[..., Any] | Function] = (),
+        functions: Iterable[Callable[..., Any] | AnyFunction] = (),
         options: Mapping[str, str] | None = None,
         parallelism: int = 2,
         name: str = "test",
@@ -73,7 +73,9 @@ class Stream:
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
-        self.compiler.add_functions([f if isinstance(f, Function) else declare(f) for f in functions])
+        self.compiler.add_functions(
+            [f if isinstance(f, Function | ProcessFunction) else declare_any(f) for f in functions]
+        )
         self.now = 0
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
-from sqlstream.catalog import Catalog, Column, Function, Table, View
+from sqlstream.catalog import Catalog, Column, Table, View
+from sqlstream.compiler.function_answers import described_function, function_rows
 from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.errors import BindError, missing
+from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
@@ -43,7 +44,7 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
     catalog = binder.catalog
     if isinstance(statement, Describe):
         if statement.function:
-            return described_function(statement.name, catalog)
+            return Answer(("part", "name", "type", "null", "default"), described_function(statement.name, catalog))
         return described(_relation(statement.name, catalog), binder)
     like = _pattern(statement.like)
     match statement.kind:
@@ -55,9 +56,7 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
         case "VIEWS":
             return Answer(("view",), tuple((v.name,) for v in _in_order(catalog.views.values()) if like(v.name)))
         case "FUNCTIONS":
-            functions = sorted((f for f in catalog.functions.values() if like(f.name)), key=lambda f: f.name.lower())
-            rows = ((f.name, f"({', '.join(f.parameters)})", _returns(f), f.kind, f.location) for f in functions)
-            return Answer(("function", "takes", "returns", "kind", "declared at"), tuple(rows))
+            return Answer(("function", "takes", "returns", "kind", "declared at"), function_rows(catalog, like))
         case "COLUMNS" | "CREATE TABLE" | "CREATE VIEW" as kind:
             assert statement.name is not None
             return _about(kind, statement.name, binder, like)
@@ -89,30 +88,6 @@ def described(relation: Table | View, binder: Binder) -> Answer:
         ]
         return Answer(columns, tuple(fields))
     return Answer(columns, tuple(_described_column(c, relation) for c in relation.columns))
-
-
-def described_function(name: Name, catalog: Catalog) -> Answer:
-    """Return the parts of a user's function: its parameters, whether they take NULL, and its result or its columns."""
-    function = catalog.function(name.text)
-    if function is None:
-        hint = missing("function", name.text, [f.name for f in catalog.functions.values()])
-        raise BindError(f'function "{name.text}" does not exist', name.span, hint=hint)
-    parameters = zip(function.names, function.parameters, function.nullable, function.defaults, strict=True)
-    rows: list[tuple[str | None, ...]] = [(f"{function.kind} function", function.name, None, None, None)]
-    rows += [("parameter", p, type_, "true" if null else "false", default) for p, type_, null, default in parameters]
-    if function.kind == "table":
-        rows += [("column", column, type_, "true", None) for column, type_ in function.columns]
-    else:
-        rows.append(("result", None, function.returns, "true", None))
-    return Answer(("part", "name", "type", "null", "default"), tuple(rows))
-
-
-def _returns(function: Function) -> str:
-    if function.kind != "table":
-        return function.returns
-    if not function.returns.startswith("STRUCT("):
-        return f"TABLE({function.name} {function.returns.removesuffix('[]')})"
-    return f"TABLE({function.returns.removeprefix('STRUCT(').removesuffix('[]')}"
 
 
 def _described_column(column: Column, table: Table) -> tuple[str | None, ...]:

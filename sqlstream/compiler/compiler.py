@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import VALUES, Catalog, Function, Table, View
+from sqlstream.catalog import VALUES, AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
@@ -177,10 +177,13 @@ class Compiler:
         finally:
             self._con.close()
 
-    def add_functions(self, functions: Iterable[Function]) -> None:
+    def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Make functions known to every statement compiled after this."""
         for function in functions:
-            self._registered[function.name.lower()] = register(self._con, [function])
+            if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
+                self._remove(other)
+            if isinstance(function, Function):
+                self._registered[function.name.lower()] = register(self._con, [function])
             self.catalog.add(function)
         self._binder = None
 
@@ -371,7 +374,7 @@ class Compiler:
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
     def _create_function(self, statement: CreateFunction) -> None:
-        existing = self.catalog.function(statement.name.text)
+        existing = self.catalog.any_function(statement.name.text)
         if existing is not None and statement.if_not_exists:
             return
         if (taken := builtin_names().get(statement.name.text.lower())) is not None:
@@ -387,14 +390,18 @@ class Compiler:
 
     def _drop_function(self, statement: DropFunction) -> None:
         name = statement.name.text
-        if (function := self.catalog.function(name)) is not None:
-            self.catalog.drop_function(name)
-            self._con.remove_function(function.name)
-            self._registered.pop(name.lower()).close()
-            self._binder = None
+        if (function := self.catalog.any_function(name)) is not None:
+            self._remove(function)
         elif not statement.if_exists:
-            hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
+            hint = missing("function", name, self.catalog.function_names)
             raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
+
+    def _remove(self, function: AnyFunction) -> None:
+        self.catalog.drop_function(function.name)
+        if isinstance(function, Function):
+            self._con.remove_function(function.name)
+            self._registered.pop(function.name.lower()).close()
+        self._binder = None
 
     def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
         match statement:

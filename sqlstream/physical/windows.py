@@ -18,8 +18,9 @@ from sqlstream.logical.plan.over import OverItem
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, TimeWindows
-from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
-from sqlstream.operators.aggregates.functions import REFUSED
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import is_aggregate, reason, strategy
+from sqlstream.operators.aggregates.functions import ALIASES, REFUSED
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups, Made
 from sqlstream.operators.over.calls import OverCall

@@ -14,6 +14,7 @@ from sqlstream.catalog import Function
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
+from sqlstream.functions.process.instances import close_all
 from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
@@ -122,6 +123,8 @@ def release(job: JobSpec) -> None:
     """Close what this process keeps open for a job: its connection, and the resources of its functions."""
     if _key(job) in _connections:
         _close(_key(job))
+    for stage in job.plan.stages:
+        stage.operator.release()
 
 
 def release_resources() -> None:
@@ -133,6 +136,7 @@ def release_resources() -> None:
         if key[0] == os.getpid():
             with suppress(SqlStreamError):
                 registered.close()
+    close_all()
 
 
 def _open(job: JobSpec, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:

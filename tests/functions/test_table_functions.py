@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from sqlstream import functions, udtf
+from sqlstream.catalog import Function
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, JobError, SourceText, UnsupportedError
 from sqlstream.testing import Stream
@@ -212,6 +213,7 @@ def test_created_in_sql_and_found_in_files(tmp_path: Path) -> None:
     assert made is not None
     assert (made.kind, made.columns, made.location) == ("table", (("made", "VARCHAR"),), "texts.py:2")
     [found] = functions.load(str(tmp_path / "udfs"))
+    assert isinstance(found, Function)
     assert (found.name, found.kind, found.location) == ("chars", "table", "udfs/a.py:4")
     script = "CREATE TABLE t (s STRING); SELECT c FROM t CROSS JOIN LATERAL chars(s) AS c"
     with Stream(script, functions=pickle.loads(pickle.dumps([found]))) as stream:

@@ -24,6 +24,7 @@ from sqlstream.logical.bind.joins.subqueries import Subqueries, split
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
+from sqlstream.logical.bind.process import ProcessBinder
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
@@ -41,6 +42,7 @@ from sqlstream.logical.plan.tables import Normalize, Scan
 from sqlstream.logical.plan.windows import CountWindows
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
+from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -250,6 +252,8 @@ class Binder:
         match node:
             case WindowTVF():
                 return self._window(node, env)
+            case ProcessCall():
+                return self._process(node, env)
             case exp.Subquery():
                 refuse_clauses(node, env.source)
                 alias = node.alias
@@ -269,6 +273,9 @@ class Binder:
         refuse_clauses(node, env.source)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
+            if (process := self.catalog.process_function(node.this.name)) is not None:
+                hint = f"Write {process.name}(TABLE t PARTITION BY k)."
+                raise BindError(f'process function "{process.name}" without a table', span, hint=hint)
             function = self.catalog.function(node.this.name)
             hint = "Declare a table with CREATE TABLE .. WITH (..)."
             if function is not None and function.kind == "table":
@@ -336,6 +343,14 @@ class Binder:
         of_row = ExpressionBinder(scope, self.catalog, self.checker).bind
         bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
+
+    def _process(self, node: ProcessCall, env: Environment) -> Relation:
+        bound = ProcessBinder(self.catalog, self.checker, env.source, lambda table: self._relation(table, env)).bind(
+            node
+        )
+        alias = node.alias or bound.function.name
+        named = with_alias(bound, node.args.get("alias"), env.source)
+        return Relation(named, alias, f'the result of "{bound.function.name}"')
 
     # -- the first rows
 

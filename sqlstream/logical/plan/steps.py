@@ -12,6 +12,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -52,6 +53,8 @@ def title(node: Stateful) -> str:
             return "OVER: rows in the order of time"
         case Sort():
             return f"sort by {_list(node.order)}"
+        case Process():
+            return f"{node.label} over {' and '.join(read.alias or 'a subquery' for read in node.reads)}"
         case Joining():
             return _join_title(node)
         case _:
@@ -73,7 +76,7 @@ def _windows_below(node: Node) -> str:
             return _windows_below(node.input)
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
-        case WindowAggregate() | WindowRank() | Joining():
+        case WindowAggregate() | WindowRank() | Joining() | Process():
             return _OF_INPUT
         case _:
             assert_never(node)
@@ -129,6 +132,8 @@ def keys(node: Stateful) -> str:
             return "the row"
         case Sort():
             return ""
+        case Process():
+            return ", ".join(node.key_names)
         case Joining():
             pairs = [" = ".join(unquoted(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
             where = [unquoted(node.condition.sql)] if node.condition else []
@@ -144,6 +149,10 @@ def computed(node: Stateful) -> str:
             return ", ".join(_called(str(a), a.name) for a in node.aggregates)
         case Over():
             return ", ".join(_called(str(c), c.call.name) for c in node.calls)
+        case Process():
+            given = zip(node.function.scalars, node.arguments, strict=True)
+            calls = [", ".join(c.name for c in node.function.outputs)]
+            return " with ".join([*calls, *filter(None, [", ".join(f"{s.name} = {a.sql}" for s, a in given)])])
         case (
             SessionWindow() | CountWindows() | WindowRank() | Normalize() | Rank() | SetOperation() | Sort() | Joining()
         ):
@@ -189,6 +198,9 @@ def emits(node: Stateful) -> str:
             return f"matches at once{alone}"
         case TemporalJoin():
             return "each row once, when the watermark passes it"
+        case Process():
+            timers = ", and when its timers are due" if node.function.has_timers else ""
+            return f"what it emits, when a row comes{timers}"
         case Join():
             return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:

@@ -10,7 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.groups import Groups
