@@ -38,11 +38,11 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.queries.query import open_query, translate
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Pace
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.state.segments import forget_known
+from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -76,7 +76,7 @@ class Stream:
         self.compiler.add_functions(
             [f if isinstance(f, Function | ProcessFunction) else declare_any(f) for f in functions]
         )
-        self.now = 0
+        self.now = EPOCH
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
         self.runs: dict[str, SteppedRun] = {}
@@ -112,7 +112,7 @@ class Stream:
         shown = [(i, s) for i, s in enumerate(job.plan.sinks) if isinstance(sink_of(s.table), SessionSink)]
         receivers = {i: PrintedRows(sink, rows) for i, sink in shown}
         layout = self._engine.layout(self._parallelism)
-        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=0), receivers)
+        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=NO_TIME), receivers)
         return run
 
     def batch(self, table: str, rows: Rows) -> None:
@@ -140,7 +140,7 @@ class Stream:
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
-        at = _microseconds(time)
+        at = _event_time(time)
         for run in self.runs.values():
             ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
             if ticks:
@@ -156,7 +156,7 @@ class Stream:
 
     def advance(self, milliseconds: int) -> None:
         """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
-        self.now += milliseconds
+        self.now = ProcessingTime(self.now + milliseconds * MILLISECOND)
         for run in self.runs.values():
             run.fire_timers()
         self.pull()
@@ -251,11 +251,11 @@ class PrintedRows:
             self.rows += found if self.sink.changing else [row[1:] for row in found]
 
 
-def _microseconds(time: int | str) -> int:
+def _event_time(time: int | str) -> EventTime:
     if isinstance(time, int):
-        return time
+        return EventTime(time)
     [(value,)] = connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
-    return int(value)
+    return EventTime(value)
 
 
 __all__ = ["FedTables", "Stream", "write_rows"]

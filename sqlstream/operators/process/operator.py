@@ -20,6 +20,7 @@ from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.runs import Run
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # Whether an emitted row is late where its event time counts.
@@ -49,14 +50,14 @@ class InputPlan:
 class ProcessOperator(Operator):
     """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
 
-    `ttls` are those of its states in milliseconds, `time_type` is that of the event times of the result, if it has any.
+    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any.
     """
 
     function: ProcessFunction
     keys: tuple[Column, ...]
     inputs: tuple[InputPlan, ...]
     arguments: tuple[str, ...]
-    ttls: tuple[int, ...]
+    ttls: tuple[Duration, ...]
     time_type: str | None
 
     @property
