@@ -37,7 +37,7 @@ def _parts(function: AnyFunction) -> Iterable[Row]:
             yield "parameter", scalar.name, scalar.type, _text(scalar.nullable), scalar.default
         for state in function.states:
             kept = f"{state.kind} of {state.key_type + ' to ' if state.key_type else ''}{state.type}"
-            yield "state", state.name, kept + (f", for {duration(state.ttl * 1000)}" if state.ttl else ""), None, None
+            yield "state", state.name, kept + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
         for column in function.outputs:
             yield "column", column.name, column.type, "true", None
         return
