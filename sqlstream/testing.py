@@ -24,15 +24,16 @@ import pyarrow.parquet as pq
 from sqlstream.catalog import Function, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.duck import databases
 from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.declare import declare
 from sqlstream.functions.registration import recover, register_for_queries
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
-from sqlstream.local.given_rows import connection, write_rows
+from sqlstream.local.given_rows import write_rows
 from sqlstream.local.runner import FedTables, LocalRun
 from sqlstream.local.values import values_splits
 from sqlstream.options import Options
-from sqlstream.queries.query import open_query, translate
+from sqlstream.queries.query import Sandbox, translate
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import release
 from sqlstream.sql.nodes import Statement
@@ -69,6 +70,8 @@ class Stream:
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions([f if isinstance(f, Function) else declare(f) for f in functions])
+        # What runs queries, with the functions that it knows.
+        self._sandbox: tuple[tuple[Function, ...], Sandbox] | None = None
         self.now = 0
         self.runs: dict[str, LocalRun] = {}
         self._fed = FedTables(
@@ -169,14 +172,21 @@ class Stream:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
-        functions = self.compiler.catalog.functions.values()
-        relation = open_query(
-            Warehouse(self.warehouse), sql, functions=[lambda con: register_for_queries(con, functions)]
-        )
+        relation = self._open_sandbox().query(sql)
         try:
             return relation.fetchall()
         except duckdb.Error as e:
             raise recover(e) or translate(e, sql) from e
+
+    def _open_sandbox(self) -> Sandbox:
+        """Return the sandbox of all queries, a new one when there are other functions."""
+        functions = tuple(self.compiler.catalog.functions.values())
+        if self._sandbox is None or self._sandbox[0] != functions:
+            if self._sandbox is not None:
+                self._sandbox[1].close()
+            registered = [lambda con: register_for_queries(con, functions)]
+            self._sandbox = functions, Sandbox(Warehouse(self.warehouse), functions=registered)
+        return self._sandbox[1]
 
     def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of an operator's view."""
@@ -199,6 +209,8 @@ class Stream:
     def close(self) -> None:
         for run in self.runs.values():
             release(run.job)
+        if self._sandbox is not None:
+            self._sandbox[1].close()
         self.compiler.close()
         self._directory.cleanup()
 
@@ -214,7 +226,8 @@ class Stream:
 def _microseconds(time: int | str) -> int:
     if isinstance(time, int):
         return time
-    [(value,)] = connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
+    with databases.passing() as con:
+        [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
     return int(value)
 
 

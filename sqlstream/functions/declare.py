@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Function
+from sqlstream.duck import databases
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.functions import pickling as carry
 from sqlstream.functions import source_locations as places
@@ -277,7 +278,7 @@ def literal(codec: Codec, sql: str, value: Any) -> str:
     """
     if value is None:
         return f"CAST(NULL AS {sql})"
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with databases.passing() as connection:
         connection.register("given", pa.table({"v": column(codec, [value])}))
         [(text, same)] = connection.execute(
             f"SELECT CAST(v AS VARCHAR) AS t, CAST(t AS {sql}) = v FROM (SELECT CAST(v AS {sql}) AS v FROM given)"
@@ -313,7 +314,7 @@ def _packed(call: Call, inner: FunctionType, root: str) -> bytes:
 @functools.cache
 def builtin_names() -> dict[str, str]:
     """Return the names that a scalar function cannot have, in lower case, with what each of them is."""
-    with duckdb.connect() as connection:
+    with databases.passing() as connection:
         keywords = connection.execute(
             "SELECT keyword_name FROM duckdb_keywords()"
             " WHERE keyword_category IN ('reserved', 'column_name', 'type_function')"

@@ -10,7 +10,7 @@ from typing import Any
 from sqlstream.catalog import VALUES, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.discovery import Split
-from sqlstream.local.given_rows import connection
+from sqlstream.duck import databases
 from sqlstream.operators.operator import Clock
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import tasks as stages
@@ -211,7 +211,8 @@ class LocalRun:
     def _print(self, sink: int, files: Sequence[str]) -> None:
         plan = self.job.plan.sinks[sink]
         for file in files:
-            found = connection().execute(changelog(plan, file)).fetchall()
+            with databases.passing() as con:
+                found = con.execute(changelog(plan, file)).fetchall()
             if plan.limit is not None:
                 found = found[: plan.limit - len(self.printed)]
             self.printed += found if plan.changing else [row[1:] for row in found]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.duck import key_hash
+from sqlstream.functions.databases import close_idle
 from sqlstream.runtime import worker
 from sqlstream.testing import Stream
 
@@ -155,7 +156,8 @@ def test_a_job_goes_on_under_a_duckdb_with_another_hash(key: str, monkeypatch: p
         stream.batch("t", rows)
         monkeypatch.setattr(key_hash, "duckdb_agrees", lambda: False)
         stream.restart()
-        for kept in list(worker._connections):
-            worker._close(kept)
+        for job in stream.runs.values():
+            worker.release(job.job)
+        close_idle()
         stream.batch("t", rows)
         assert [row[1] for row in stream.state("aggregate_1")] == [2] * len(rows)
