@@ -17,6 +17,7 @@ import pytest
 
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
 from tests.slt_functions import FUNCTIONS
+from tests.slt_table_functions import TABLE_FUNCTIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,8 +109,8 @@ class CaseItem(pytest.Item):
         if self.config.getoption("spark"):
             from tests.slt_spark import OnSpark
 
-            return OnSpark(FUNCTIONS)
-        return InProcess(FUNCTIONS)
+            return OnSpark((*FUNCTIONS, *TABLE_FUNCTIONS))
+        return InProcess((*FUNCTIONS, *TABLE_FUNCTIONS))
 
     def runtest(self) -> None:
         script = self.parent

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_process_functions import PROCESS_FUNCTIONS
 
 
 def double(x: int) -> int:
@@ -48,4 +49,4 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (double, or_else, reciprocal, hour_of, words, clipped, changing, Prefixed)
+FUNCTIONS = (double, or_else, reciprocal, hour_of, words, clipped, changing, Prefixed, *PROCESS_FUNCTIONS)

@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import VALUES, Catalog, Function, Table, View
+from sqlstream.catalog import VALUES, AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
@@ -39,7 +39,7 @@ from sqlstream.errors import (
     missing,
 )
 from sqlstream.functions.databases import FunctionDatabase, open_database
-from sqlstream.functions.declare import builtin_names
+from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
@@ -50,7 +50,7 @@ from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import shared, walk
 from sqlstream.logical.plan.joins import LookupJoin
 from sqlstream.logical.plan.rules import optimize
-from sqlstream.logical.plan.tables import Scan, TableSink
+from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -81,8 +81,8 @@ class PlannedJob:
 
     name: str
     statement: Insert | StatementSet | Select
-    logical: tuple[TableSink, ...]
-    optimized: tuple[TableSink, ...]
+    logical: tuple[ResultSink, ...]
+    optimized: tuple[ResultSink, ...]
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
@@ -142,6 +142,10 @@ Question: TypeAlias = Answer | WarehouseQuery | Explanation
 Compiled: TypeAlias = PlannedJob | Question
 
 
+# Of the database that checks types.
+_SETTINGS = {"threads": 1}
+
+
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
@@ -177,7 +181,7 @@ class Compiler:
 
     def _open_database(self) -> FunctionDatabase:
         if self._database is None:
-            self._database = open_database(self.catalog.functions.values(), {"threads": 1})
+            self._database = open_database(self.catalog.functions.values(), _SETTINGS)
         return self._database
 
     def _use_zone(self) -> None:
@@ -197,15 +201,18 @@ class Compiler:
         if database is not None:
             database.close()
 
-    def add_functions(self, functions: Iterable[Function]) -> None:
+    def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Make functions known to every statement compiled after this."""
         added = tuple(functions)
-        if self._database is None:
-            self._database = open_database((*self.catalog.functions.values(), *added), {"threads": 1})
-        else:
-            for function in added:
-                self._database.add(function)
+        callable_in_duckdb = [function for function in added if isinstance(function, Function)]
+        if self._database is None and callable_in_duckdb:
+            self._database = open_database((*self.catalog.functions.values(), *callable_in_duckdb), _SETTINGS)
+            callable_in_duckdb = []
         for function in added:
+            if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
+                self._remove(other)
+            if self._database is not None and function in callable_in_duckdb:
+                self._database.add(function)
             self.catalog.add(function)
         self._binder = None
 
@@ -396,7 +403,7 @@ class Compiler:
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
     def _create_function(self, statement: CreateFunction) -> None:
-        existing = self.catalog.function(statement.name.text)
+        existing = self.catalog.any_function(statement.name.text)
         if existing is not None and statement.if_not_exists:
             return
         if (taken := builtin_names().get(statement.name.text.lower())) is not None:
@@ -412,16 +419,19 @@ class Compiler:
 
     def _drop_function(self, statement: DropFunction) -> None:
         name = statement.name.text
-        if (function := self.catalog.function(name)) is not None:
-            self.catalog.drop_function(name)
-            if self._database is not None:
-                self._database.remove(function)
-            self._binder = None
+        if (function := self.catalog.any_function(name)) is not None:
+            self._remove(function)
         elif not statement.if_exists:
-            hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
+            hint = missing("function", name, self.catalog.function_names)
             raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
 
-    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[TableSink, ...]:
+    def _remove(self, function: AnyFunction) -> None:
+        self.catalog.drop_function(function.name)
+        if isinstance(function, Function) and self._database is not None:
+            self._database.remove(function)
+        self._binder = None
+
+    def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
         match statement:
             case Insert():
                 return (bind_insert(statement, self.binder),)
@@ -430,7 +440,7 @@ class Compiler:
             case Select():
                 return (bind_select(statement, self.binder, "result"),)
 
-    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[TableSink, ...], name: str) -> PlannedJob:
+    def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         written = {sink.table.name.lower() for sink in logical}
         for node in (n for sink in logical for n in walk(sink)):
             if isinstance(node, Scan):
@@ -450,11 +460,11 @@ class Compiler:
                     raise BindError(
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
-        optimized, rules = list[TableSink](), dict[str, None]()
+        optimized, rules = list[ResultSink](), dict[str, None]()
         ttl = self.options.milliseconds("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
-            assert isinstance(better, TableSink)
+            assert isinstance(better, ResultSink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
         optimized = shared(optimized)
@@ -487,7 +497,7 @@ class Compiler:
                 hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
             )
 
-    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[TableSink, ...]) -> str:
+    def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:
         first = logical[0].table.name
         if isinstance(statement, Insert) and statement.appends:
             # Every INSERT .. VALUES into a table is a further batch of one job.

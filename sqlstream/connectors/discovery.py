@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Table
 from sqlstream.units import parse_duration
 from sqlstream.warehouse.paths import Warehouse
+
+# What records and descriptors hold of a source or a sink: what JSON can.
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+T = TypeVar("T")
 
 
 class Split(Protocol):
@@ -110,6 +116,12 @@ class Discovery(ABC):
         """Let go of what is held open."""
 
 
+class Remember(Protocol):
+    """Returns what was first given under a name, which JSON can hold: now, or in an earlier life of the job."""
+
+    def __call__(self, name: str, value: T, /) -> T: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a source may ask of the job that reads it.
@@ -124,7 +136,7 @@ class Context:
     directory: str
     parallelism: int
     finish: bool
-    remember: Callable[[str, Any], Any]
+    remember: Remember
     paced: bool = True
     clock: Callable[[], float] = time.monotonic
 

@@ -48,7 +48,7 @@ OPTIONS = (
 )
 
 
-class Lookup:
+class CachedLookup:
     """Finds rows of one table by some of its columns, and remembers them as long as the table's options say."""
 
     def __init__(self, table: Table, look_up: LookupFunction, *, clock: Callable[[], float] = time.monotonic):
@@ -134,14 +134,14 @@ def _failure(table: Table, error: Exception, retries: int, span: Span | None) ->
     return JobError(f'looking up rows of table "{table.name}" failed{tried}: {reason}', span, detail=detail, hint=hint)
 
 
-_lookups: OrderedDict[tuple[object, ...], Lookup] = OrderedDict()
+_lookups: OrderedDict[tuple[object, ...], CachedLookup] = OrderedDict()
 
 
-def open_lookup(table: Table, keys: Sequence[str], *, warehouse: str, project: str) -> Lookup:
+def open_lookup(table: Table, keys: Sequence[str], *, warehouse: str, project: str) -> CachedLookup:
     """Return what looks up rows of a table by some of its columns, the same one for all of this process."""
     known = (os.getpid(), warehouse, project, table.name, table.definition, table.implementation, tuple(keys))
     if known not in _lookups:
-        _lookups[known] = Lookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
+        _lookups[known] = CachedLookup(table, lookup_of(table).function(warehouse=warehouse, project=project))
         while len(_lookups) > _KEPT:
             _lookups.popitem(last=False)
     _lookups.move_to_end(known)

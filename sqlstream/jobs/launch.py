@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import UsageError
+from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.errors import UsageError, missing
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
 from sqlstream.warehouse.jobs import (
@@ -21,6 +21,18 @@ from sqlstream.warehouse.jobs import (
     read_record,
 )
 from sqlstream.warehouse.paths import Warehouse
+
+
+def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
+    """Return the names of the jobs that are to begin anew: all or none of them, or those named. Raises UsageError."""
+    names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
+    if isinstance(fresh, bool):
+        return set(names.values()) if fresh else set()
+    for name in fresh:
+        if name.lower() not in names:
+            hint = missing("job", name, names.values()) if names else None
+            raise UsageError(f'there is no job "{name}" in the SQL to start anew', hint=hint)
+    return {names[name.lower()] for name in fresh}
 
 
 def job_spec(

@@ -118,7 +118,7 @@ class Starter:
             " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
         )
         if status.state == DRAINED:
-            why = " All its windows were closed, so it cannot go on; to run it anew, use --fresh."
+            why = " All its windows were closed, so it cannot continue; to run it anew, use --fresh."
         self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
         return status.state
 

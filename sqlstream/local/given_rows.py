@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
@@ -15,7 +14,7 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, missing
 
 
-def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:
+def write_rows(table: Table, rows: Iterable[Sequence[object] | Mapping[str, object]], path: str) -> None:
     """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
     columns = table.physical
     given = [_row(table, row) for row in rows]
@@ -31,7 +30,7 @@ def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], 
             raise _misfit(con, table, given) or e from None
 
 
-def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[object, ...]:
     """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
     columns = table.physical
     if not isinstance(row, Mapping):
@@ -47,7 +46,7 @@ def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...
     return tuple(by_name.get(name.lower()) for name in known)
 
 
-def _value(value: Any, type: str) -> Any:
+def _value(value: object, type: str) -> object:
     """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
     if not isinstance(value, Mapping | list | tuple):
         return value
@@ -57,11 +56,11 @@ def _value(value: Any, type: str) -> Any:
     return duckdb.Value(_shaped(value, kind), kind)
 
 
-def _shaped(value: Any, type: DuckDBPyType) -> Any:
+def _shaped(value: object, type: DuckDBPyType) -> object:
     """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
     if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
         return value
-    children: dict[str, Any] = dict(type.children)
+    children = {name: child for name, child in type.children if isinstance(child, DuckDBPyType)}
     if isinstance(value, Mapping) and type.id == "struct":
         names = {name.lower(): name for name in value}
         fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
@@ -74,7 +73,7 @@ def _shaped(value: Any, type: DuckDBPyType) -> Any:
     return value
 
 
-def _misfit(con: duckdb.DuckDBPyConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
+def _misfit(con: duckdb.DuckDBPyConnection, table: Table, rows: Sequence[tuple[object, ...]]) -> BindError | None:
     """Return the error for the first value that its column cannot hold."""
     for number, row in enumerate(rows, 1):
         for column, value in zip(table.physical, row, strict=True):

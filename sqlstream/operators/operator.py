@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Rows
+from sqlstream.duck.types import stored_type
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -60,6 +61,12 @@ class Operator(ABC):
         """The columns of every part whose hash picks the bucket; without any, all rows meet in one."""
 
     @property
+    def hashed(self) -> tuple[Column, ...]:
+        """The hash columns with the types in which rows travel and are stored."""
+        types = {c.name: stored_type(c.type) for table in self.tables for c in table.columns}
+        return tuple(Column(name, types[name]) for name in self.hash_columns)
+
+    @property
     @abstractmethod
     def tables(self) -> tuple[TableDeclaration, ...]:
         """Its state."""
@@ -105,6 +112,10 @@ class Operator(ABC):
     def opening(self) -> Mapping[str, str]:
         """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
         return {}
+
+    def release(self) -> None:
+        """Give back what this process keeps open for the operator: the job is done."""
+        return
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of how many windows are open, an empty text where there are none."""

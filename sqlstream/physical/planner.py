@@ -12,7 +12,6 @@ from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import quote_name, quote_text, unquoted
-from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field, Schema
@@ -21,13 +20,15 @@ from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Port
 from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -39,9 +40,17 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.row_order import Ordered, arriving, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
-from sqlstream.physical.stateful import Operator, operator_of, own_tables, side_views, state_bound, state_view
+from sqlstream.physical.stateful import (
+    Operator,
+    operator_of,
+    own_tables,
+    process_views,
+    side_views,
+    state_bound,
+    state_view,
+)
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
@@ -94,7 +103,7 @@ class Branch:
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
-def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
+def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
     """Return the physical plan of a job: what several sinks need in common is read and computed once.
 
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
@@ -133,7 +142,7 @@ def plan(sinks: Sequence[TableSink]) -> PhysicalPlan:
     return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
 
 
-def _asks_watermark(sink: TableSink) -> bool:
+def _asks_watermark(sink: ResultSink) -> bool:
     """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
     for node in walk(sink):
         if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
@@ -145,7 +154,7 @@ def _asks_watermark(sink: TableSink) -> bool:
     return False
 
 
-def _sink(sink: TableSink, sinks: Sequence[TableSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
+def _sink(sink: ResultSink, sinks: Sequence[ResultSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
     columns, keys = tuple((c.name, c.type) for c in sink.columns), keys_of(sink)
     alone = [s.table.name.lower() for s in sinks].count(sink.table.name.lower()) == 1
     return SinkPlan(sink.table, columns, sink.limit, changing or bool(order), keys if alone else (), order)
@@ -160,7 +169,7 @@ def assigned(field: Field, table: Table) -> str:
     return f"CASE WHEN {quote_name(field.name)} IS NULL THEN error({quote_text(message)}) ELSE {value} END"
 
 
-def keys_of(sink: TableSink) -> tuple[str, ...]:
+def keys_of(sink: ResultSink) -> tuple[str, ...]:
     """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
     pairs = {own.name: target.name for own, target in zip(sink.input.schema, sink.columns, strict=True)}
     found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
@@ -204,14 +213,13 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
             return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
         case Lateral():
-            joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
-            return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
+            return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
-        case TableSink():
+        case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
             # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.
@@ -277,6 +285,12 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
             (branch.with_weight() if below.is_changelog and not branch.placed else branch, [part])
             for below, part in pairs
             for branch in branches(below)
+        ]
+    if isinstance(node, Process):
+        return [
+            (branch, [part])
+            for below, part in zip(node.inputs, operator.parts, strict=True)
+            for branch in branches(arriving(below).node)
         ]
     timed = isinstance(node, WindowAggregate | WindowRank) and node.late_rows is not None
     found = []
@@ -351,7 +365,7 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, _hashed(operator), numbers)
+            exchange = Exchange(place, operator.hashed, numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -371,7 +385,7 @@ class _Planner:
             more_views=self._more_views(node, operator, name),
             delay=node.delay_below,
             opening=_opening(operator, place, ports),
-            fires_timers=isinstance(node, WindowAggregate) and node.early is not None and node.early.by == "time",
+            fires_timers=_goes_by_clock(node),
             node=node,
         )
         self.stages.append((node, stage, []))
@@ -381,6 +395,9 @@ class _Planner:
         if isinstance(node, Joining):
             views = side_views(node, operator)
             return tuple(StateView(self._unique(f"{name}_{alias}"), view) for alias, view in views)
+        if isinstance(node, Process):
+            views = process_views(operator)
+            return tuple(StateView(self._unique(f"{name}_{part}"), view) for part, view in views)
         late = operator.late_view(name)
         if late is None or not isinstance(node, Windowed) or node.late_rows is None:
             return ()
@@ -403,17 +420,21 @@ class _Planner:
         return candidate
 
 
-def _hashed(operator: Operator) -> tuple[Column, ...]:
-    """Return the columns whose hash picks the bucket, with the types in which rows travel and are stored."""
-    types = {c.name: stored_type(c.type) for table in operator.tables for c in table.columns}
-    return tuple(Column(name, types[name]) for name in operator.hash_columns)
+def _goes_by_clock(node: Stateful) -> bool:
+    """Tell whether an operator may ask to be called at processing times."""
+    match node:
+        case WindowAggregate():
+            return node.early is not None and node.early.by == "time"
+        case Process():
+            return node.function.has_timers
+    return False
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
-        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
+        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
@@ -440,5 +461,7 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
         case SetOperation():
             return tuple(f.name for f in node.schema)
+        case Process():
+            return node.key_names
         case _:
             assert_never(node)

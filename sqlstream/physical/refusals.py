@@ -11,7 +11,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import InOrder, Stateful, Windowed
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, TimeWindows
 from sqlstream.physical.row_order import Unordered, in_order, needs_order
 from sqlstream.physical.windows import made_above
@@ -23,7 +23,7 @@ MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
 _OWN = INTERNAL
 
 
-def refuse(sinks: Sequence[TableSink]) -> None:
+def refuse(sinks: Sequence[ResultSink]) -> None:
     """Raise UnsupportedError for what would give wrong results in a job."""
     refuse_many_windows(sinks)
     refuse_names(sinks)
@@ -36,7 +36,7 @@ def refuse(sinks: Sequence[TableSink]) -> None:
     refuse_changes(sinks)
 
 
-def refuse_many_windows(sinks: Sequence[TableSink]) -> None:
+def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
     """Refuse windows of which a row is in so many that its batch would not come to an end."""
     pending: list[Node] = [*sinks]
     seen = set[int]()
@@ -73,7 +73,7 @@ def _refuse_more(node: TimeWindows | CountWindows, most: int) -> None:
     raise UnsupportedError(f"windows of {lengths}, of which each row is in {number:,}", node.span, hint=hint)
 
 
-def refuse_names(sinks: Sequence[TableSink]) -> None:
+def refuse_names(sinks: Sequence[ResultSink]) -> None:
     """Refuse columns whose names are those of columns that rows get on their way."""
     for node in (n for sink in sinks for n in walk(sink)):
         for place, field in enumerate(node.schema):
@@ -86,7 +86,7 @@ def refuse_names(sinks: Sequence[TableSink]) -> None:
                 )
 
 
-def refuse_replay_differences(sinks: Sequence[TableSink]) -> None:
+def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
     """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
     found = [n for sink in sinks for n in walk(sink)]
     if not any(isinstance(n, Stateful) for n in found):
@@ -100,7 +100,7 @@ def refuse_replay_differences(sinks: Sequence[TableSink]) -> None:
             )
 
 
-def refuse_two_clocks(sinks: Sequence[TableSink]) -> None:
+def refuse_two_clocks(sinks: Sequence[ResultSink]) -> None:
     """Refuse a job with windows over processing time and a table with a watermark: a job has one watermark."""
     scans = [n for sink in sinks for n in walk(sink) if isinstance(n, Scan)]
     if any(s.by_clock for s in scans):
@@ -113,20 +113,20 @@ def refuse_two_clocks(sinks: Sequence[TableSink]) -> None:
                 )
 
 
-def refuse_clock_over_changes(sinks: Sequence[TableSink]) -> None:
+def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:
     """Refuse the batch's time in what is computed from changes: a row would be taken back with another value than it had."""
     for node in (n for sink in sinks for n in walk(sink)):
         if any(n.is_changelog for n in node.children):
             for expression in node.expressions:
                 if expression.reads.clock:
                     raise UnsupportedError(
-                        "the current time in a query over a result that changes",
+                        "the current time in a query over a changelog",
                         expression.span,
-                        hint="A row is taken back as it was emitted, with its time then; compute the time below the aggregate.",
+                        hint="A retraction must have all values of its row, also the time; compute the time below the aggregate.",
                     )
 
 
-def refuse_clock_in_order(sinks: Sequence[TableSink]) -> None:
+def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
     """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
     for node in (n for sink in sinks for n in walk(sink)):
         if isinstance(node, InOrder) and (found := next((e for e in node.expressions if e.reads.clock), None)):
@@ -137,7 +137,7 @@ def refuse_clock_in_order(sinks: Sequence[TableSink]) -> None:
             )
 
 
-def refuse_windows_over_changes(sinks: Sequence[TableSink]) -> None:
+def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
     """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
     for node in (n for sink in sinks for n in walk(sink)):
         if not isinstance(node, Windowed | CountWindows):
@@ -146,16 +146,16 @@ def refuse_windows_over_changes(sinks: Sequence[TableSink]) -> None:
         timed = isinstance(changing, Scan | Normalize) and not isinstance(node, CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
-                "a window over a result that changes",
+                "a window over a changelog",
                 node.span,
                 hint="Leave out ALLOWED_LATENESS and EARLY_FIRE below: without them a window's result is emitted once."
                 if isinstance(changing, Windowed)
-                else f"{_subject(changing)} changes what it has emitted at any time: "
-                "aggregate in windows first, and their results then.",
+                else f"{_subject(changing)} may retract any row that it has emitted: "
+                "aggregate in windows first, then aggregate their results.",
             )
 
 
-def refuse_unlike_rows(sinks: Sequence[TableSink]) -> None:
+def refuse_unlike_rows(sinks: Sequence[ResultSink]) -> None:
     """Refuse columns of a table of changes that differ between a row that is added and the same row when it is taken away."""
     for scan in (n for sink in sinks for n in walk(sink) if isinstance(n, Scan)):
         table = scan.table
@@ -167,21 +167,21 @@ def refuse_unlike_rows(sinks: Sequence[TableSink]) -> None:
                 raise UnsupportedError(
                     f'column "{column.name}", {what}, in table "{table.name}" of changes without a PRIMARY KEY',
                     scan.span,
-                    hint="A row would be taken away with another value than it was added with: "
+                    hint="The retraction of a row would have another value than the row: "
                     "leave the column out, or declare the PRIMARY KEY.",
                 )
 
 
-def refuse_changes(sinks: Sequence[TableSink]) -> None:
+def refuse_changes(sinks: Sequence[ResultSink]) -> None:
     """Refuse to write a result that changes where rows can only be added, and to guess which row of a key counts."""
     for sink in sinks:
         table, changing = sink.table, sink.changelog_origin
         takes_changes = sink_of(table).takes_changes
         if changing is not None and not takes_changes:
             raise UnsupportedError(
-                f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
+                f'writing a changelog into table "{table.name}" ({table.connector}), which is append-only',
                 changing.span,
-                hint=f"{_subject(changing)} changes rows that it has emitted. Write into a warehouse table "
+                hint=f"{_subject(changing)} updates or deletes rows that it has emitted. Write into a warehouse table "
                 f"(one without a connector), or {_instead(changing)}.",
             )
         replaces = table.connector is None
@@ -192,7 +192,7 @@ def refuse_changes(sinks: Sequence[TableSink]) -> None:
         found = Unordered("several queries write it") if several else in_order(sink)
         if isinstance(found, Unordered) or not replaces:
             raise UnsupportedError(
-                f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
+                f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in walk(sink) if isinstance(n, Scan)), None),
                 detail=f"Which row of a key is the last one is not known: {found.why}."
                 if replaces and isinstance(found, Unordered)

@@ -18,9 +18,10 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, Tempora
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
 # The time by which rows leave an operator.
@@ -42,19 +43,19 @@ class Unordered:
     why: str
 
 
-def needs_order(sink: TableSink) -> bool:
+def needs_order(sink: ResultSink) -> bool:
     """Tell whether rows are only added to a table whose PRIMARY KEY they may share."""
     if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
     return not any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
-def keeps_last(sink: TableSink) -> bool:
+def keeps_last(sink: ResultSink) -> bool:
     """Tell whether a sink's table shows the last row of a key: rows of a warehouse table can take each other's place."""
     return sink.table.connector is None and needs_order(sink)
 
 
-def in_order(sink: TableSink) -> Ordered | Unordered:
+def in_order(sink: ResultSink) -> Ordered | Unordered:
     """Return the plan below a sink with the order of its rows, or what leaves it unknown."""
     found = _with_order(sink.input)
     if isinstance(found, Unordered) or found.columns[0].name != _AT:
@@ -65,7 +66,13 @@ def in_order(sink: TableSink) -> Ordered | Unordered:
     return Unordered("rows of one time have no order")
 
 
-def _among_key(sink: TableSink, names: frozenset[str]) -> bool:
+def arriving(node: Node) -> Ordered:
+    """Return a plan with columns of the order in which its rows come; without columns where that is not known."""
+    found = _with_order(node)
+    return found if isinstance(found, Ordered) else Ordered(node, ())
+
+
+def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
     """Tell whether columns of a query are stored in the PRIMARY KEY."""
     pairs = zip(sink.input.schema, sink.columns, strict=True)
     stored = {own.name: target.name for own, target in pairs}
@@ -97,7 +104,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
             return Unordered("UNION ALL brings the rows of its inputs in no order")
         case TimeWindows() | LookupJoin() | Projection() | Expand() | Lateral():
             return Unordered("several rows that are made of one have no order")
-        case TableSink():
+        case ResultSink():
             raise TypeError("a sink is not below another one")
         case _:
             assert_never(node)
@@ -114,7 +121,7 @@ def _leaving(node: Stateful) -> Ordered | Unordered:
             return _by_time(node, node.times[0])
         case WindowAggregate() | Over() | Sort() | SessionWindow() | CountWindows() | WindowRank():
             return _by_time(node, None)
-        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin():
+        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin() | Process():
             return _by_time(node, None)
         case _:
             assert_never(node)

@@ -14,6 +14,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import InOrder, Joins, Stateful
 from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
@@ -26,9 +27,11 @@ from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
 from sqlstream.operators.over.over import OverOperator
+from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
+from sqlstream.physical.row_order import arriving
 from sqlstream.physical.windows import (
     calls_of,
     event_time,
@@ -48,6 +51,7 @@ Operator = (
     | IntervalJoinOperator
     | TemporalJoinOperator
     | RegularJoin
+    | ProcessOperator
 )
 
 
@@ -94,8 +98,34 @@ def operator_of(node: Stateful) -> Operator:
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
             return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
+        case Process():
+            return _process(node)
         case _:
             assert_never(node)
+
+
+def _process(node: Process) -> ProcessOperator:
+    inputs = []
+    for number, (below, read) in enumerate(zip(node.inputs, node.reads, strict=True)):
+        inputs.append(
+            InputPlan(
+                f"rows_{number}",
+                tuple(k.sql for k in read.keys),
+                tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
+                time_sql(below, read.time) if read.time else None,
+                arriving(below).columns,
+            )
+        )
+    keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
+    ttls = tuple(node.ttl_of(s) for s in node.function.states)
+    given = tuple(a.sql for a in node.arguments)
+    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type)
+
+
+def process_views(operator: Operator) -> Iterator[tuple[str, Rows]]:
+    """Yield what a process function keeps beside its values: its lists, maps and timers, by their names, and the view of each."""
+    assert isinstance(operator, ProcessOperator)
+    yield from operator.more_views(own_tables(operator))
 
 
 def _matching(node: Joins) -> Matching:

@@ -40,6 +40,7 @@ def open_query(
     sql: str,
     *,
     functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
+    table_functions: Sequence[str] = (),
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
     allowed_paths: Sequence[str] = (),
@@ -48,11 +49,17 @@ def open_query(
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
     `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
-    (nothing for those that it can), `functions` register functions on the connection, `allowed_paths` are
-    files, directories or globs that may be read besides the warehouse. Raises QueryError; an error of DuckDB's while rows are
-    fetched is for `translate`.
+    (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
+    of them that stand in FROM, `allowed_paths` are files, directories or globs that may be read besides the warehouse. Raises
+    QueryError; an error of DuckDB's while rows are fetched is for `translate`.
     """
-    sandbox = Sandbox(warehouse, functions=functions, allowed_paths=allowed_paths, temp_directory=temp_directory)
+    sandbox = Sandbox(
+        warehouse,
+        functions=functions,
+        table_functions=table_functions,
+        allowed_paths=allowed_paths,
+        temp_directory=temp_directory,
+    )
     return sandbox.query(sql, catalog_tables=catalog_tables, others=others)
 
 
@@ -67,11 +74,12 @@ class Sandbox:
         warehouse: Warehouse,
         *,
         functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
+        table_functions: Sequence[str] = (),
         allowed_paths: Sequence[str] = (),
         temp_directory: str | None = None,
     ):
         self._warehouse = warehouse
-        self._functions = functions
+        self._functions, self._table_functions = functions, table_functions
         self._connection = _connect(warehouse, allowed_paths, temp_directory)
         self._prepared = False
 
@@ -80,7 +88,7 @@ class Sandbox:
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
         source = SourceText("query", sql)
-        statement = parse_statement(source, self._connection)
+        statement = parse_statement(source, self._connection, self._table_functions)
         _check_warehouse(self._warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):

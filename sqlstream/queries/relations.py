@@ -15,12 +15,12 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span
 from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
-from sqlstream.state.snapshot import JobHistory, Snapshot, VersionGone
+from sqlstream.state.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.state.views import clock_of, operator_view, table_view
 from sqlstream.warehouse.jobs import TABLE, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
-Pick = Callable[[JobHistory], Snapshot | None]
+Pick = Callable[[JobHistory], JobVersion | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Relations:
 
     def _versions(
         self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, jobs: tuple[JobHistory, ...]
-    ) -> Mapping[str, Snapshot | None]:
+    ) -> Mapping[str, JobVersion | None]:
         """Return the version of each job that an AT clause means."""
         if travel.unit == "VERSION":
             if len(jobs) > 1:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.discovery import Json, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Work:
     time: int
     last: bool
     # As JSON holds it: the scan's source makes a split of it.
-    split: list[Any] | None = None
+    split: Sequence[Any] | None = None
     tick: int | None = None
     fires_timers: bool = False
     opens: bool = False
@@ -50,7 +50,7 @@ class Work:
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
     load = dict.fromkeys(slots, 0)
-    lines: list[dict[str, Any]] = []
+    lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": descriptor.time, "last": descriptor.last}
     for scan, splits in descriptor.splits.items():
         for split in sorted(splits, key=lambda s: -s.bytes):

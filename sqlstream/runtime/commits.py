@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck import databases
@@ -171,7 +171,7 @@ class Commits:
         totals = deepcopy(self.totals)
         sinks = range(len(self.job.plan.sinks))
         segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
-        written: dict[int, list[Any]] = {sink: [] for sink in sinks}
+        written: dict[int, list[Json]] = {sink: [] for sink in sinks}
         for output in outputs:
             match output.kind:
                 case "segment":

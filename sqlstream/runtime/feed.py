@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from sqlstream.connectors.discovery import Context, Position, Split
 from sqlstream.connectors.guarantees import EXACTLY
@@ -29,6 +29,8 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 # Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
 _FOLD = "seen-"
+
+T = TypeVar("T")
 
 
 class ScanFeed:
@@ -129,12 +131,13 @@ class Feed:
         """Whether nothing more will ever come."""
         return all(s.exhausted for s in self.scans)
 
-    def _remember(self, scan: int, name: str, value: Any) -> Any:
+    def _remember(self, scan: int, name: str, value: T) -> T:
         """Return what a scan first gave under a name, now or in an earlier life of the job."""
         path = f"{self._directory}/{name}-{scan}.json"
         if not self._fs.exists(path):
             write_sealed(self._fs, path, json.dumps(value), durable=True)
-        return json.loads(read_sealed(self._fs, path))
+        kept: T = json.loads(read_sealed(self._fs, path))
+        return kept
 
     def _restore(self, project: str) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -239,7 +238,7 @@ def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int
     return None
 
 
-def _first(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any] | None:
+def _first(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, object] | None:
     """Return the first row, None also where the query itself fails."""
     try:
         found = con.execute(f"{sql} LIMIT 1")

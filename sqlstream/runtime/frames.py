@@ -8,10 +8,8 @@ frames carry what belongs to the batch but is no row: metrics.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,20 +60,10 @@ class Frame:
             return read_json(self.payload.decode(), Segment)
         return pa.ipc.open_stream(self.payload).read_all()
 
-    def message(self) -> dict[str, Any]:
-        """Return the content of a control frame."""
-        value: dict[str, Any] = json.loads(self.payload)
-        return value
-
 
 def port_of(stage: int, number: int) -> int:
     """Return the port of frames for an input of a stage."""
     return stage << _PORT_BITS | number
-
-
-def control(bucket: int, time: int, message: dict[str, Any], port: int = METRICS) -> Frame:
-    """Return a frame that carries a message to the driver."""
-    return Frame(bucket, port, time, json.dumps(message, separators=(",", ":")).encode())
 
 
 def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int], write: Write) -> Iterator[Frame]:

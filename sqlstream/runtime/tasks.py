@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import duckdb
 import msgspec
@@ -32,7 +32,7 @@ from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
-from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
+from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.state.bucket import EXPIRED, RETURNED
 from sqlstream.state.metrics import BucketMetrics, BucketReport, ScanReport
@@ -62,14 +62,14 @@ class Output:
         """Return what carries it past the stages on the way to the driver."""
         if self.kind == "metrics":
             return Frame(bucket, METRICS, time, self.body.encode())
-        return control(bucket, time, asdict(self), OUTPUT)
+        return Frame(bucket, OUTPUT, time, msgspec.json.encode(self))
 
     @classmethod
     def of(cls, frame: Frame) -> Output:
         """Return what a control frame carries."""
         if frame.port == METRICS:
             return cls("metrics", frame.payload.decode())
-        return cls(**frame.message())
+        return msgspec.json.decode(frame.payload, type=cls)
 
 
 def run_scan(

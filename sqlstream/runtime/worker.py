@@ -15,6 +15,7 @@ from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
+from sqlstream.functions.process.instances import close_all
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.state.bucket import Bucket
@@ -111,6 +112,8 @@ def release(job: JobSpec) -> None:
     """Give back what this process keeps open for a job: its database, and the resources of its functions."""
     if (database := _databases.pop(_key(job), None)) is not None:
         database.close()
+    for stage in job.plan.stages:
+        stage.operator.release()
 
 
 def release_resources() -> None:
@@ -122,6 +125,7 @@ def release_resources() -> None:
         if key[0] == os.getpid():
             with suppress(SqlStreamError):
                 database.close_resources()
+    close_all()
 
 
 def _open(job: JobSpec) -> FunctionDatabase:

@@ -16,7 +16,7 @@ _NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class BatchOffsets:
     """What Spark fixed for a batch: the watermark before it in microseconds, its processing time in milliseconds.
 
     `sequence` is the last descriptor that was read when the batch is done, its own or, if it has none, an earlier one's.
@@ -27,7 +27,7 @@ class Offsets:
     sequence: int
 
 
-def logged_offsets(fs: Filesystem, job: JobPaths, batch: int) -> Offsets:
+def logged_offsets(fs: Filesystem, job: JobPaths, batch: int) -> BatchOffsets:
     """Return what Spark fixed for a batch that has started."""
     path = f"{job.checkpoint}/offsets/{batch}"
     try:
@@ -39,7 +39,7 @@ def logged_offsets(fs: Filesystem, job: JobPaths, batch: int) -> Offsets:
         raise damage(path, GONE) from None
     except ValueError as error:
         raise damage(path, CUT) from error
-    return Offsets(from_spark_millis(found["batchWatermarkMs"]), found["batchTimestampMs"], read)
+    return BatchOffsets(from_spark_millis(found["batchWatermarkMs"]), found["batchTimestampMs"], read)
 
 
 def read_and_begun(fs: Filesystem, job: JobPaths) -> tuple[int, int]:

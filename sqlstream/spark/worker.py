@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -22,6 +22,9 @@ from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.offsets import logged_offsets
 from sqlstream.warehouse.paths import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
 OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"
@@ -89,7 +92,7 @@ class Processor(StatefulProcessor):
         self.job.remember_secrets()
         self.manifests = handle.getValueState("manifests", "json STRING")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: tuple[int], rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
         for chunk in rows:
@@ -104,20 +107,22 @@ class Processor(StatefulProcessor):
         if passing:
             yield self._rows(passing)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+    def handleExpiredTimer(
+        self, key: tuple[int], timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
+    ) -> Iterator[pd.DataFrame]:
         yield from self._advance(key[0], {}, timerValues)
 
     def close(self) -> None:
         pass
 
-    def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: Any) -> Iterator[pd.DataFrame]:
+    def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
         clock = Clock(
             batch=batch_id(),
             watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
             time=times.getCurrentProcessingTimeInMs(),
         )
         stored = self.manifests.get()
-        known: dict[str, Any] = json.loads(stored[0]) if stored else {}
+        known: dict[str, tuple[str, int | None]] = json.loads(stored[0]) if stored else {}
         woken = {at for _, at in known.values() if at is not None}
         for stage in self.stages:
             manifest, due = known.get(str(stage), (None, None))

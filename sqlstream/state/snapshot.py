@@ -32,7 +32,7 @@ class VersionGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class JobVersion:
     """A committed version of a job, and the watermark (microseconds) up to which that version has forgotten.
 
     `time` is the batch's own, in milliseconds. `newest` is the entry of the newest committed version: the manifests that it names
@@ -76,7 +76,7 @@ class JobHistory:
         return committed
 
     @cached_property
-    def newest(self) -> Snapshot | None:
+    def newest(self) -> JobVersion | None:
         """The newest version, None before the first commit."""
         return self._snapshot(self.newest_entry)
 
@@ -110,19 +110,19 @@ class JobHistory:
         """The oldest version that is kept."""
         return self.entries[0].version if self.entries else None
 
-    def at_version(self, version: int) -> Snapshot | None:
+    def at_version(self, version: int) -> JobVersion | None:
         if self._committed is None or version > self._committed:
             return None
         return self._snapshot(self._log.entry(version) or next((e for e in self.entries if e.version == version), None))
 
-    def at_time(self, time: int) -> Snapshot | None:
+    def at_time(self, time: int) -> JobVersion | None:
         """Return the newest version that was committed at a time (milliseconds) or before."""
         return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
 
-    def _snapshot(self, entry: LogEntry | None) -> Snapshot | None:
+    def _snapshot(self, entry: LogEntry | None) -> JobVersion | None:
         if entry is None or self.newest_entry is None:
             return None
-        return Snapshot(entry.version, entry.watermark, entry.committed_at, self.newest_entry)
+        return JobVersion(entry.version, entry.watermark, entry.committed_at, self.newest_entry)
 
 
 def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
@@ -153,7 +153,7 @@ class VisibleSegments:
 
 
 def visible_segments(
-    fs: Filesystem, paths: BucketedPaths, manifests: Mapping[int, str], snapshot: Snapshot
+    fs: Filesystem, paths: BucketedPaths, manifests: Mapping[int, str], snapshot: JobVersion
 ) -> Mapping[str, VisibleSegments]:
     """Return what each table of an operator, or of what a job wrote into a table, holds at a version.
 
@@ -181,7 +181,7 @@ def named_manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, name: str)
         raise damage(path, GONE) from None
 
 
-def _visible(segments: Sequence[Segment], snapshot: Snapshot) -> Iterator[tuple[str, Segment]]:
+def _visible(segments: Sequence[Segment], snapshot: JobVersion) -> Iterator[tuple[str, Segment]]:
     version, watermark = snapshot.version, snapshot.watermark
     for segment in segments:
         forgets = watermark is not None and segment.low is not None and segment.low <= watermark

@@ -10,7 +10,7 @@ from sqlstream.duck import clock
 from sqlstream.duck.sql import no_rows, over, quote_name
 from sqlstream.duck.types import time_literal
 from sqlstream.state.segments import BATCH_COLUMN, Segment, check_segments, scan
-from sqlstream.state.snapshot import Snapshot, VisibleSegments, visible_segments
+from sqlstream.state.snapshot import JobVersion, VisibleSegments, visible_segments
 from sqlstream.state.zsets import current, upserted, upserts, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
@@ -22,7 +22,9 @@ CHECKED_BYTES = 64 << 20
 END_OF_TIME = 2**63 - 1
 
 
-def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: Snapshot | None, sql: str) -> str:
+def operator_view(
+    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None, sql: str
+) -> str:
     """Return SQL over the names of an operator's state tables as a SELECT over what a version sees of them.
 
     It is for a view in a schema that has the version's clock: see `clock_of`. Before the first version the tables are empty.
@@ -41,7 +43,7 @@ def operator_view(warehouse: Warehouse, job: str, operator: OperatorRecord, snap
     return over(tables, sql)
 
 
-def clock_of(schema: str, snapshot: Snapshot | None) -> str:
+def clock_of(schema: str, snapshot: JobVersion | None) -> str:
     """Return the statement that lets views in a schema, given as SQL, tell the time of a version."""
     return clock.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
 
@@ -51,7 +53,7 @@ def behind(watermark: int, delay: int) -> int:
     return watermark if watermark == END_OF_TIME else watermark - delay
 
 
-def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, Snapshot | None]]) -> str:
+def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, JobVersion | None]]) -> str:
     """Return the SELECT of what some jobs had written into a warehouse table, each at a version of its own."""
     selects = []
     for record, snapshot in versions:
@@ -94,7 +96,7 @@ def _rows(
     paths: BucketedPaths,
     table: TableDeclaration,
     visible: VisibleSegments | None,
-    snapshot: Snapshot | None,
+    snapshot: JobVersion | None,
 ) -> str:
     """Return a SELECT of the rows of a table that a version sees, with the declared names and types."""
     if not visible or snapshot is None:

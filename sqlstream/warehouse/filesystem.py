@@ -319,7 +319,7 @@ def storage_error(path: str, error: OSError) -> SqlStreamError:
         case errno.ENOSPC | errno.EDQUOT:
             return JobError(
                 f'no space is left to write "{path}"',
-                hint="Free some space and run the job again; it goes on from its last committed batch.",
+                hint="Free some space and run the job again; it continues after its last committed batch.",
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return UsageError(f'no permission to use "{path}"', hint="Choose another folder with --warehouse.")

@@ -143,7 +143,7 @@ def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
     return JobRecord.from_json(text)
 
 
-_LOST_RECORD = "Bring the file back from a copy, or start the job anew with --fresh."
+_LOST_RECORD = "Restore the file from a backup, or start the job anew with --fresh."
 
 
 def _unsealed(fs: Filesystem, path: str) -> str | None:

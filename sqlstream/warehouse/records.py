@@ -63,7 +63,7 @@ def damage(path: str, fault: str, *, hint: str | None = None) -> DamageError:
             command = f"sqlstream check {_word(parts['job'])}"
             hint = (
                 hint
-                or f"`{command}` lists what is damaged, `{command} --repair` goes back to the newest whole version."
+                or f"`{command}` lists what is damaged, `{command} --repair` goes back to the newest intact version."
             )
             verb = "holds" if meaning.startswith(("rows", "input")) else "says"
             return DamageError(path, fault, torn=torn, detail=f"It {verb} {meaning.format(**parts)}.", hint=hint)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.connectors.filesystem.splits import FileDiscovery, Split
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
 from sqlstream.errors import DataError, SqlStreamError
 from sqlstream.session.state_queries import snapshot
 from sqlstream.testing import Stream
@@ -45,9 +45,9 @@ def lines(path: Path, values: Sequence[object]) -> Path:
 def feed(stream: Stream, *paths: Path, mtimes: Sequence[int] | None = None) -> None:
     """Let every job read files in one batch; the last one is the first in the descriptor."""
     times = mtimes or range(len(paths))
-    splits = [Split(str(p), p.stat().st_size, t, i) for i, (p, t) in enumerate(zip(paths, times, strict=True))]
+    splits = [FileSplit(str(p), p.stat().st_size, t, i) for i, (p, t) in enumerate(zip(paths, times, strict=True))]
     for run in stream.runs.values():
-        run.batch({0: splits}, {}, 0)
+        run.batch({0: splits})
 
 
 def copied(declaration: str, columns: str = "id BIGINT, price BIGINT") -> Stream:
@@ -256,8 +256,8 @@ def test_row_groups_of_a_file_with_a_key_are_in_order(tmp_path: Path) -> None:
     declared = table("id BIGINT, price BIGINT, PRIMARY KEY (id) NOT ENFORCED", tmp_path, "parquet", **OPTIONS)
     with copied(declared) as stream:
         size = os.path.getsize(path)
-        splits = [Split(str(path), size, 1, 1, (s, s + 10), last=s == 20) for s in (20, 0, 10)]
-        stream.runs["out"].batch({0: splits}, {}, 0)
+        splits = [FileSplit(str(path), size, 1, 1, (s, s + 10), last=s == 20) for s in (20, 0, 10)]
+        stream.runs["out"].batch({0: splits})
         assert sorted(stream.rows("out")) == [(0, 27), (1, 28), (2, 29)]
 
 

@@ -19,7 +19,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem import listing
 from sqlstream.connectors.filesystem import splits as files
 from sqlstream.connectors.filesystem.listing import Place
-from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen, Split
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen
 from sqlstream.errors import DataError, UsageError
 
 
@@ -36,12 +36,12 @@ def discovery(path: Path | str, **settings: object) -> FileDiscovery:
     return FileDiscovery(str(path), **{**defaults, **settings})  # type: ignore[arg-type]
 
 
-def batches(found: FileDiscovery) -> list[list[Split]]:
+def batches(found: FileDiscovery) -> list[list[FileSplit]]:
     found.poll()
     return list(iter(found.next_batch, None))
 
 
-def names(splits: list[Split]) -> list[str]:
+def names(splits: list[FileSplit]) -> list[str]:
     return [os.path.basename(s.path) for s in splits]
 
 
@@ -142,11 +142,11 @@ def test_uris_keep_what_is_around_the_path(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_downloading_a_remote_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = put(tmp_path / "a.json", 7)
-    local = Split(source, 7, 1, 7)
+    local = FileSplit(source, 7, 1, 7)
     assert files.download(local, str(tmp_path)) is local
     monkeypatch.setattr(files, "open_uri", lambda uri: (arrow_fs.LocalFileSystem(), source))
     (tmp_path / "to").mkdir()
-    split = files.download(Split("xx://h/a.json.gz", 7, 1, 7), str(tmp_path / "to"))
+    split = files.download(FileSplit("xx://h/a.json.gz", 7, 1, 7), str(tmp_path / "to"))
     assert Path(split.path).read_bytes() == b"x" * 7
     assert split.path.endswith("a.json.gz")
     assert len(list((tmp_path / "to").iterdir())) == 1
@@ -266,21 +266,22 @@ def test_a_restart_anywhere_changes_nothing(tmp_path_factory: pytest.TempPathFac
 
 
 def test_adding_a_batch_twice_changes_nothing() -> None:
-    first = [Split("/a", 9, 1, 3, (0, 10), last=False), Split("/a", 9, 1, 3, (10, 20), last=False)]
-    rest = [Split("/a", 9, 1, 3, (20, 30), last=True)]
+    first = [FileSplit("/a", 9, 1, 3, (0, 10), last=False), FileSplit("/a", 9, 1, 3, (10, 20), last=False)]
+    rest = [FileSplit("/a", 9, 1, 3, (20, 30), last=True)]
     assert Seen.from_batches([first, first]) == Seen.from_batches([reversed(first)])
     assert Seen.from_batches([first, rest, first]) == Seen.from_batches([first, rest])
     assert Seen.from_batches([first]).partial == {"/a"}
 
 
 def test_splits_as_json() -> None:
-    for split in (Split("/a", 9, 1, 9), Split("/a", 9, 1, 3, (10, 20), last=False)):
-        assert Split.from_list(split.to_list()) == split
+    for split in (FileSplit("/a", 9, 1, 9), FileSplit("/a", 9, 1, 3, (10, 20), last=False)):
+        assert FileSplit.from_list(split.to_list()) == split
 
 
 def test_a_long_job_remembers_its_files_in_little_room() -> None:
     splits = [
-        Split(f"/data/in/day={i // 100:05}/part-{i:07}.parquet", i * 7, 10**18 + i * 10**9, i) for i in range(50_000)
+        FileSplit(f"/data/in/day={i // 100:05}/part-{i:07}.parquet", i * 7, 10**18 + i * 10**9, i)
+        for i in range(50_000)
     ]
     data = Seen.from_batches([splits]).to_bytes()
     assert len(data) < 50_000 * 16

@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.faults import take
 from sqlstream.connectors.formats.reading import read
 from sqlstream.errors import SourceText, SqlStreamError
@@ -73,7 +73,7 @@ def test_row_numbers_of_a_range_of_parquet_are_those_of_the_file(tmp_path: Path)
     pq.write_table(pa.table({"k": pa.array(range(100), pa.int32())}), path, row_group_size=10)
     table = declared(METADATA.replace("FORMAT", "parquet"), tmp_path)
     size = os.path.getsize(path)
-    splits = [Split(path, size, 1, 1, (20, 40), last=False), Split(path, size, 1, 1, (60, 70))]
+    splits = [FileSplit(path, size, 1, 1, (20, 40), last=False), FileSplit(path, size, 1, 1, (60, 70))]
     with duckdb.connect() as con:
         found = con.execute(f"SELECT k, n, bytes FROM {read(con, splits, table).relation} ORDER BY k").fetchall()
     assert found == [(k, k, size) for k in (*range(20, 40), *range(60, 70))]
@@ -85,7 +85,7 @@ def test_rows_that_are_skipped_are_counted_beside_metadata(tmp_path: Path) -> No
     script = METADATA.replace("'FORMAT'", "'csv', 'csv.ignore-parse-errors' = 'true'")
     table = declared(script, tmp_path)
     with duckdb.connect(config={"threads": 1}) as con:
-        splits = [Split(str(tmp_path / "in" / name), 4, 1, 4) for name in "ab"]
+        splits = [FileSplit(str(tmp_path / "in" / name), 4, 1, 4) for name in "ab"]
         plan = take(con, splits, table)
         assert con.execute(f'SELECT k, "file.name" FROM {plan.taken}').fetchall() == [(7, "a")]
         assert plan.skipped(con) == 3

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.lookup import Lookup, open_lookup
+from sqlstream.connectors.lookup import CachedLookup, open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
 
@@ -217,16 +217,16 @@ class Outside:
         return pa.table({"id": pa.array(found, pa.int32()), "n": pa.array(found, pa.int32())})
 
 
-def cached(**options: str) -> tuple[Lookup, Outside, list[float]]:
+def cached(**options: str) -> tuple[CachedLookup, Outside, list[float]]:
     now, outside = [0.0], Outside()
     columns = (Column("id", "INTEGER"), Column("n", "INTEGER"))
     table = Table(
         "t", columns, options={"lookup.cache": "PARTIAL", **{k.replace("_", "-"): v for k, v in options.items()}}
     )
-    return Lookup(table, outside, clock=lambda: now[0]), outside, now
+    return CachedLookup(table, outside, clock=lambda: now[0]), outside, now
 
 
-def ask(lookup: Lookup, *ids: int) -> list[int]:
+def ask(lookup: CachedLookup, *ids: int) -> list[int]:
     return sorted(lookup.find(pa.table({"id": pa.array(ids, pa.int32())})).column("n").to_pylist())
 
 

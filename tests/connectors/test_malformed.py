@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.errors import BindError, DataError
-from sqlstream.runtime.batches import Descriptor, to_lines
+from sqlstream.runtime.batches import Descriptor
 from sqlstream.testing import Stream
 
 KEPT = "SELECT source_table, row_number, text, reason FROM bad ORDER BY file, row_number"
@@ -50,9 +50,10 @@ def lines(path: Path, values: Sequence[object]) -> Path:
 
 
 def feed(stream: Stream, *paths: Path, now: int = NOW) -> None:
-    splits = [Split(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
+    splits = [FileSplit(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
+    stream.now = now
     for run in stream.runs.values():
-        run.batch({0: splits}, {}, now)
+        run.batch({0: splits})
 
 
 def malformed_count(stream: Stream) -> int:
@@ -86,16 +87,16 @@ def test_a_batch_that_is_repeated_keeps_its_rows_once(tmp_path: Path) -> None:
     with counting(declared(TIMED, "json", json__errors_to="bad")) as stream:
         feed(stream, put(tmp_path / "a.json", '{"id": 1, "ts": "2026-01-01 10:00:01"}\nx\n'))
         run = next(iter(stream.runs.values()))
-        split = Split(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
+        split = FileSplit(str(put(tmp_path / "b.json", "y\nz\n")), 4, 0, 4)
         descriptor = Descriptor(run.sequence + 1, NOW, {0: [split]}, {})
-        commits = run.paths.commits
-        number, watermark = run.batch_number, run.watermark
-        run.run(to_lines(descriptor, run.job.labels), NOW)
+        commits = run.commits.paths.commits
+        number, watermark = run.batches.number, run.batches.watermark
+        run.run(descriptor)
         run.commits.warehouse.fs.delete(f"{commits}/{number}")
         stream.restart()
         again = next(iter(stream.runs.values()))
-        assert (again.batch_number, again.watermark) == (number, watermark)
-        again.run(to_lines(descriptor, again.job.labels), NOW)
+        assert (again.batches.number, again.batches.watermark) == (number, watermark)
+        again.run(descriptor)
         assert [text for _, _, text, _ in stream.query(KEPT)] == ["x", "y", "z"]
         assert malformed_count(stream) == 3
 
@@ -309,7 +310,8 @@ def test_another_job_reads_what_is_kept(tmp_path: Path) -> None:
     script = "CREATE TABLE copy (text STRING); INSERT INTO copy SELECT text FROM bad;"
     with copying(declared("id BIGINT", "json", json__errors_to="bad")) as stream:
         stream.script(bad + script)
-        feed_one = [Split(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
-        stream.runs["out"].batch({0: feed_one}, {}, NOW)
+        feed_one = [FileSplit(str(put(tmp_path / "a.json", "x\n")), 2, 0, 2)]
+        stream.now = NOW
+        stream.runs["out"].batch({0: feed_one})
         stream.pull()
         assert stream.rows("copy") == [("x",)]

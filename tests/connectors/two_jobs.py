@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.local.runner import LocalRun
+from sqlstream.local.batches import LocalBatches
 from sqlstream.options import Options
+from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.feed import Feed
 from sqlstream.warehouse.jobs import read_record, write_record
 from sqlstream.warehouse.paths import Warehouse
@@ -38,7 +39,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
     job = job_spec(planned, warehouse.root, range(PARALLELISM), project=project)
     if read_record(warehouse.fs, paths) is None:
         write_record(warehouse.fs, paths, job_record(planned, job, PARALLELISM))
-    run = LocalRun(job)
+    run = LocalBatches(Commits(job))
     feed = Feed(
         warehouse.fs,
         f"{paths.root}/splits",
@@ -48,7 +49,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
         finish=True,
         warehouse=warehouse.root,
     )
-    for sequence in range(run.sequence + 1, feed.sequence + 1):
+    for sequence in range(run.commits.totals.sequence + 1, feed.sequence + 1):
         run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), 0)
     while True:
         descriptor = feed.compose()

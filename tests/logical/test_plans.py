@@ -10,7 +10,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.relational import Filter
 from sqlstream.logical.plan.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
-from sqlstream.logical.plan.tables import TableSink
+from sqlstream.logical.plan.tables import ResultSink
 from tests.kinds import last_job
 
 TABLES = """
@@ -152,4 +152,4 @@ def test_the_plan_says_what_makes_a_job_another_one() -> None:
 
 
 def test_a_sink_is_the_root() -> None:
-    assert isinstance(planned("SELECT k FROM a").logical[0], TableSink)
+    assert isinstance(planned("SELECT k FROM a").logical[0], ResultSink)

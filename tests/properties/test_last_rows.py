@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, limits
 from tests.properties.test_changes import KEYS, SLOW, TEXTS, VALUES
@@ -50,10 +50,10 @@ def test_the_last_row_of_a_key_counts_however_files_are_cut(
                 path = str(Path(folder) / f"{number:06}.parquet")
                 write_rows(table, rows, path)
                 # Some files are equally old: then their names tell which comes first.
-                splits.append(Split(path, 1, number // 2, number))
+                splits.append(FileSplit(path, 1, number // 2, number))
                 expected |= {(k, s): (k, s, None if x is None else -x) for k, x, s in rows if x != 2}
             if data.draw(st.booleans()):
                 stream.restart()
             # Tasks take them in any order.
-            stream.runs["out"].batch({0: data.draw(st.permutations(splits))}, {}, stream.now)
+            stream.runs["out"].batch({0: data.draw(st.permutations(splits))})
             assert bag(stream.rows("out")) == bag(expected.values())

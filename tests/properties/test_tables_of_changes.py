@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, batch_tables, connection, emitted, limits
@@ -82,9 +82,9 @@ class Feeder:
             i: [self._written(scan.table.name, events) for events in batch.files.get(scan.table.name, ()) if events]
             for i, scan in enumerate(run.job.plan.scans)
         }
-        run.batch(splits, {}, 0)
+        run.batch(splits)
 
-    def _written(self, name: str, events: Sequence[Event]) -> Split:
+    def _written(self, name: str, events: Sequence[Event]) -> FileSplit:
         table = self.stream.compiler.catalog.relation(name)
         assert isinstance(table, Table)
         self.files += 1
@@ -93,7 +93,7 @@ class Feeder:
         spelt = [SPELLINGS[kind][(self.files + i) % 3] for i, (kind, _) in enumerate(events)]
         write_rows(table, [(op, *_timed(row)[:width]) for op, (_, row) in zip(spelt, events, strict=True)], path)
         # Some files are equally old.
-        return Split(path, 1, self.files // 2, self.files)
+        return FileSplit(path, 1, self.files // 2, self.files)
 
 
 def _timed(row: Row) -> tuple[Any, ...]:

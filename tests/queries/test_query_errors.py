@@ -353,9 +353,9 @@ def test_state_that_is_swept_while_it_is_read(tmp_path: Path) -> None:
     next(tmp_path.rglob("partials-*.parquet")).unlink()
     with pytest.raises(duckdb.Error) as raised:
         relation.fetchall()
-    expected = "error: the state moved on while it was read\nhint: Run the query again."
+    expected = "error: the state changed while it was read\nhint: Run the query again."
     assert str(translate(raised.value, "FROM state.hourly.departures")) == expected
-    with pytest.raises(QueryError, match="the state moved on while it was read"):
+    with pytest.raises(QueryError, match="the state changed while it was read"):
         open_query(job.warehouse, "FROM state.hourly.departures")
 
 

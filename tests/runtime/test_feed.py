@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
@@ -21,8 +21,8 @@ from tests.kinds import last_job
 SLOTS = (3, 0)
 
 
-def split(name: str, size: int = 10) -> Split:
-    return Split(name, size, 1, size)
+def split(name: str, size: int = 10) -> FileSplit:
+    return FileSplit(name, size, 1, size)
 
 
 # -- descriptors
@@ -45,7 +45,7 @@ def test_slots_get_equally_many_bytes() -> None:
     load = dict.fromkeys(SLOTS, 0)
     for work in from_lines(to_lines(Descriptor(0, 0, {0: splits}, {}), SLOTS)):
         assert work.split is not None
-        load[work.slot] += Split.from_list(work.split).bytes
+        load[work.slot] += FileSplit.from_list(work.split).bytes
     assert load == {3: 80, 0: 70}
 
 
@@ -81,7 +81,7 @@ def open_feed(project: Path, stages: Sequence[ScanStage], *, finish: bool = True
 def names(descriptor: Descriptor | None) -> dict[int, list[str]]:
     assert descriptor is not None
     return {
-        scan: sorted(os.path.basename(s.path) for s in splits if isinstance(s, Split))
+        scan: sorted(os.path.basename(s.path) for s in splits if isinstance(s, FileSplit))
         for scan, splits in descriptor.splits.items()
     }
 

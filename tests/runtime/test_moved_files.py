@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
 from sqlstream.errors import DamageError
@@ -42,19 +42,19 @@ def open_feed(project: Path, path: str) -> Feed:
     return Feed(LocalFilesystem(), str(project / ".state"), scans, (0, 1), project=str(project), finish=False)
 
 
-def files(feed: Feed, project: Path, splits: list[Split]) -> list[str]:
+def files(feed: Feed, project: Path, splits: list[FileSplit]) -> list[str]:
     """The paths that a worker finds for splits, relative to the folder of all projects."""
     table: Table = feed._stages[0].table
     located = [source_of(table).located(split, ReadContext(str(project), "")) for split in splits]
-    return sorted(os.path.relpath(s.path, project.parent) for s in located if isinstance(s, Split))
+    return sorted(os.path.relpath(s.path, project.parent) for s in located if isinstance(s, FileSplit))
 
 
 def read(feed: Feed, project: Path) -> list[str]:
     """Read all that waits; return its files."""
-    splits: list[Split] = []
+    splits: list[FileSplit] = []
     while (descriptor := feed.compose()) is not None:
         feed.write(descriptor)
-        splits += [s for s in descriptor.splits[0] if isinstance(s, Split)]
+        splits += [s for s in descriptor.splits[0] if isinstance(s, FileSplit)]
     return files(feed, project, splits)
 
 
@@ -108,7 +108,7 @@ def test_a_table_whose_path_changed_reads_no_file_twice(
     assert read(again, project) == expected
     # A batch that is repeated finds its files where they are.
     last = [line.split for text in feed.written(feed.sequence - 1, feed.sequence)[0] for line in from_lines(text)]
-    found = files(again, project, [Split.from_list(values) for values in last if values is not None])
+    found = files(again, project, [FileSplit.from_list(values) for values in last if values is not None])
     assert found
     assert "elsewhere" in before or set(found) <= set(first)
 

@@ -14,7 +14,7 @@ from sqlstream.connectors.filesystem.listing import is_absolute
 from sqlstream.connectors.filesystem.lookup import FilesNow, files_relation
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
-from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen, Split
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.file_source import FileRows
 from sqlstream.connectors.formats.reading import read
@@ -55,16 +55,16 @@ class Files(FileRows):
     def discovery(self, position: Seen, context: Context) -> FileDiscovery:
         return FileDiscovery.of(self.table, project=context.project, parallelism=context.parallelism, seen=position)
 
-    def split(self, values: Sequence[Any]) -> Split:
-        return Split.from_list(values)
+    def split(self, values: Sequence[Any]) -> FileSplit:
+        return FileSplit.from_list(values)
 
-    def located(self, split: Split, context: ReadContext) -> Split:
+    def located(self, split: FileSplit, context: ReadContext) -> FileSplit:
         return split.located(Root.of(self.table.options["path"], context.project)) if split.root else split
 
-    def files(self, splits: Sequence[Split]) -> Sequence[Split]:
+    def files(self, splits: Sequence[FileSplit]) -> Sequence[FileSplit]:
         return splits
 
-    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Split], context: ReadContext) -> ReadPlan:
+    def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], context: ReadContext) -> ReadPlan:
         return read(con, splits, self.table)
 
 

@@ -34,5 +34,5 @@ def parquet_columns(table: Table, project: str) -> Sequence[Column]:
             rows = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
         except duckdb.Error as error:
             message = f'table "{name}": the columns of "{first.path}" cannot be read'
-            raise BindError(message, span, hint="Is it a whole Parquet file?") from error
+            raise BindError(message, span, hint="Is it a complete Parquet file?") from error
     return [Column(column, type) for column, type, *_ in rows]

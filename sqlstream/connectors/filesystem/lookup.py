@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import IGNORE, Table
 from sqlstream.connectors.filesystem.listing import Place
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import present, source_table
 from sqlstream.connectors.formats.faults import translate
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
@@ -28,12 +28,12 @@ def files_relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -
     return _relation(con, table, _files(table, project))
 
 
-def _files(table: Table, project: str) -> list[Split]:
+def _files(table: Table, project: str) -> list[FileSplit]:
     place = Place(table.options["path"], project)
-    return [Split(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
+    return [FileSplit(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
 
 
-def _relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[Split]) -> str:
+def _relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit]) -> str:
     rows = read(con, splits, source_table(table)).relation
     return f"({present(table, rows)})" if table.has_changes else rows
 

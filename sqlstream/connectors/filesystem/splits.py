@@ -28,7 +28,7 @@ _PIECES_PER_TASK = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class FileSplit:
     """A file to read, or a half-open range of its rows, which begins and ends with row groups of Parquet.
 
     `size` and `mtime_ns` are the file's, `bytes` is the share of this split. After `last`, nothing of the file is left.
@@ -49,12 +49,12 @@ class Split:
         return [self.path, self.size, self.mtime_ns, self.bytes, first, end, self.last, self.root]
 
     @classmethod
-    def from_list(cls, values: Sequence[Any]) -> Split:
+    def from_list(cls, values: Sequence[Any]) -> FileSplit:
         """Return the split that `to_list` described."""
         path, size, mtime_ns, share, first, end, last, root = values
         return cls(path, size, mtime_ns, share, None if first is None else (first, end), last, root)
 
-    def located(self, root: Root) -> Split:
+    def located(self, root: Root) -> FileSplit:
         """Return the split with the file's path, where it is now."""
         if not self.root:
             return self
@@ -86,14 +86,14 @@ class Seen:
         self._partial: set[str] = set()
 
     @classmethod
-    def from_batches(cls, batches: Iterable[Iterable[Split]]) -> Seen:
+    def from_batches(cls, batches: Iterable[Iterable[FileSplit]]) -> Seen:
         """Return what was seen once these batches had been handed out."""
         seen = cls()
         for batch in batches:
             seen.add(batch)
         return seen
 
-    def add(self, splits: Iterable[Split]) -> None:
+    def add(self, splits: Iterable[FileSplit]) -> None:
         """Remember that these splits were handed out."""
         for split in splits:
             name = self._renamed(split.path, split.root)
@@ -258,7 +258,7 @@ class FileDiscovery(Discovery):
             f'"{self.seen.root.path}" now; those whose names were read there are not read again',
         )
 
-    def next_batch(self) -> list[Split] | None:
+    def next_batch(self) -> list[FileSplit] | None:
         """Return what the next batch reads, or None when no file is waiting.
 
         It is at most `max_files` files and `max_bytes` bytes, but at least one file or, where a Parquet file alone has
@@ -317,16 +317,16 @@ class FileDiscovery(Discovery):
         left = groups[start:]
         return _Portion(found, sum(b for _, b in left), (first, left), last=True)
 
-    def _cut(self, portion: _Portion, piece: int) -> list[Split]:
+    def _cut(self, portion: _Portion, piece: int) -> list[FileSplit]:
         found, groups = portion.found, portion.groups
         if groups is None and portion.bytes > piece and (all_groups := self._row_groups(found)):
             groups = (0, all_groups)
         first, left = groups or (0, [])
         pieces = max(1, min(-(-portion.bytes // piece), len(left)))
-        whole = Split(self._root.name(found.path), found.size, found.mtime_ns, portion.bytes, root=self._root.text)
+        whole = FileSplit(self._root.name(found.path), found.size, found.mtime_ns, portion.bytes, root=self._root.text)
         if groups is None or (pieces == 1 and first == 0 and portion.last):
             return [whole]
-        splits: list[Split] = []
+        splits: list[FileSplit] = []
         row = first
         for part in _even_parts(left, pieces):
             end = row + sum(rows for rows, _ in part)
@@ -396,11 +396,11 @@ def vanished(path: str, table: str) -> DataError:
     """Return the error for a file that was listed and is gone."""
     return DataError(
         f'file "{path}" of table "{table}" disappeared after it was listed',
-        hint="Put it back and run the job again; it goes on from its last committed batch.",
+        hint="Put it back and run the job again; it continues after its last committed batch.",
     )
 
 
-def download(split: Split, directory: str) -> Split:
+def download(split: FileSplit, directory: str) -> FileSplit:
     """Return the split with a local path: a remote file is copied into the directory, unless that was done before."""
     if not is_remote(split.path):
         return split

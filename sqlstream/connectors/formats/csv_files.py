@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax, fields_of
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import skips
@@ -25,7 +25,7 @@ _rejects = itertools.count()
 
 def read_csv(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     columns: Sequence[Column],
     copies: Mapping[str, str],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.read_errors import name_file, reading
 from sqlstream.duck.sql import quote_text
 from sqlstream.duck.text_files import open_text
@@ -23,7 +23,7 @@ def has_header(options: Mapping[str, str]) -> bool:
     return parse_boolean(options.get("csv.header", "false"))
 
 
-def csv_layout(split: Split, table: Table) -> tuple[tuple[str, str], ...]:
+def csv_layout(split: FileSplit, table: Table) -> tuple[tuple[str, str], ...]:
     """Return the (name, type) of each field of a file's rows, by its header if there is one."""
     if not has_header(table.options):
         return tuple((c.name, c.type) for c in table.physical)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import duckdb
 
 from sqlstream.catalog import IGNORE, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.csv_rows import csv_layout, csv_reader, has_header
 from sqlstream.connectors.formats.long_lines import is_too_long, without_long_lines
 from sqlstream.connectors.formats.malformed import MalformedRow, format_of
@@ -25,7 +25,7 @@ from sqlstream.errors import DataError
 TOO_LONG = f"The line is longer than {LIMIT >> 20} MB"
 
 
-def translate(error: Exception, splits: Iterable[Split], table: Table) -> DataError | None:
+def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> DataError | None:
     """Return the error of reading some splits as people should see it, or None when it is about something else.
 
     A malformed row is looked for again, to name its line.
@@ -51,7 +51,7 @@ def translate(error: Exception, splits: Iterable[Split], table: Table) -> DataEr
     return translate_file(error, splits, table)
 
 
-def malformed_rows(splits: Sequence[Split], table: Table) -> Iterator[MalformedRow]:
+def malformed_rows(splits: Sequence[FileSplit], table: Table) -> Iterator[MalformedRow]:
     """Yield the rows of some splits that cannot be read as the table declares, file by file, in their order."""
     with databases.passing() as con:
         for split in splits:
@@ -64,7 +64,7 @@ def malformed_rows(splits: Sequence[Split], table: Table) -> Iterator[MalformedR
             yield from sorted(MalformedRow(split.path, *row) for row in (*found, *rejected))
 
 
-def take_numbered(con: duckdb.DuckDBPyConnection, split: Split, table: Table) -> ReadPlan:
+def take_numbered(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table) -> ReadPlan:
     """Take the rows of a split, malformed or not, with ROW, their number among those that the reader has not rejected."""
     skipping = replace(
         table,
@@ -74,7 +74,7 @@ def take_numbered(con: duckdb.DuckDBPyConnection, split: Split, table: Table) ->
     return take(con, [split], skipping)
 
 
-def take(con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table) -> ReadPlan:
+def take(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
     """Return the plan to read some splits whose malformed rows are skipped, once its rows were taken."""
     with tempfile.TemporaryDirectory(prefix="sqlstream-") as directory:
         plan = read(con, splits, table)
@@ -93,7 +93,7 @@ def _too_long(text: str) -> str | None:
 
 
 def place(
-    split: Split, table: Table, counts: Sequence[int], rejected: Collection[int] = ()
+    split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int] = ()
 ) -> dict[int, tuple[int, str]]:
     """Return where the nth rows stand that were read from a split, as messages name it, and their text."""
     if not counts:
@@ -106,7 +106,7 @@ def place(
     return nth_lines(split.path, counts)
 
 
-def _parquet_rows(split: Split, table: Table, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
+def _parquet_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
     source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) AS _row"
     numbers = ", ".join(str(n - 1) for n in counts)
     with databases.passing() as con:
@@ -115,7 +115,7 @@ def _parquet_rows(split: Split, table: Table, counts: Sequence[int]) -> dict[int
 
 
 def _csv_rows(
-    split: Split, table: Table, counts: Sequence[int], rejected: Collection[int]
+    split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int]
 ) -> dict[int, tuple[int, str]]:
     """Number the rows of a CSV file, of which some were rejected before they were counted."""
     wanted, taken, found, count = set(counts), set(rejected), dict[int, tuple[int, str]](), 0

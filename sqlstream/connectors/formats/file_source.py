@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats import faults
 from sqlstream.connectors.formats.malformed import MalformedRow, skips
 from sqlstream.connectors.formats.read_errors import malformed_row, name_file
@@ -22,7 +22,7 @@ class FileRows(TableSource):
     """A table whose splits are files, or parts of files."""
 
     @abstractmethod
-    def files(self, splits: Sequence[Any]) -> Sequence[Split]:
+    def files(self, splits: Sequence[Any]) -> Sequence[FileSplit]:
         """Return the files that splits are."""
 
     def take(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:

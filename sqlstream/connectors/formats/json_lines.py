@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction, whole
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
@@ -19,7 +19,7 @@ from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
 
 def read_json(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     columns: Sequence[Column],
     copies: Mapping[str, str],

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from sqlstream.catalog import OP_COLUMN, Column, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.parquet_types import conversion
 from sqlstream.connectors.formats.read_errors import name_file, reading
 from sqlstream.connectors.read_plan import ReadPlan
@@ -19,7 +19,7 @@ from sqlstream.errors import DataError, missing
 
 def read_parquet(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     columns: Sequence[Column],
     copies: Mapping[str, str],
@@ -44,9 +44,9 @@ def read_parquet(
 _SCHEMA = "(name, type, type_length, num_children, converted_type, scale, precision, logical_type, repetition_type)"
 
 
-def _same_schema(con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table: Table) -> list[list[Split]]:
+def _same_schema(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> list[list[FileSplit]]:
     """Group splits by the schema of their files: DuckDB reads a list of files as the first one declares."""
-    by_path: dict[str, list[Split]] = {}
+    by_path: dict[str, list[FileSplit]] = {}
     for split in splits:
         by_path.setdefault(split.path, []).append(split)
     with reading(splits, table):
@@ -54,13 +54,13 @@ def _same_schema(con: duckdb.DuckDBPyConnection, splits: Sequence[Split], table:
             f"SELECT file_name, list(s ORDER BY column_id) FROM (SELECT file_name, column_id, {_SCHEMA} AS s"
             f" FROM parquet_schema({duckdb_paths(by_path)})) GROUP BY file_name"
         ).fetchall()
-    groups: dict[str, list[Split]] = {}
+    groups: dict[str, list[FileSplit]] = {}
     for path, schema in sorted(rows):
         groups.setdefault(str(schema), []).extend(by_path[path])
     return list(groups.values())
 
 
-def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, columns: Sequence[Column]) -> str:
+def _parquet_items(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table, columns: Sequence[Column]) -> str:
     with reading([split], table):
         described = con.execute(
             f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"
@@ -86,7 +86,7 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: Split, table: Table, c
     return ", ".join(items) or "1"
 
 
-def _check_columns(split: Split, table: Table, found: Sequence[str]) -> None:
+def _check_columns(split: FileSplit, table: Table, found: Sequence[str]) -> None:
     """Raise DataError unless a Parquet file has the columns that it needs: one at least, and those that are never NULL.
 
     Others may be missing: the file may be older than the column.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import Split, vanished
+from sqlstream.connectors.filesystem.splits import FileSplit, vanished
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
 from sqlstream.duck import databases
@@ -27,7 +27,7 @@ _CSV_CAST = re.compile(r"Error when converting column \"(.+?)\"")
 _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 
 
-def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> DataError | None:
+def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) -> DataError | None:
     """Return the error of opening or reading one of the splits as people should see it, None when it is about something else.
 
     Of rows it knows only what the reader has said: `faults.translate` looks for the one that is malformed.
@@ -46,7 +46,7 @@ def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> D
     if not os.access(path, os.R_OK):
         return DataError(f"no permission to read {file}")
     if "GZIP" in text or "ZSTD" in text:
-        return DataError(f"{file} is not whole, or not compressed as its name says", detail=sentence(text))
+        return DataError(f"{file} is incomplete, or not compressed as its name says", detail=sentence(text))
     if parquet:
         return _parquet_error(text, file)
     if format_of(table) == "csv" and (match := _CSV_ROW.search(text)):
@@ -55,7 +55,7 @@ def translate_file(error: Exception, splits: Sequence[Split], table: Table) -> D
 
 
 @contextmanager
-def reading(splits: Sequence[Split], table: Table) -> Iterator[None]:
+def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
     """Turn errors of opening the splits' files into DataErrors."""
     try:
         yield
@@ -74,13 +74,13 @@ def name_file(path: str, table: Table) -> str:
     return f'file "{path}" of table "{table.name}"'
 
 
-def path_in(text: str, splits: Iterable[Split]) -> str | None:
+def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:
     paths = {form: s.path for s in splits for form in (s.path, _literal(s.path))}
     found = [form for form in paths if form in text]
     return paths[max(found, key=len)] if found else None
 
 
-def _unreadable(splits: Iterable[Split]) -> str | None:
+def _unreadable(splits: Iterable[FileSplit]) -> str | None:
     with databases.passing() as con:
         for path in sorted({s.path for s in splits}):
             try:
@@ -92,7 +92,7 @@ def _unreadable(splits: Iterable[Split]) -> str | None:
 
 def _parquet_error(text: str, file: str) -> DataError:
     if "magic bytes" in text or "too small" in text:
-        return DataError(f"{file} is not a Parquet file, or not a whole one", hint=WHOLE)
+        return DataError(f"{file} is not a Parquet file, or an incomplete one", hint=WHOLE)
     return DataError(f"{file} is damaged", detail=sentence(text))
 
 
@@ -103,7 +103,7 @@ WHOLE = "Write files under a name that starts with a dot and rename them when th
 def malformed_row(path: str, what: str, number: int, reason: str, text: str, table: Table) -> DataError:
     """Return the error that names a row (or line) of a file, why it is malformed, and what to do about it."""
     # To skip the last line of a file that is not whole would be to lose the rest of it: a file is read once.
-    hint = f"The file may not be whole yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
+    hint = f"The file may not be complete yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
     message = f"{what} {number} of {name_file(path, table)} is malformed"
     return DataError(message, detail=f"{reason}: {shorten(text)}", hint=hint)
 

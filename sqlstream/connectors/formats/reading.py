@@ -26,7 +26,7 @@ from urllib.parse import unquote
 import duckdb
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import malformed
 from sqlstream.connectors.formats.malformed import format_of, skips
 from sqlstream.connectors.formats.read_errors import name_file
@@ -39,7 +39,7 @@ from sqlstream.errors import DataError
 
 def read(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     columns: Iterable[str] | None = None,
     copies: Mapping[str, str] | None = None,
@@ -78,7 +78,7 @@ def _operation_fault(table: Table) -> str:
 
 def _read_wanted(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     wanted: Sequence[Column],
     copies: Mapping[str, str],
@@ -96,7 +96,7 @@ def _read_wanted(
 
 def _read_stored(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     columns: Sequence[Column],
     copies: Mapping[str, str],
@@ -107,7 +107,7 @@ def _read_stored(
 # What a file tells beside its rows
 
 ROW_NUMBER = "row-number"
-_METADATA: Mapping[str, Callable[[Split], str]] = {
+_METADATA: Mapping[str, Callable[[FileSplit], str]] = {
     "file.path": lambda split: quote_text(split.path),
     "file.name": lambda split: quote_text(split.path.rpartition("/")[2]),
     "file.size": lambda split: str(split.size),
@@ -115,14 +115,14 @@ _METADATA: Mapping[str, Callable[[Split], str]] = {
     ROW_NUMBER: lambda split: "",
 }
 # What a file tells nobody but the reader of changes.
-_ORDER: Mapping[str, Callable[[Split], str]] = {str(MODIFIED.metadata): lambda split: str(split.mtime_ns)}
+_ORDER: Mapping[str, Callable[[FileSplit], str]] = {str(MODIFIED.metadata): lambda split: str(split.mtime_ns)}
 # How Hive writes NULL in a path.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
-def _alike(splits: Sequence[Split], table: Table, wanted: Sequence[Column]) -> list[list[Split]]:
+def _alike(splits: Sequence[FileSplit], table: Table, wanted: Sequence[Column]) -> list[list[FileSplit]]:
     """Group splits for which everything that is not in the files is the same."""
-    groups: dict[tuple[str, ...], list[Split]] = {}
+    groups: dict[tuple[str, ...], list[FileSplit]] = {}
     for split in splits:
         told = tuple(_told(c, split, table) for c in wanted if c not in table.stored)
         # The rows of a file are numbered in the order in which they are read.
@@ -131,7 +131,7 @@ def _alike(splits: Sequence[Split], table: Table, wanted: Sequence[Column]) -> l
     return list(groups.values())
 
 
-def _told(column: Column, split: Split, table: Table) -> str:
+def _told(column: Column, split: FileSplit, table: Table) -> str:
     """Return the value of a column that is not in the file, as SQL."""
     if column.metadata is not None:
         return {**_METADATA, **_ORDER}[column.metadata](split)
@@ -145,7 +145,7 @@ def _told(column: Column, split: Split, table: Table) -> str:
 
 def _read_group(
     con: duckdb.DuckDBPyConnection,
-    splits: Sequence[Split],
+    splits: Sequence[FileSplit],
     table: Table,
     wanted: Sequence[Column],
     copies: Mapping[str, str],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import SCHEMA_INCLUDE
 from sqlstream.connectors.formats.csv_files import csv_values, read_csv
 from sqlstream.connectors.formats.csv_rows import one_character
@@ -27,7 +27,7 @@ class ReadFiles(Protocol):
     def __call__(
         self,
         con: duckdb.DuckDBPyConnection,
-        splits: Sequence[Split],
+        splits: Sequence[FileSplit],
         table: Table,
         columns: Sequence[Column],
         copies: Mapping[str, str],

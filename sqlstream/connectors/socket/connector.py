@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Context, Offsets
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.file_source import FileRows
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext
@@ -36,7 +36,7 @@ class ReceivedLines(FileRows):
     def located(self, split: LinesFile, context: ReadContext) -> LinesFile:
         return replace(split, path=f"{Warehouse(context.warehouse).root}/{split.path}")
 
-    def files(self, splits: Sequence[LinesFile]) -> Sequence[Split]:
+    def files(self, splits: Sequence[LinesFile]) -> Sequence[FileSplit]:
         return files_of(splits)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], context: ReadContext) -> ReadPlan:

@@ -18,7 +18,7 @@ import duckdb
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Context, Discovery, Offsets
-from sqlstream.connectors.filesystem.splits import Split as FileSplit
+from sqlstream.connectors.filesystem.splits import FileSplit as FileSplit
 from sqlstream.connectors.formats.reading import read as read_files
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text

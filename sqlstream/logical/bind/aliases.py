@@ -15,9 +15,10 @@ from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.sql.spans import span_of
 
@@ -31,11 +32,11 @@ def with_name(node: Node, name: str) -> Node:
     match node:
         case SessionWindow() | CountWindows() | WindowAggregate() | WindowRank():
             return replace(node, name=name) if name and not node.name else node
-        case Aggregate() | Rank() | SetOperation() | Over() | Joining():
+        case Aggregate() | Rank() | SetOperation() | Over() | Joining() | Process():
             return replace(node, name=name) if name and not node.name else node
         case Filter() | Projection() | Lateral():
             return node.with_children((with_name(node.input, name),))
-        case Scan() | Normalize() | TimeWindows() | Expand() | LookupJoin() | Union() | Sort() | TableSink():
+        case Scan() | Normalize() | TimeWindows() | Expand() | LookupJoin() | Union() | Sort() | ResultSink():
             return node
         case _:
             assert_never(node)

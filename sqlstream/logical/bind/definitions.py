@@ -18,7 +18,7 @@ from sqlstream.logical.bind.values import literal_columns, span_of_value
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.tables import TableSink
+from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.sql.nodes import ColumnDef, CreateTable, CreateView, Insert, Name, Select
 from sqlstream.sql.spans import span_of
 
@@ -144,7 +144,7 @@ def declared_view(statement: CreateView) -> View:
     )
 
 
-def bind_insert(statement: Insert, binder: Binder) -> TableSink:
+def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
     """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
     table = _target(statement, binder.catalog)
     node, _ = binder.bind(statement.query, statement.span.source)
@@ -170,7 +170,7 @@ def bind_insert(statement: Insert, binder: Binder) -> TableSink:
                 span or statement.target.span,
                 hint=f"Convert it in the query: CAST({written} AS {target.type}).",
             )
-    return TableSink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
+    return ResultSink(_in_order(node, targets, writable), table, tuple(Field(c.name, c.type) for c in writable))
 
 
 def _span_of_columns(statement: Insert) -> Span:
@@ -181,12 +181,12 @@ def _span_of_columns(statement: Insert) -> Span:
     return places[0].to(places[-1]) if places else statement.target.span
 
 
-def bind_select(statement: Select, binder: Binder, name: str) -> TableSink:
+def bind_select(statement: Select, binder: Binder, name: str) -> ResultSink:
     """Return the plan of a bare SELECT, which prints its rows and ends after LIMIT of them."""
     node, limit = binder.bind(statement.query, statement.span.source, limit=True)
     columns = node.schema
     table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": "print"})
-    return TableSink(node, table, columns, limit)
+    return ResultSink(node, table, columns, limit)
 
 
 def _target(statement: Insert, catalog: Catalog) -> Table:

@@ -13,7 +13,7 @@ from sqlstream.logical.plan.graph import rebuilt, walk
 from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Remembering
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import parse_duration
@@ -43,7 +43,7 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
                     hint="Write STATE_TTL('orders' = '1 d').",
                 )
             if any(t.name.lower() == argument.this.name.lower() for t in found):
-                raise BindError(f'STATE_TTL: "{argument.this.name}" is there twice', span_of(argument, source))
+                raise BindError(f'STATE_TTL: "{argument.this.name}" is given twice', span_of(argument, source))
             found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
     return tuple(found)
 
@@ -75,11 +75,11 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
     kept = {alias.lower() for n in walk(node) if isinstance(n, Join) for alias in n.aliases}
     for ttl in ttls:
         if ttl.name.lower() not in kept:
-            hint = "Leave it out. A join of all rows so far takes it; within an interval of time rows go by themselves."
-            raise BindError(f'STATE_TTL: no row of "{ttl.name}" is kept for longer than needed', ttl.span, hint=hint)
+            hint = "Leave it out. A regular join takes it; the watermark bounds the state of an interval join."
+            raise BindError(f'STATE_TTL: the state of "{ttl.name}" needs no time to live', ttl.span, hint=hint)
 
 
-def with_session_ttl(sink: TableSink, ttl: int) -> TableSink:
+def with_session_ttl(sink: ResultSink, ttl: int) -> ResultSink:
     """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
     return replace(sink, input=with_ttl(sink.input, sink, ttl))
 

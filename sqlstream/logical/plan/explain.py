@@ -13,9 +13,10 @@ from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, Temp
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, Scan, TableSink
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.secrets import planned
 from sqlstream.units import duration
@@ -37,7 +38,7 @@ def _lines(node: Node, depth: int, schemas: bool, several: set[int], numbers: di
     if id(node) in numbers:
         return [f"{pad}[{numbers[id(node)]}], as above"]
     lines = [f"{pad}{describe(node)}"]
-    if schemas and not isinstance(node, TableSink):
+    if schemas and not isinstance(node, ResultSink):
         time = node.time_attribute
         columns = ", ".join(f"{f}{' *' if f.name == time else ''}" for f in node.schema)
         lines.append(f"{pad}    -> {columns}{_changing(node)}")
@@ -94,7 +95,7 @@ def describe(node: Node) -> str:
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case Union():
             return f"Union of {len(node.inputs)}"
-        case TableSink():
+        case ResultSink():
             columns = ", ".join(map(str, node.columns))
             limit = f" limit {node.limit}" if node.limit is not None else ""
             return f"Sink {node.table.name} ({node.table.connector or 'warehouse table'}){limit}: {columns}"
@@ -146,10 +147,27 @@ def _describe_operator(node: Stateful) -> str:
             return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
         case Sort():
             return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
+        case Process():
+            return _describe_process(node)
         case Joining():
             return _describe_join(node)
         case _:
             assert_never(node)
+
+
+def _describe_process(node: Process) -> str:
+    inputs = []
+    for argument, read in zip(node.function.tables, node.reads, strict=True):
+        columns = ", ".join(f"{i.expression.sql} AS {i.name}" for i in read.columns)
+        by = ", ".join(k.sql for k in read.keys) or "no key"
+        inputs.append(f"{argument.name} by {by}{f' at {read.time}' if read.time else ''} ({columns})")
+    given = (f"{s.name} => {a.sql}" for s, a in zip(node.function.scalars, node.arguments, strict=True))
+    states = "".join(
+        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}" for s in node.function.states
+    )
+    results = ", ".join(f"{c.name} {c.type}" for c in node.function.outputs)
+    call = f"{node.function.name}({', '.join([*inputs, *given])})"
+    return f"Process{_quoted(node.name)} {call} emits {results}{states}"
 
 
 def _describe_join(node: Joins) -> str:

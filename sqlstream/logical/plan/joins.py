@@ -180,7 +180,7 @@ class IntervalJoin(Joining):
     @property
     def label(self) -> str:
         kind = "JOIN" if self.kind == "inner" else f"{self.kind.upper()} JOIN"
-        return f"{kind} of windows" if self.windowed else f"{kind} within an interval"
+        return f"{'window' if self.windowed else 'interval'} {kind}"
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
@@ -288,7 +288,7 @@ class TemporalJoin(Joining):
 
     @property
     def state_bound(self) -> str:
-        return "watermark, and the number of keys: rows wait until it has passed them, the newest version of each key stays"
+        return "watermark, and the number of keys: rows wait until it has passed them, the newest version of each key is kept"
 
     @property
     def state_growth(self) -> str | None:

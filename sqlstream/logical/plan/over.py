@@ -188,10 +188,10 @@ class Over(InTimeOrder):
         frames = [c.frame for c in self.calls if c.frame.mode == "range"]
         span = max((f.preceding or 0 for f in frames), default=0)
         later = max((f.following for f in frames), default=0)
-        waits = f"watermark: a row leaves when the watermark is {_seconds(later)} beyond it"
-        kept = [f"rows stay for {_seconds(span + later)}"] if span else []
+        waits = f"watermark: a row is emitted when the watermark is {_seconds(later)} beyond it"
+        kept = [f"rows are kept for {_seconds(span + later)}"] if span else []
         if rows := self.rows_kept:
-            kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key stay{'s' if rows == 1 else ''}")
+            kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key {'is' if rows == 1 else 'are'} kept")
         own = ", ".join([waits if later else bound_in_order(self.by_clock), *kept])
         return bound_of_keys(self, self.ttl) or own
 
@@ -251,7 +251,11 @@ class Sort(InTimeOrder):
 
 def bound_in_order(by_clock: bool) -> str:
     """Return what bounds the rows that wait to leave in the order of a time."""
-    return "the batch: a row leaves at once" if by_clock else "watermark: a row leaves when the watermark passes it"
+    return (
+        "the batch: a row is emitted at once"
+        if by_clock
+        else "watermark: a row is emitted when the watermark passes it"
+    )
 
 
 def _seconds(micros: int) -> str:

@@ -133,14 +133,32 @@ class Expand(PassThrough):
 
 
 @dataclass(frozen=True)
-class Lateral(PassThrough):
-    """Emits each row once for every row that `rows`, a SELECT over its own values, gives, with the columns of both.
+class Elements:
+    """Rows that are the elements of a list, such as a table function gives: the list, computed from the row once.
 
-    A row for which there is none is left out, with `outer` emitted once with NULLs. Keeps no state. `key` are columns that tell
-    the rows of one row apart: no columns where there is one at most, None where that is not known.
+    With `fields` an element is a struct whose fields are the columns, else it is the column. With `numbered` there is one more
+    column, the number of the element.
     """
 
-    rows: Expression
+    values: Expression
+    fields: bool
+    numbered: bool
+
+    @property
+    def sql(self) -> str:
+        return f"unnest({self.values.sql}){' with ordinality' if self.numbered else ''}"
+
+
+@dataclass(frozen=True)
+class Lateral(PassThrough):
+    """Emits each row once for every row that is made of its own values, with the columns of both.
+
+    `rows` are the elements of a list, or a SELECT over the values. A row for which there is none is left out, with `outer` it is
+    emitted once with NULLs. Keeps no state. `key` are columns that tell the rows of one row apart: no columns where there is one
+    at most, None where that is not known.
+    """
+
+    rows: Expression | Elements
     columns: Schema
     outer: bool
     key: frozenset[str] | None = None
@@ -151,7 +169,7 @@ class Lateral(PassThrough):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        return (self.rows,)
+        return (self.rows.values if isinstance(self.rows, Elements) else self.rows,)
 
     @cached_property
     def schema(self) -> Schema:

@@ -135,7 +135,7 @@ class Normalize(Updating):
 
 
 @dataclass(frozen=True)
-class TableSink(PassThrough):
+class ResultSink(PassThrough):
     """Writes rows to a table: `columns` are what it stores, by position, and each value is cast as an assignment casts.
 
     Keeps no state. `limit` ends the job after so many rows; only a bare SELECT has one.

@@ -169,7 +169,7 @@ class CountWindows(SingleInput):
 
     @property
     def label(self) -> str:
-        return "windows by rows"
+        return "count windows"
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -241,9 +241,9 @@ def bound_of_sessions(lateness: int, late_rows: str | None) -> str:
 
 def growth_of_late_rows(late_rows: str | None) -> str | None:
     """Return what windows keep more and more of, where a table is named for late rows."""
-    return "it keeps every row that comes too late" if late_rows is not None else None
+    return "it keeps every late row" if late_rows is not None else None
 
 
 def _later(lateness: int, late_rows: str | None) -> str:
     by = f" by {lateness / 1_000_000:g} s" if lateness else ""
-    return by + ("; rows that come too late are kept" if late_rows else "")
+    return by + ("; late rows are kept" if late_rows else "")

@@ -10,7 +10,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import KeyAggregate
 from sqlstream.operators.keyed_state import AT
 from sqlstream.state.zsets import WEIGHT, repeated

@@ -12,16 +12,13 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name, typed
-from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
 from sqlstream.warehouse.declarations import TableDeclaration
-
-BATCH_ROWS = 100_000
 
 
 class ChangelogOperator(Operator):
@@ -152,7 +149,7 @@ class ChangelogOperator(Operator):
         [new, old] = [f"({self.result({p: f'_{age}_{p}' for p in self.stored})})" for age in ("new", "old")]
         weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
         changes = difference(self.columns_out, *weighted)
-        yield from con.sql(encoded(self.outputs, f"({changes})")).to_arrow_reader(BATCH_ROWS)
+        yield from leaving(con, self.outputs, changes)
         self._state.sweep(con, state, clock)
 
     def _advanced(self, part: str, clock: Clock) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, KeyAggregate, grouped, is_inexact
 from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.groups import stored_columns

@@ -20,7 +20,7 @@ from sqlstream.duck.sql import no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.operator import Clock, Inputs
-from sqlstream.operators.windows.window_operator import BATCH_ROWS
+from sqlstream.operators.scratch import leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -92,7 +92,7 @@ class IntervalJoinOperator(JoinOperator):
         ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
         found = self._pairs(state, ranges)
         if found:
-            yield from con.sql(encoded(self.outputs, f"({' UNION ALL '.join(found)})")).to_arrow_reader(BATCH_ROWS)
+            yield from leaving(con, self.outputs, " UNION ALL ".join(found))
         for side, given in zip(SIDES, stored, strict=True):
             for rows in given:
                 if isinstance(rows, Segment):
@@ -102,7 +102,7 @@ class IntervalJoinOperator(JoinOperator):
         if clock.watermark is not None:
             for place in self._preserved:
                 if (unmatched := self._unmatched(state, place, clock.watermark)) is not None:
-                    yield from con.sql(encoded(self.outputs, f"({unmatched})")).to_arrow_reader(BATCH_ROWS)
+                    yield from leaving(con, self.outputs, unmatched)
         for side in SIDES:
             state.forget(con, side, NEVER if clock.watermark is None else clock.watermark)
         state.event_timer = self._wake_at(con, state, clock.watermark)

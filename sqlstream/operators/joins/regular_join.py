@@ -21,8 +21,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
 from sqlstream.operators.operator import Clock, Inputs
-from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.window_operator import BATCH_ROWS
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
@@ -131,7 +130,7 @@ class RegularJoin(JoinOperator):
                 changed = summed(self.columns_out, f"({changed})")
             if self.join == "semi" and not self.weighted:
                 changed = repeated(self.columns_out, f"({changed})")
-            yield from con.sql(encoded(self.outputs, f"({changed})")).to_arrow_reader(BATCH_ROWS)
+            yield from leaving(con, self.outputs, changed)
             for place in self._places:
                 self._store(con, state, place, clock, came=came[place])
         for keyed in self._states:

@@ -23,8 +23,7 @@ from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.operator import Clock, Inputs
-from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.window_operator import BATCH_ROWS
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, summed, zset
@@ -110,7 +109,7 @@ class TemporalJoinOperator(JoinOperator):
             if rows or news:
                 self._find_versions(con, state, clock)
             if rows:
-                yield from con.sql(encoded(self.outputs, f"({self._joined})")).to_arrow_reader(BATCH_ROWS)
+                yield from leaving(con, self.outputs, self._joined)
             if news:
                 self._known.store(con, state, CURRENT, f"({self._newest})", clock)
         times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))

@@ -13,8 +13,10 @@ from functools import cached_property
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.over import OverFrame
-from sqlstream.operators.aggregates.calls import FRAME, AggregateCall, Strategy, partials, strategy
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import partials, strategy
 from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind
+from sqlstream.operators.aggregates.partial_columns import FRAME, Strategy
 
 # A number of the row among all of the context, and its place among the known rows of its partition, from 1.
 ID, PLACE = internal("id"), internal("place")

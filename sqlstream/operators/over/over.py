@@ -25,7 +25,7 @@ from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import BATCH_ROWS, keep
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, current, repeated, zset
@@ -34,7 +34,6 @@ from sqlstream.warehouse.declarations import TableDeclaration
 ROWS, LAST, TOTALS = "rows", "last", "totals"
 # The time (microseconds) up to which a row stays in the first table.
 UNTIL = "_until"
-BATCH_ROWS = 100_000
 END_OF_TIME = 2**63 - 1
 
 

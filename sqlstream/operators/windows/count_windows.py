@@ -21,9 +21,9 @@ from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.operators.windows.assigners import window_time
-from sqlstream.operators.windows.window_operator import BATCH_ROWS, empty_relation
+from sqlstream.operators.windows.window_batch import empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, zset
@@ -200,7 +200,7 @@ class CountWindowOperator(Operator):
         shown = ("_first", "_last", window_time("_last"), f"CAST(_end // {slide} AS BIGINT)")
         items = ", ".join(f"{sql} AS {name}" for sql, name in zip(shown, BOUNDS, strict=True))
         rows = f"SELECT {self._named}, {items} FROM (SELECT *, {bounds} FROM ({ends}))"
-        yield from con.sql(encoded(self.outputs, f"({rows})")).to_arrow_reader(BATCH_ROWS)
+        yield from leaving(con, self.outputs, rows)
 
     def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Keep the rows that the next windows need, and the counts."""

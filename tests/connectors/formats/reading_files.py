@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import Split
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.faults import take, translate
 from sqlstream.connectors.formats.reading import read
 from sqlstream.errors import DataError
@@ -24,21 +24,21 @@ def table(format: str, columns: dict[str, str], **options: str) -> Table:
     return Table("t", every, options={"connector": "filesystem", "path": "x", "format": format, **named})
 
 
-def split(path: Path, rows: tuple[int, int] | None = None) -> Split:
+def split(path: Path, rows: tuple[int, int] | None = None) -> FileSplit:
     size = path.stat().st_size if path.exists() else 1
-    return Split(str(path), size, 0, size, rows)
+    return FileSplit(str(path), size, 0, size, rows)
 
 
-def rows(con: Con, declared: Table, *splits: Split, columns: list[str] | None = None) -> list[tuple[Any, ...]]:
+def rows(con: Con, declared: Table, *splits: FileSplit, columns: list[str] | None = None) -> list[tuple[Any, ...]]:
     return con.execute(read(con, splits, declared, columns).sql).fetchall()
 
 
-def write(path: Path, text: str | bytes) -> Split:
+def write(path: Path, text: str | bytes) -> FileSplit:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return split(path)
 
 
-def failure(con: Con, declared: Table, *splits: Split) -> DataError:
+def failure(con: Con, declared: Table, *splits: FileSplit) -> DataError:
     """Return what a person sees when the splits cannot be read, wherever it comes up."""
     try:
         plan = read(con, splits, declared)
@@ -52,11 +52,11 @@ def failure(con: Con, declared: Table, *splits: Split) -> DataError:
     raise AssertionError("nothing failed")
 
 
-def skipping(con: Con, declared: Table, *splits: Split) -> tuple[list[tuple[Any, ...]], int]:
+def skipping(con: Con, declared: Table, *splits: FileSplit) -> tuple[list[tuple[Any, ...]], int]:
     plan = take(con, splits, declared)
     return con.execute(f"FROM {plan.taken}").fetchall(), plan.skipped(con)
 
 
-def parquet(path: Path, columns: dict[str, pa.Array], **options: Any) -> Split:
+def parquet(path: Path, columns: dict[str, pa.Array], **options: Any) -> FileSplit:
     pq.write_table(pa.table(columns), path, **options)
     return split(path)

@@ -72,16 +72,16 @@ class JoinBinder:
                 self.hidden.add(place)
 
     def add_made(self, join: exp.Join) -> None:
-        """Add UNNEST(..) or LATERAL (..), which is made of the rows of the relations before it."""
+        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), which is made of the rows of the relations before it."""
         place, span = len(self.nodes), head_span(join, join.this, self.source)
         kind = self._kind(join, span)
         if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
             hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
             raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
         made = LateralBinder(self.catalog, self.checker, self.source, self.scope, [*self.places]).bind(join.this)
-        if made.rows.volatile:
+        if isinstance(made.rows, Expression) and made.rows.volatile:
             raise UnsupportedError(
-                "a random function in UNNEST or LATERAL",
+                "a random function in LATERAL (SELECT ..)",
                 span_of(join.this, self.source),
                 hint="Compute it in a subquery before.",
             )

@@ -15,7 +15,7 @@ from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
-from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on
+from sqlstream.runtime.engine import Receivers, hand_on
 from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.retention import sweep_directory
@@ -95,19 +95,3 @@ class ImmediateRun:
 
     def is_alive(self) -> bool:
         return False
-
-
-class ValuesEngine:
-    """Runs jobs of nothing but VALUES, in this process."""
-
-    def layout(self, partitions: int) -> Layout:
-        return Layout(1, (0,))
-
-    def prepare(self, resources: Resources) -> None:
-        """There is nothing to start."""
-
-    def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> ImmediateRun:
-        return ImmediateRun(job, receivers)
-
-    def close(self) -> None:
-        """There is nothing to end."""
