@@ -39,11 +39,11 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.queries.query import Sandbox, translate
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Pace
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.state.segments import forget_known
+from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -79,7 +79,7 @@ class Stream:
         )
         # What runs queries, with the functions that it knows.
         self._sandbox: tuple[tuple[Function, ...], Sandbox] | None = None
-        self.now = 0
+        self.now = EPOCH
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
         self.runs: dict[str, SteppedRun] = {}
@@ -115,7 +115,7 @@ class Stream:
         shown = [(i, s) for i, s in enumerate(job.plan.sinks) if isinstance(sink_of(s.table), SessionSink)]
         receivers = {i: PrintedRows(sink, rows) for i, sink in shown}
         layout = self._engine.layout(self._parallelism)
-        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=0), receivers)
+        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=NO_TIME), receivers)
         return run
 
     def batch(self, table: str, rows: Rows) -> None:
@@ -143,7 +143,7 @@ class Stream:
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
-        at = _microseconds(time)
+        at = _event_time(time)
         for run in self.runs.values():
             ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
             if ticks:
@@ -159,7 +159,7 @@ class Stream:
 
     def advance(self, milliseconds: int) -> None:
         """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
-        self.now += milliseconds
+        self.now = ProcessingTime(self.now + milliseconds * MILLISECOND)
         for run in self.runs.values():
             run.fire_timers()
         self.pull()
@@ -265,12 +265,12 @@ class PrintedRows:
             self.rows += found if self.sink.changing else [row[1:] for row in found]
 
 
-def _microseconds(time: int | str) -> int:
+def _event_time(time: int | str) -> EventTime:
     if isinstance(time, int):
-        return time
+        return EventTime(time)
     with databases.passing() as con:
         [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
-    return int(value)
+    return EventTime(value)
 
 
 __all__ = ["FedTables", "Stream", "write_rows"]

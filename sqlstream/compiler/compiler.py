@@ -461,7 +461,7 @@ class Compiler:
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
         optimized, rules = list[ResultSink](), dict[str, None]()
-        ttl = self.options.milliseconds("table.exec.state.ttl")
+        ttl = self.options.duration("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, ResultSink)

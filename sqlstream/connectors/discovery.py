@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Table
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 from sqlstream.warehouse.paths import Warehouse
 
 # What records and descriptors hold of a source or a sink: what JSON can.
@@ -80,11 +80,11 @@ class Offsets:
 class Discovery(ABC):
     """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
 
-    `interval` is how often to look, in seconds; a bounded source without one is looked at once. `changed` are files that were
+    `interval` is how often to look; a bounded source without one is looked at once. `changed` are files that were
     rewritten after they had been read.
     """
 
-    interval: float | None = None
+    interval: Duration | None = None
     bounded: bool
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Context:
     clock: Callable[[], float] = time.monotonic
 
 
-def monitor_interval(table: Table) -> float | None:
-    """Return how often to look for more, in seconds; None for a table that is bounded."""
+def monitor_interval(table: Table) -> Duration | None:
+    """Return how often to look for more; None for a table that is bounded."""
     text = table.options.get("source.monitor-interval")
-    return None if text is None else parse_duration(text).total_seconds()
+    return None if text is None else parse_duration(text)

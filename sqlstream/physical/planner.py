@@ -27,6 +27,7 @@ from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Port
+from sqlstream.operators.process.operator import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
@@ -73,8 +74,15 @@ class Branch:
     timed: bool = False
     placed: bool = False
     lookups: tuple[Lookup, ...] = ()
+    # Whether its rows are on time, where those of the leaf are on several paths for that.
+    are_on_time: bool | None = None
     # What several parts of the SELECT read, by name: each may read those before it.
     common: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def on_time(self) -> bool:
+        """Whether none of its rows is late."""
+        return self.leaf.on_time if self.are_on_time is None else self.are_on_time
 
     @property
     def query(self) -> str:
@@ -219,6 +227,10 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
+        case Process() if node.time_type:
+            own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
+            both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
+            return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
@@ -233,7 +245,7 @@ def _in_one(found: list[Branch]) -> list[Branch]:
     groups: dict[tuple[object, ...], list[Branch]] = {}
     for number, branch in enumerate(found):
         alone = number if branch.lookups or branch.placed else None
-        groups.setdefault((id(branch.leaf), branch.weighted, branch.timed, alone), []).append(branch)
+        groups.setdefault((id(branch.leaf), branch.weighted, branch.timed, branch.on_time, alone), []).append(branch)
     return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
@@ -296,7 +308,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not branch.leaf.on_time and (branch.timed or isinstance(node, SessionWindow))
+        can_be_late = not branch.on_time and (branch.timed or isinstance(node, SessionWindow))
         found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
     return found
 
@@ -357,7 +369,7 @@ class _Planner:
         for branch, wanted in feeding(node, operator):
             # No row is late by the batch's own time.
             by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
-            on_time = branch.leaf.on_time or by_clock
+            on_time = branch.on_time or by_clock
             parts = tuple((part, operator.parts[part]) for part in wanted)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
             ports += [Port(part, on_time) for part, _ in parts]

@@ -42,6 +42,7 @@ from sqlstream.physical.windows import (
     used_columns,
     window_operator,
 )
+from sqlstream.units import NO_TIME
 
 Operator = (
     WindowOperator
@@ -68,25 +69,25 @@ def operator_of(node: Stateful) -> Operator:
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
             return CountWindowOperator(
-                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0
+                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or NO_TIME
             )
         case Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
             lasting = tuple((*["NULL"] * (len(keys) - 1), str(n)) for n in node.empty_sets) if keys else ((),)
             if node.input.is_changelog and all(is_linear(call) for _, call in calls):
-                return LinearAggregate(keys, calls, node.ttl or 0, lasting)
+                return LinearAggregate(keys, calls, node.ttl or NO_TIME, lasting)
             if node.input.is_changelog:
-                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0, lasting=lasting)
-            return GroupAggregate(keys, calls, node.ttl or 0, lasting)
+                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or NO_TIME, lasting=lasting)
+            return GroupAggregate(keys, calls, node.ttl or NO_TIME, lasting)
         case ranks.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or 0)
+            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or NO_TIME)
         case relational.SetOperation():
             keys = tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema)
             side = (Column(node.side, "INTEGER"),)
-            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or 0)
+            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or NO_TIME)
         case over.Over() | Sort():
             return _in_order(node)
         case joins.IntervalJoin():
@@ -97,7 +98,7 @@ def operator_of(node: Stateful) -> Operator:
             return TemporalJoinOperator(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
-            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
+            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
         case Process():
             return _process(node)
         case _:
@@ -141,7 +142,7 @@ def _in_order(node: InOrder) -> OverOperator:
         return OverOperator((), columns, time, order, by_clock=by_clock, sorts=True)
     names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
-    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
+    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or NO_TIME)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:

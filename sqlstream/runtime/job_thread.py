@@ -18,10 +18,10 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enou
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.state.retention import sweep, sweep_directory
+from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.status import DRAINED, FAILED, FINISHED, RUNNING, STOPPED, Status, requested_stop, write_status
@@ -173,7 +173,7 @@ class JobThread(threading.Thread, ABC):
 
     def _give(self, feed: Feed) -> None:
         moment = time.monotonic()
-        interval = 0 if feed.drained else self.pace.interval
+        interval = 0 if feed.drained else seconds(self.pace.interval)
         if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
         descriptor = feed.compose(self.totals.event_timer, self._idle_ticks(feed), self.totals.processing_timer)
@@ -184,7 +184,7 @@ class JobThread(threading.Thread, ABC):
             self._fed_at = moment
             self._run_next(feed.write(descriptor))
 
-    def _idle_ticks(self, feed: Feed) -> dict[int, int]:
+    def _idle_ticks(self, feed: Feed) -> dict[int, EventTime]:
         if not any(self.commits.timeouts.values()):
             return {}
         moment = now()
@@ -204,7 +204,7 @@ class JobThread(threading.Thread, ABC):
         if feed.ended:
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
-            return totals.ended and (not waiting or (totals.watermark or 0) >= END_OF_INPUT)
+            return totals.ended and (not waiting or totals.watermark == END_OF_INPUT)
         waits = feed.exhausted and not self.pace.finish
         return waits and self._is_idle()
 
@@ -218,7 +218,7 @@ class JobThread(threading.Thread, ABC):
         self._swept = time.monotonic()
         moment = now()
         newest = totals.version - 1
-        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention_ms)
+        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention)
         sweep(self.fs, self.paths, oldest, newest, moment)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == TABLE:
@@ -259,11 +259,6 @@ class JobThread(threading.Thread, ABC):
         except SqlStreamError as e:
             # A full disk: the first error is the one to tell.
             self.state, self.error = FAILED, self.error or e
-
-
-def now() -> int:
-    """Return the time in milliseconds."""
-    return int(time.time() * 1000)
 
 
 def _first_line(error: BaseException) -> str:

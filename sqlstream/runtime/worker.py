@@ -19,6 +19,7 @@ from sqlstream.functions.process.instances import close_all
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
 # Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
@@ -29,7 +30,7 @@ CHUNK = 64 << 20
 class JobSpec:
     """A job as its workers know it: the plan, where its state is, and how much memory a worker may use.
 
-    `labels` are the buckets' labels in frames; `retention_ms` is how long old versions stay readable; `idle_ms` is how long a
+    `labels` are the buckets' labels in frames; `retention` is how long old versions stay readable; `idle_timeout` is how long a
     source may be silent before it no longer holds the watermark, unless its table says (0: for ever).
     """
 
@@ -40,11 +41,11 @@ class JobSpec:
     functions: tuple[Function, ...]
     memory: str
     zone: str
-    retention_ms: int
+    retention: Duration
     fingerprint: str
     # Where relative paths start.
     project: str = ""
-    idle_ms: int = 0
+    idle_timeout: Duration = NO_TIME
 
     def remember_secrets(self) -> None:
         """Know the secrets in the options of all tables, for errors in this process not to show them."""
@@ -61,7 +62,7 @@ class JobSpec:
         at = self.plan.stages[stage]
         warehouse = Warehouse(self.warehouse)
         paths = warehouse.job(self.name).operator(at.name)
-        return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention_ms)
+        return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention)
 
     def sink_paths(self, warehouse: Warehouse, sink: int) -> BucketedPaths:
         """Return where the results for a sink go: into its table, or past the job's folder on their way outside."""

@@ -16,6 +16,7 @@ from sqlstream.duck import databases
 from sqlstream.duck.types import check_encoded, encoded, stored_type, time_literal
 from sqlstream.errors import UnsupportedError
 from sqlstream.state.segments import Segment, scan, scan_stored, write_segment
+from sqlstream.units import EventTime
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import read_json
 
@@ -145,10 +146,10 @@ def test_segment_tells_its_rows_and_times(tmp_path: Path) -> None:
         path.stat().st_size,
         3,
         3,
-        2_000_000,
-        5_000_000,
+        EventTime(2_000_000),
+        EventTime(5_000_000),
         live=2,
-        live_low=2_000_000,
+        live_low=EventTime(2_000_000),
         crc=zlib.crc32(path.read_bytes()),
     )
     assert segment.name.startswith("open%20windows-3-")
@@ -186,6 +187,6 @@ def test_scan_gives_each_row_its_batch_and_quotes_paths(con: duckdb.DuckDBPyConn
 
 def test_time_literals_reach_beyond_the_calendar(con: duckdb.DuckDBPyConnection) -> None:
     for type in ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "BIGINT"):
-        ordered = [time_literal(t, type) for t in (-(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1)]
+        ordered = [time_literal(EventTime(t), type) for t in (-(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1)]
         assert con.execute(f"SELECT [{', '.join(ordered)}] = list_sort([{', '.join(ordered)}])").fetchall() == [(True,)]
         assert con.execute(f"SELECT typeof({ordered[2]}), typeof({ordered[-1]})").fetchall() == [(type, type)]

@@ -23,7 +23,7 @@ from sqlstream.functions.process.api import State, process_options, table_option
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
 from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
@@ -269,12 +269,12 @@ class _Declaration:
         except Exception as error:
             raise self._error(f'the type hints of "{self.name}" cannot be evaluated: {error}') from error
 
-    def _ttl(self, one: State, what: str, span: Span | None) -> int | None:
+    def _ttl(self, one: State, what: str, span: Span | None) -> Duration | None:
         if one.refresh not in ("write", "read") or one.visibility not in ("never", "until_cleaned"):
             hint = 'refresh is "write" or "read", visibility "never" or "until_cleaned".'
             raise self._error(f"{what} has options that do not exist", span, hint)
         try:
-            return None if one.ttl is None else int(parse_duration(one.ttl).total_seconds() * 1000)
+            return None if one.ttl is None else parse_duration(one.ttl)
         except ValueError as error:
             raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
 

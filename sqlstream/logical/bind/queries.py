@@ -178,7 +178,7 @@ class Binder:
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return the relations that a block reads, and how they are joined."""
         ttls = state_ttls(select, env.source)
-        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
             if is_made(join.this):
@@ -196,7 +196,7 @@ class Binder:
             self._unused[ttl.span] = ttl
             if keeps_state(node, base):
                 del self._unused[ttl.span]
-                node = with_ttl(node, base, ttl.milliseconds)
+                node = with_ttl(node, base, ttl.ttl)
         return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:

@@ -23,6 +23,7 @@ from sqlstream.logical.plan.node import (
     passed_on,
 )
 from sqlstream.logical.plan.predicates import constants, upper_bounds
+from sqlstream.units import Duration
 
 # More names of one key are not looked at.
 _MOST_KEYS = 16
@@ -232,7 +233,7 @@ class Union(Stateless):
         return self.inputs[0].window_columns if len(places) == 1 else None
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         sizes = {node.window_size for node in self.inputs}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -279,7 +280,7 @@ class SetOperation(SingleInput, Updating):
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
-    ttl: int | None = None
+    ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

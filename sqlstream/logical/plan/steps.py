@@ -17,7 +17,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
@@ -106,7 +106,8 @@ def _join_title(node: Joins) -> str:
             return f"{node.kind} window join"
         case IntervalJoin():
             a, b = node.times
-            return f"{node.kind} interval join: {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+            first, last = _shifted(a, Duration(-node.before)), _shifted(a, node.after)
+            return f"{node.kind} interval join: {b} from {first} to {last}"
         case TemporalJoin():
             return f"{node.kind} temporal join with the version valid at {node.times[0]}"
         case Join():
@@ -115,8 +116,8 @@ def _join_title(node: Joins) -> str:
             assert_never(node)
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def keys(node: Stateful) -> str:

@@ -17,6 +17,7 @@ from sqlstream.operators.groups import Groups
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
 from sqlstream.state.zsets import WEIGHT, repeated, summed
+from sqlstream.units import NO_TIME, Duration
 
 # The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")
@@ -85,7 +86,7 @@ class GroupAggregate(KeyAggregate):
 
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
-    ttl: int = 0
+    ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property

@@ -18,6 +18,7 @@ from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
+from sqlstream.units import Duration, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -27,11 +28,11 @@ class ChangelogOperator(Operator):
     `keys` are columns with the SQL that makes them from input rows. Of each part, `deltas` are the columns in which a batch's
     rows arrive, and `stored` those of the state: both begin with the keys. One part has one row for each key, with AT as its
     last column; where that is KEYS, no rows arrive for it. `advance` says what a part's state becomes, `result` what follows
-    from the state of some keys; both are the same whatever other keys there are. `ttl` is in milliseconds, 0 for ever.
+    from the state of some keys; both are the same whatever other keys there are. A `ttl` of 0 is for ever.
     """
 
     keys: tuple[tuple[Column, str], ...]
-    ttl: int
+    ttl: Duration
     # Keys that are there whatever rows are, each as the SQL of its values.
     lasting: tuple[tuple[str, ...], ...] = ()
 
@@ -166,7 +167,7 @@ class ChangelogOperator(Operator):
         if part != self.clocked:
             return new
         listed = ", ".join([*(quote_name(c.name) for c in self.stored[part][:-1]), WEIGHT])
-        return f"SELECT {listed}, CAST({clock.time} AS BIGINT) AS {AT.name} FROM ({new})"
+        return f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})"
 
 
 def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:

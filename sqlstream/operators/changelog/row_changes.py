@@ -18,6 +18,7 @@ from sqlstream.operators.windows.assigners import PARTIALS
 from sqlstream.operators.windows.assigners import ROWS as COUNT
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
+from sqlstream.units import NO_TIME, Duration
 
 ROWS = "rows"
 
@@ -73,7 +74,7 @@ class ChangingAggregate(KeyAggregate, RowChanges):
     columns: tuple[Column, ...]
     calls: tuple[tuple[str, AggregateCall], ...]
     changing: bool = True
-    ttl: int = 0
+    ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -102,7 +103,7 @@ class TopN(RowChanges):
     columns: tuple[Column, ...]
     ranking: Ranking
     changing: bool
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:
@@ -149,7 +150,7 @@ class SetOperator(RowChanges):
     function: str
     distinct: bool
     changing: bool
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:

@@ -27,6 +27,7 @@ from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, summed, zset
+from sqlstream.units import NO_TIME, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
@@ -66,7 +67,7 @@ class TemporalJoinOperator(JoinOperator):
 
     @cached_property
     def _known(self) -> KeyedState:
-        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, 0)
+        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, NO_TIME)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
@@ -142,7 +143,7 @@ class TemporalJoinOperator(JoinOperator):
         table: str,
         columns: tuple[Column, ...],
         behind: list[pa.Table],
-        watermark: int,
+        watermark: EventTime,
     ) -> int:
         """Keep in `name` the rows of a table that the watermark has passed since the last batch, and return their number."""
         found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []

@@ -82,10 +82,9 @@ class Collection:
     def _fetch(self, number: int) -> None:
         """Make Python objects of the items of some keys, from one on."""
         self._until = number + STRETCH
-        order = f"{NUMBER}, {self.one.place.name}" if self.one.state.kind == "list" else NUMBER
         found = self.con.sql(
             f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} "
-            f"WHERE {NUMBER} >= {number} AND {NUMBER} < {self._until} ORDER BY {order}"
+            f"WHERE {NUMBER} >= {number} AND {NUMBER} < {self._until} ORDER BY {NUMBER}, {self.one.place.name}"
         ).to_arrow_table()
         places = python_values(self.place_codec, found.column(1))
         items = python_values(self.item_codec, found.column(2))

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, ProcessFunction
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
@@ -19,8 +20,11 @@ from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.runs import Run
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
+# Whether an emitted row is late where its event time counts.
+LATE_RESULT = Column(internal("late"), "BOOLEAN")
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -46,14 +50,14 @@ class InputPlan:
 class ProcessOperator(Operator):
     """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
 
-    `ttls` are those of its states in milliseconds, `time_type` is that of the event times of the result, if it has any.
+    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any.
     """
 
     function: ProcessFunction
     keys: tuple[Column, ...]
     inputs: tuple[InputPlan, ...]
     arguments: tuple[str, ...]
-    ttls: tuple[int, ...]
+    ttls: tuple[Duration, ...]
     time_type: str | None
 
     @property
@@ -100,7 +104,7 @@ class ProcessOperator(Operator):
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
-        time = (Column(ROWTIME, self.time_type),) if self.time_type else ()
+        time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
         return (*self.keys, *self.function.outputs, *time)
 
     # -- a batch

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.internal_columns import internal
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context, event_datetime, instant
@@ -27,10 +28,10 @@ from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import END_OF_INPUT, MILLISECOND
 
 # So many emitted rows leave together.
 EMITTED = 100_000
-END_OF_TIME = 2**63 - 1
 # So often within a time to live the state is looked through for what has expired.
 SWEEPS = 4
 SWEPT_AT = "swept_at"
@@ -56,12 +57,12 @@ class Run:
         self.timed = arrivals.timed
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
-        self.timers = KeyTimers(watermark, clock.time * 1000, self.timed, tables.has_timers)
+        self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
         self.context = Context(self.timers, self._clear, self._count)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
-        self.context.processing_time = instant(clock.time * 1000)
-        self.context.input_ended = clock.watermark == END_OF_TIME
+        self.context.processing_time = instant(clock.time)
+        self.context.input_ended = clock.watermark == END_OF_INPUT
         hints = dict(instance.implementation.hints)
         self.key_rows = KeyRows(con, state, tables, clock, hints)
         self.collections = {
@@ -73,6 +74,7 @@ class Run:
         self.ends: list[int] = []
         self.numbers: list[int] = []
         self.times: list[Any] = []
+        self.late: list[bool] = []
         # What the user's code was called with, for errors.
         self.row: Any = None
 
@@ -100,7 +102,7 @@ class Run:
         if not ttls:
             return
         swept = self.state.counters.setdefault(SWEPT_AT, self.clock.time)
-        if self.clock.time - swept < max(min(ttls) // SWEEPS, 1):
+        if self.clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
             return
         self.state.counters[SWEPT_AT] = self.clock.time
         self.key_rows.sweep()
@@ -136,13 +138,13 @@ class Run:
             if on_timer is not None:
                 self.timers.enter(stored_timers.get(number, no_timers))
                 if self.timers.known:
-                    self._fire(number)
+                    self._fire(number, late=False)
             for method, one_input in zip(self.instance.methods, inputs, strict=True):
                 if size := one_input.sizes[number]:
                     self._call(method, one_input, size, number)
             if on_timer is not None:
                 if self.timers.is_behind:
-                    self._fire(number)
+                    self._fire(number, late=True)
                 self.timers.leave(number, self.timer_changes)
             self._leave(number, stored, states, by_state)
             for one in collections:
@@ -184,6 +186,7 @@ class Run:
         """Give the rows of a key to a method."""
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
         before = len(emitted)
+        late = context.watermark
         row: Any = None
         try:
             if rows.times is None:
@@ -197,14 +200,18 @@ class Run:
                     if result is not None:
                         extend(result)
                         if len(emitted) > before:
-                            before = self._mark(number, context.event_time)
+                            time = context.event_time
+                            before = self._mark(number, time, late=late is not None and time <= late)
         except (Exception, SystemExit) as error:
             raise self._raised(error, method, row) from error
         if rows.times is None and len(emitted) > before:
-            self._mark(number, None)
+            self._mark(number, None, late=False)
 
-    def _fire(self, number: int) -> None:
-        """Call `on_timer` for the timers that are due, also for those that it sets behind the clock."""
+    def _fire(self, number: int, *, late: bool) -> None:
+        """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
+
+        Timers that rows have set behind the watermark are `late`.
+        """
         context, on_timer = self.context, self.instance.on_timer
         assert on_timer is not None
         for fired, (_, timer) in enumerate(self.timers.due()):
@@ -218,7 +225,8 @@ class Run:
             except (Exception, SystemExit) as error:
                 raise self._raised(error, on_timer, timer) from error
             if len(self.emitted) > before:
-                self._mark(number, timer.time if timer.is_event_time else self._time_now)
+                time = timer.time if timer.is_event_time else self._time_now
+                self._mark(number, time, late=late and timer.is_event_time)
             if fired >= MOST:
                 what = f"has set timers that are due at once more than {MOST:,} times"
                 about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
@@ -232,13 +240,14 @@ class Run:
         """The event time of what a timer of processing time emits: how far event time has come."""
         return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
 
-    def _mark(self, number: int, time: Any) -> int:
-        """Note for which key and time the rows since the last mark were emitted; return how many there are."""
+    def _mark(self, number: int, time: Any, *, late: bool) -> int:
+        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
         size = len(self.emitted)
         self.ends.append(size)
         self.numbers.append(number)
         if self.timed:
             self.times.append(time)
+            self.late.append(late)
         return size
 
     def _clear(self) -> None:
@@ -315,9 +324,10 @@ class Run:
         found |= columns
         if self.timed:
             times = pa.array(self.times, pa.timestamp("us"))
-            found[ROWTIME] = times.take(pa.array(np.repeat(np.arange(len(self.times)), lengths)))
+            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
+            found[internal("late")] = pa.array(self.late, pa.bool_()).take(places)
         self.emitted.clear()
-        for one in (self.ends, self.numbers, self.times):
+        for one in (self.ends, self.numbers, self.times, self.late):
             one.clear()
         return pa.table(found).combine_chunks().to_batches()[0]
 

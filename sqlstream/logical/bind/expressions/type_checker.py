@@ -18,6 +18,7 @@ from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import span_of
+from sqlstream.units import EPOCH
 
 NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
@@ -50,7 +51,7 @@ class TypeChecker:
         broken: Sequence[SqlStreamError] = (),
     ):
         self.con, self.broken = con, broken
-        for name, value in variables(0, None).items():
+        for name, value in variables(EPOCH, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()
         self.functions = built_in.union(functions)
