@@ -122,6 +122,7 @@ class Call(ABC):
 
 
 def named(error: BaseException) -> str:
+    """Return an error as its class and its text, in a line."""
     try:
         text = " ".join(str(error).split("\n"))
     except Exception:
@@ -131,6 +132,7 @@ def named(error: BaseException) -> str:
 
 
 def shown(value: Any, room: int) -> str:
+    """Return a value in a line of so many characters at most."""
     try:
         text = repr(value).replace("\n", " ")
     except Exception:

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import AnyFunction, Function
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import pickling as carry
@@ -41,14 +41,15 @@ class Registered:
             raise failed[0]
 
 
-def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
+def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunction]) -> Registered:
     """Make functions callable in a connection and its cursors, replacing those registered here before by the same name.
 
-    A function is decoded on its first call, so that registering is cheap. Close the connection when done: one that is
-    still open when Python ends makes DuckDB print about leaked objects.
+    Nothing in DuckDB calls a process function: it is passed over. A function is decoded on its first call, so that
+    registering is cheap. Close the connection when done: one that is still open when Python ends makes DuckDB print about
+    leaked objects.
     """
     calls = []
-    for function in functions:
+    for function in (f for f in functions if isinstance(f, Function)):
         with contextlib.suppress(duckdb.InvalidInputException):  # It is new here.
             connection.remove_function(function.name)
         calls.append(_Lazy(function))

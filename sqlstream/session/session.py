@@ -14,7 +14,7 @@ import duckdb
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
 from sqlstream.errors import SourceText, plainly
-from sqlstream.functions.declare import declare
+from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import fresh_jobs
@@ -131,7 +131,7 @@ class Session:
         vectorized: bool | None = None,
     ) -> None:
         """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of its decorator."""
-        declared = declare(
+        declared = declare_any(
             function,
             name=name,
             returns=returns,

@@ -194,7 +194,7 @@ class StreamingParser(StandardCallParser):
         parse_partition: bool = False,
         consume_pipe: bool = False,
     ) -> exp.Expr | None:
-        if not self._at_window():
+        if not self._at_window() and not self._at_process():
             self._refuse_table_function()
             table = super()._parse_table(
                 schema, joins, alias_tokens, parse_bracket, is_db_reference, parse_partition, consume_pipe
@@ -203,7 +203,7 @@ class StreamingParser(StandardCallParser):
                 table.set("version", version)
                 table.set("alias", self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS))
             return table
-        window = self._parse_window_table()
+        window = self._parse_window_table() if self._at_window() else self._parse_process_call()
         if alias := self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS):
             window.set("alias", alias)
         if joins:

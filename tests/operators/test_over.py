@@ -7,7 +7,8 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.over import EDGES, PLACED, RANKS, OverFrame, OverItem
-from sqlstream.operators.aggregates.calls import AggregateCall, strategy
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
 from sqlstream.operators.over.over import OverOperator

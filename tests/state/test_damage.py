@@ -24,6 +24,7 @@ from sqlstream.state.manifests import manifest_name, read_manifest
 from sqlstream.state.recovery import Versions
 from sqlstream.state.segments import forget_known
 from sqlstream.testing import Stream
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import STOPPED, Status, write_status
@@ -73,7 +74,7 @@ def made() -> Iterator[Made]:
             rows.append(stream.query(ROWS))
         job = stream.runs["totals"].job
         warehouse = Warehouse(stream.warehouse)
-        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", 0, 0, None, NEWEST))
+        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", EPOCH, EPOCH, None, NEWEST))
         yield Made(stream, job, rows)
 
 
@@ -109,7 +110,7 @@ def kill(warehouse: Warehouse) -> None:
     """Make it look as if the process had been killed just before Spark committed the newest version."""
     job = warehouse.job("totals")
     os.unlink(f"{job.commits}/{NEWEST}")
-    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", 0, 0))
+    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", EPOCH, EPOCH))
 
 
 def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
@@ -124,7 +125,7 @@ def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
 def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
     """Run the batches that the job has not committed, and return the rows of its table."""
     forget_known()
-    run = SteppedRun(replace(made.job, warehouse=warehouse.root), {}, int)
+    run = SteppedRun(replace(made.job, warehouse=warehouse.root), {}, lambda: EPOCH)
     while run.batches.number <= NEWEST:
         split = made.stream._write("t", rows_of(run.batches.number))
         run.batch({0: [split]})
@@ -362,7 +363,7 @@ def test_what_check_prints(tmp_path: Path) -> None:
 
 def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:
     path = the_file(copy, "state segment")
-    run = SteppedRun(replace(made.job, warehouse=copy.root), {}, int)
+    run = SteppedRun(replace(made.job, warehouse=copy.root), {}, lambda: EPOCH)
     hurt(path, "flipped")
     with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
         run.batch({0: [made.stream._write("t", rows_of(0))]})

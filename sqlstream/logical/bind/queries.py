@@ -24,6 +24,7 @@ from sqlstream.logical.bind.joins.subqueries import Subqueries, split
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
+from sqlstream.logical.bind.process import ProcessBinder
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
@@ -35,12 +36,14 @@ from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
 from sqlstream.logical.plan.windows import CountWindows
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
+from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -176,7 +179,7 @@ class Binder:
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return the relations that a block reads, and how they are joined."""
         ttls = state_ttls(select, env.source)
-        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
             if is_made(join.this):
@@ -194,7 +197,7 @@ class Binder:
             self._unused[ttl.span] = ttl
             if keeps_state(node, base):
                 del self._unused[ttl.span]
-                node = with_ttl(node, base, ttl.milliseconds)
+                node = with_ttl(node, base, ttl.ttl)
         return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -250,6 +253,8 @@ class Binder:
         match node:
             case WindowTVF():
                 return self._window(node, env)
+            case ProcessCall():
+                return self._process(node, env)
             case exp.Subquery():
                 refuse_clauses(node, env.source)
                 alias = node.alias
@@ -269,6 +274,9 @@ class Binder:
         refuse_clauses(node, env.source)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
+            if (process := self.catalog.process_function(node.this.name)) is not None:
+                hint = f"Write {process.name}(TABLE t PARTITION BY k)."
+                raise BindError(f'process function "{process.name}" without a table', span, hint=hint)
             function = self.catalog.function(node.this.name)
             hint = "Declare a table with CREATE TABLE .. WITH (..)."
             if function is not None and function.kind == "table":
@@ -337,6 +345,14 @@ class Binder:
         bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
+    def _process(self, node: ProcessCall, env: Environment) -> Relation:
+        bound = ProcessBinder(self.catalog, self.checker, env.source, lambda table: self._relation(table, env)).bind(
+            node
+        )
+        alias = node.alias or bound.function.name
+        named = with_alias(bound, node.args.get("alias"), env.source)
+        return Relation(named, alias, f'the result of "{bound.function.name}"')
+
     # -- the first rows
 
     def _first_rows(self, query: exp.Expr, env: Environment) -> Node:
@@ -360,7 +376,7 @@ class Binder:
         ranked = Rank(node, "", number, function, (), order, last, span=span)
         place = Expression.of_column(number, "BIGINT", span)
         among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
-        kept = Filter(ranked, among)
+        kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
         first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
         return self._remembering(query, first, node, env)
 

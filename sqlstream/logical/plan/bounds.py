@@ -13,6 +13,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.tables import Normalize, Scan
@@ -50,6 +51,10 @@ def _warnings(node: Stateful, growth: str, ends: Ends) -> Iterator[UnboundedStat
             yield _warning(node, node.label, growth, f"Let {_ttl(node)}")
         case Join():
             yield from _of_join(node, ends)
+        case Process():
+            ttl = _TTL.format(f"'{node.reads[0].alias or 't'}' = '1 d'")
+            hint = f'Let values expire: state(ttl="1 d"), or {ttl}. Or clear them in a method on_timer.'
+            yield _warning(node, node.label, growth, hint)
         case Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | IntervalJoin() | TemporalJoin():
             yield _warning(node, node.label, growth, f"{_WINDOW} Or let {_ttl(node)}")
         case _:

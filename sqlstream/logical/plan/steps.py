@@ -7,16 +7,17 @@ from typing import assert_never
 
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
@@ -52,6 +53,8 @@ def title(node: Stateful) -> str:
             return "OVER: rows in the order of time"
         case Sort():
             return f"sort by {_list(node.order)}"
+        case Process():
+            return f"{node.label} over {' and '.join(read.alias or 'a subquery' for read in node.reads)}"
         case Joining():
             return _join_title(node)
         case _:
@@ -73,7 +76,7 @@ def _windows_below(node: Node) -> str:
             return _windows_below(node.input)
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
-        case WindowAggregate() | WindowRank() | Joining():
+        case WindowAggregate() | WindowRank() | Joining() | Process():
             return _OF_INPUT
         case _:
             assert_never(node)
@@ -103,7 +106,8 @@ def _join_title(node: Joins) -> str:
             return f"{node.kind} window join"
         case IntervalJoin():
             a, b = node.times
-            return f"{node.kind} interval join: {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+            first, last = _shifted(a, Duration(-node.before)), _shifted(a, node.after)
+            return f"{node.kind} interval join: {b} from {first} to {last}"
         case TemporalJoin():
             return f"{node.kind} temporal join with the version valid at {node.times[0]}"
         case Join():
@@ -112,8 +116,8 @@ def _join_title(node: Joins) -> str:
             assert_never(node)
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def keys(node: Stateful) -> str:
@@ -129,6 +133,8 @@ def keys(node: Stateful) -> str:
             return "the row"
         case Sort():
             return ""
+        case Process():
+            return ", ".join(node.key_names)
         case Joining():
             pairs = [" = ".join(unquoted(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
             where = [unquoted(node.condition.sql)] if node.condition else []
@@ -141,9 +147,13 @@ def computed(node: Stateful) -> str:
     """Return the calls that an operator computes, nothing where it has none."""
     match node:
         case WindowAggregate() | Aggregate():
-            return ", ".join(_called(str(a), a.name) for a in node.aggregates)
+            return ", ".join(_called(a) for a in node.aggregates)
         case Over():
-            return ", ".join(_called(str(c), c.call.name) for c in node.calls)
+            return ", ".join(_called(c.call) + c.manner for c in node.calls)
+        case Process():
+            given = zip(node.function.scalars, node.arguments, strict=True)
+            calls = [", ".join(c.name for c in node.function.outputs)]
+            return " with ".join([*calls, *filter(None, [", ".join(f"{s.name} = {a.sql}" for s, a in given)])])
         case (
             SessionWindow() | CountWindows() | WindowRank() | Normalize() | Rank() | SetOperation() | Sort() | Joining()
         ):
@@ -189,6 +199,9 @@ def emits(node: Stateful) -> str:
             return f"matches at once{alone}"
         case TemporalJoin():
             return "each row once, when the watermark passes it"
+        case Process():
+            timers = ", and when its timers are due" if node.function.has_timers else ""
+            return f"what it emits, when a row comes{timers}"
         case Join():
             return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:
@@ -246,10 +259,10 @@ def _done(node: Node) -> tuple[str, ...]:
             assert_never(node)
 
 
-def _called(text: str, name: str) -> str:
+def _called(call: AggregateItem) -> str:
     """Return a call with its name, if that says more."""
-    text = unquoted(text)
-    return name + text.removeprefix(f"{name} AS {name}") if text.startswith(f"{name} AS {name}") else text
+    text = unquoted(call.sql)
+    return text if text == call.name else f"{text} AS {call.name}"
 
 
 def _list(parts: tuple[Expression, ...]) -> str:

@@ -12,15 +12,9 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.aggregates.calls import (
-    AggregateCall,
-    CollectedValues,
-    Partial,
-    Strategy,
-    partials,
-    strategy,
-    values,
-)
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import CollectedValues, Partial, partials, strategy, values
+from sqlstream.operators.aggregates.partial_columns import Strategy
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration

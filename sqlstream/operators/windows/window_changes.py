@@ -8,7 +8,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Grouping, Groups, Made, stored_columns
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations
