@@ -6,18 +6,20 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import VALUES, AnyFunction, Catalog, Function, Table, View
+from sqlstream.catalog import AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
+from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
     check_lookup,
     check_sink,
@@ -37,9 +39,9 @@ from sqlstream.errors import (
     UnsupportedError,
     missing,
 )
+from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
-from sqlstream.functions.registration import Registered, register
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.hints import with_session_ttl
@@ -112,7 +114,7 @@ class PlannedJob:
     @property
     def is_immediate(self) -> bool:
         """Whether all its rows stand in the query, so that this process can run it at once."""
-        return not self.physical.stages and all(s.table.connector == VALUES for s in self.physical.scans)
+        return not self.physical.stages and all(s.table.is_values for s in self.physical.scans)
 
     @property
     def bounded(self) -> bool:
@@ -141,6 +143,10 @@ Question: TypeAlias = Answer | WarehouseQuery | Explanation
 Compiled: TypeAlias = PlannedJob | Question
 
 
+# Of the database that checks types.
+_SETTINGS = {"threads": 1}
+
+
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
@@ -159,31 +165,55 @@ class Compiler:
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
-        self._con = duckdb.connect(config={"threads": 1})
-        self._registered: dict[str, Registered] = {}
+        # What checks types; opened when it is needed, with the functions that are there then.
+        self._database: FunctionDatabase | None = None
+        self._cursor: duckdb.DuckDBPyConnection | None = None
         self._binder: Binder | None = None
         # The jobs of the scripts that are being compiled, by name.
         self._jobs: dict[str, Span] = {}
         self._defining = False
-        self._use_zone()
+
+    @property
+    def _con(self) -> duckdb.DuckDBPyConnection:
+        if self._cursor is None:
+            self._cursor = self._open_database().cursor()
+            self._use_zone()
+        return self._cursor
+
+    def _open_database(self) -> FunctionDatabase:
+        if self._database is None:
+            self._database = open_database(self.catalog.functions.values(), _SETTINGS)
+        return self._database
 
     def _use_zone(self) -> None:
-        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+        if self._cursor is not None:
+            self._cursor.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+
+    @contextmanager
+    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection that has the functions; what it leaves behind (temporary tables) goes with it."""
+        with self._open_database().cursor() as con:
+            yield con
 
     def close(self) -> None:
-        try:
-            for registered in self._registered.values():
-                registered.close()
-        finally:
-            self._con.close()
+        if self._cursor is not None:
+            self._cursor.close()
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
 
     def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Make functions known to every statement compiled after this."""
-        for function in functions:
+        added = tuple(functions)
+        callable_in_duckdb = [function for function in added if isinstance(function, Function)]
+        if self._database is None and callable_in_duckdb:
+            self._database = open_database((*self.catalog.functions.values(), *callable_in_duckdb), _SETTINGS)
+            callable_in_duckdb = []
+        for function in added:
             if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
                 self._remove(other)
-            if isinstance(function, Function):
-                self._registered[function.name.lower()] = register(self._con, [function])
+            if self._database is not None and function in callable_in_duckdb:
+                self._database.add(function)
             self.catalog.add(function)
         self._binder = None
 
@@ -398,9 +428,8 @@ class Compiler:
 
     def _remove(self, function: AnyFunction) -> None:
         self.catalog.drop_function(function.name)
-        if isinstance(function, Function):
-            self._con.remove_function(function.name)
-            self._registered.pop(function.name.lower()).close()
+        if isinstance(function, Function) and self._database is not None:
+            self._database.remove(function)
         self._binder = None
 
     def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
@@ -410,7 +439,7 @@ class Compiler:
             case StatementSet():
                 return tuple(bind_insert(insert, self.binder) for insert in statement.inserts)
             case Select():
-                return (bind_select(statement, self.binder, "result"),)
+                return (bind_select(statement, self.binder, "result", PRINT),)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
         written = {sink.table.name.lower() for sink in logical}

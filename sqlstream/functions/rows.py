@@ -97,7 +97,7 @@ class RowType:
             except KeyError:
                 pass
         elif classes == {tuple} and self.made in (tuple, None) and set(map(len, rows)) == {len(names)}:
-            return [list(values) for values in zip(*rows, strict=True)]
+            return [list(map(itemgetter(i), rows)) for i in range(len(names))]
         return [list(values) for values in zip(*(self._values(n, row) for n, row in enumerate(rows)), strict=True)]
 
     def _values(self, number: int, row: Any) -> tuple[Any, ...]:

@@ -233,6 +233,17 @@ class Relations:
         return int(number)
 
 
+def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
+    """Drop what `Relations.create` made in a connection, for another query."""
+    connection.execute("DROP SCHEMA IF EXISTS sqlstream CASCADE")
+    for (name,) in connection.execute(
+        "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
+    ).fetchall():
+        connection.execute(f"DETACH {quote_name(name)}")
+    for (name,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
+        connection.execute(f"DROP VIEW {quote_name(name)}")
+
+
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
         case StateRelation(job, _, view):

@@ -10,9 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-import duckdb
 import msgspec
 import pyarrow as pa
 
@@ -20,6 +18,7 @@ from sqlstream.catalog import Column
 from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
+from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_text, typed
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
@@ -236,7 +235,7 @@ class Commits:
         declaration = replace(plan.declaration, name=ROWS)
         bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention)
         bucket.adopt(ROWS, segments)
-        with _connection().cursor() as con:
+        with databases.passing() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)
         self._results[plan.table.name.lower()] = bucket.manifest_name
 
@@ -244,11 +243,5 @@ class Commits:
         """Return the rows of a batch with their declared types."""
         columns = typed(Column(name, type) for name, type in sink.columns)
         paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
-        with _connection().cursor() as con:
+        with databases.passing() as con:
             return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    # For compaction; to open one takes as long as a small batch.
-    return duckdb.connect(config={"threads": 1})

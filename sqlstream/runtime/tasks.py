@@ -25,7 +25,7 @@ from sqlstream.duck import errors as duckdb_errors
 from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
-from sqlstream.functions.registration import recover, register
+from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
 from sqlstream.runtime import fragments as execute
@@ -90,7 +90,7 @@ def run_scan(
     source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
     splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
     stats, skipped = ScanStats(), 0
-    with connection(job, register) as con:
+    with connection(job) as con:
         execute.set_clock(con, time, before)
         if splits:
 
@@ -146,7 +146,7 @@ def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
 
 def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | Output]:
     """Yield the rows with which operators begin, those of the first batch before all others."""
-    with connection(job, register) as con:
+    with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
             yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
 
@@ -172,7 +172,7 @@ class Advance:
         delay = self.stage.delay
         clock = self.clock
         name = self.stage.name
-        with connection(self.job, register) as con, user_errors(name), overflows(name):
+        with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
                 clock = replace(clock, watermark=behind(clock.watermark, delay))
@@ -195,7 +195,7 @@ class Advance:
 
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
-        with connection(self.job, register) as con:
+        with connection(self.job) as con:
             execute.set_clock(con, self.clock.time, self.clock.watermark)
             con.register("_changes", pa.Table.from_batches(batches))
             rows = f"SELECT {typed(self.stage.operator.outputs)} FROM _changes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ from sqlstream.catalog import Function
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
+from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
-from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.state.bucket import Bucket
@@ -80,27 +80,24 @@ class JobSpec:
         return f"{Warehouse(self.warehouse).job(self.name).root}/output/{sink}"
 
 
-# Registers user functions in a connection.
-Register = Callable[[duckdb.DuckDBPyConnection, Sequence[Function]], Registered]
-
-# Jobs of this process whose connections stay open.
+# Jobs of this process whose databases stay open.
 KEPT = 8
-_connections: dict[tuple[object, ...], tuple[duckdb.DuckDBPyConnection, Registered]] = {}
+_databases: dict[tuple[object, ...], FunctionDatabase] = {}
 
 
 @contextmanager
-def connection(job: JobSpec, register: Register) -> Iterator[duckdb.DuckDBPyConnection]:
+def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection of this process for the job; what it leaves behind (temporary tables) goes with it.
 
     The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
     process never uses its parent's.
     """
     key = _key(job)
-    if key not in _connections:
-        _connections[key] = _open(job, register)
-        for old in list(_connections)[:-KEPT]:
-            _close(old)
-    con = _connections[key][0].cursor()
+    if key not in _databases:
+        _databases[key] = _open(job)
+        for old in list(_databases)[:-KEPT]:
+            _databases.pop(old).close()
+    con = _databases[key].cursor()
     try:
         con.execute(f"SET TimeZone = '{job.zone}'")
         yield con
@@ -112,18 +109,10 @@ def _key(job: JobSpec) -> tuple[object, ...]:
     return os.getpid(), job.fingerprint, job.functions, job.memory
 
 
-def _close(key: tuple[object, ...]) -> None:
-    con, registered = _connections.pop(key)
-    try:
-        registered.close()
-    finally:
-        con.close()
-
-
 def release(job: JobSpec) -> None:
-    """Close what this process keeps open for a job: its connection, and the resources of its functions."""
-    if _key(job) in _connections:
-        _close(_key(job))
+    """Give back what this process keeps open for a job: its database, and the resources of its functions."""
+    if (database := _databases.pop(_key(job), None)) is not None:
+        database.close()
     for stage in job.plan.stages:
         stage.operator.release()
 
@@ -131,26 +120,23 @@ def release(job: JobSpec) -> None:
 def release_resources() -> None:
     """Close the resources of all functions of this process, which is about to end: nobody is left to be told what fails.
 
-    Connections stay open, for one may be in the middle of a query.
+    Databases stay open, for one may be in the middle of a query.
     """
-    for key, (_, registered) in list(_connections.items()):
+    for key, database in list(_databases.items()):
         if key[0] == os.getpid():
             with suppress(SqlStreamError):
-                registered.close()
+                database.close_resources()
     close_all()
 
 
-def _open(job: JobSpec, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:
-    con = duckdb.connect(
-        config={
-            "threads": 1,
-            "memory_limit": job.memory,
-            "temp_directory": os.path.join(tempfile.gettempdir(), f"sqlstream-{os.getpid()}"),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            # Bags of rows: keeping the order of the input would only cost memory.
-            "preserve_insertion_order": False,
-        }
-    )
-    key_hash.register(con)
-    return con, register(con, job.functions)
+def _open(job: JobSpec) -> FunctionDatabase:
+    settings: dict[str, str | int | bool] = {
+        "threads": 1,
+        "memory_limit": job.memory,
+        "temp_directory": os.path.join(tempfile.gettempdir(), f"sqlstream-{os.getpid()}"),
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        # Bags of rows: keeping the order of the input would only cost memory.
+        "preserve_insertion_order": False,
+    }
+    return open_database(job.functions, settings, prepare=key_hash.register)

@@ -45,6 +45,9 @@ QUERIES = {
 A = [("u", 1, "10:00:01"), ("v", 2, "10:00:02"), ("u", 3, "10:00:04"), ("v", 9, "10:00:12"), ("u", 5, "10:00:13")]
 B = [("u", 10, "10:00:00"), ("v", 20, "10:00:01"), ("u", 30, "10:00:03"), ("w", 40, "10:00:09")]
 
+# Opening a database takes longer than most tests here.
+CON = duckdb.connect()
+
 
 class Driven:
     """The first operator of a query over `a` (and `b`), in one bucket, batch after batch."""
@@ -54,7 +57,7 @@ class Driven:
         self.stage = self.plan.stages[0]
         self.operator = self.stage.operator
         self.folder = str(folder)
-        self.con = duckdb.connect()
+        self.con = CON.cursor()
         self.manifest: str | None = None
         self.batch = 0
 

@@ -30,6 +30,8 @@ PARTIALS = TableDeclaration(
 RESULTS = TableDeclaration("rows", (Column("k", "VARCHAR"), Column("n", "BIGINT")))
 
 Row = tuple[str, int, int]
+# Each job writes with a cursor of it: opening a database takes longer than most tests here.
+CON = duckdb.connect(config={"threads": 1})
 
 
 class SmallJob:
@@ -50,7 +52,7 @@ class SmallJob:
         self.state: dict[int, str | None] = {0: None, 1: None}
         self.results: str | None = None
         self.results_directory = self.warehouse.table(table).job(name).root
-        self.con = duckdb.connect(config={"threads": 1})
+        self.con = CON.cursor()
         view_columns = (("k", "VARCHAR"), ("window_end", "TIMESTAMP"), ("n", "BIGINT"))
         view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM partials GROUP BY ALL"
         count = "SELECT count(DISTINCT window_end) FROM partials"

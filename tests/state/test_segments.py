@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck import databases
 from sqlstream.duck.types import check_encoded, encoded, stored_type, time_literal
 from sqlstream.errors import UnsupportedError
 from sqlstream.state.segments import Segment, scan, scan_stored, write_segment
@@ -55,10 +57,9 @@ VALUES = {
 
 
 @pytest.fixture
-def con() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect(config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with databases.passing() as con:
+        yield con
 
 
 def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column], relation: str) -> str:
@@ -77,7 +78,7 @@ def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column]
 @pytest.mark.parametrize("type", VALUES)
 def test_values_survive(con: duckdb.DuckDBPyConnection, tmp_path: Path, type: str) -> None:
     values = ", ".join(f"(CAST({value} AS {type}))" for value in [*VALUES[type], "NULL"])
-    con.execute(f"CREATE TABLE t AS SELECT * FROM (VALUES {values}) v(x)")
+    con.execute(f"CREATE TEMP TABLE t AS SELECT * FROM (VALUES {values}) v(x)")
     stored = store(con, tmp_path, [Column("x", type)], "t")
     count = len(VALUES[type]) + 1
     assert con.execute(f"SELECT DISTINCT typeof(x) FROM ({stored})").fetchall() == [
@@ -110,7 +111,7 @@ AGGREGATES = {
 def test_exported_aggregate_states_survive(con: duckdb.DuckDBPyConnection, tmp_path: Path, aggregate: str) -> None:
     function, arguments, type = AGGREGATES[aggregate]
     con.execute(
-        "CREATE TABLE t AS SELECT n % 3 AS k, n AS x, n::VARCHAR AS y, to_days(n::INTEGER) AS i FROM range(100) r(n)"
+        "CREATE TEMP TABLE t AS SELECT n % 3 AS k, n AS x, n::VARCHAR AS y, to_days(n::INTEGER) AS i FROM range(100) r(n)"
     )
     states = f"(SELECT k, {aggregate} EXPORT_STATE AS state FROM t GROUP BY k, x % 2)"
     stored = store(con, tmp_path, [Column("k", "BIGINT"), Column("state", type)], states)

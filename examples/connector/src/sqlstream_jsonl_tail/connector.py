@@ -124,6 +124,16 @@ class TailDiscovery(Discovery):
         self._start = end
         return splits
 
+    def committed(self, position: Offsets) -> None:
+        """Write down how far the file was read for good, for whoever rotates it."""
+        name = self._table.options.get("position-path")
+        if name is None or self._file is None:
+            return
+        path = os.path.join(self._context.project, name)
+        with open(f"{path}.tmp", "w") as opened:
+            opened.write(f"{position.get(self._file.identity, 0)}\n")
+        os.replace(f"{path}.tmp", path)
+
     def _cut(self, path: str, start: int, wanted: int) -> int:
         """Return the end of a line near an offset: before it, unless one line is longer."""
         if wanted >= self._end:
@@ -182,6 +192,13 @@ class JsonlTail(Connector):
             "what to do about a file that was replaced or truncated",
             default="fail",
             mutable=True,
+        ),
+        TableOption(
+            "position-path",
+            TEXT,
+            "a file that is told how many bytes committed batches have read",
+            mutable=True,
+            example="events.position",
         ),
         replace(MONITOR, mutable=True),
         MAX_BYTES,

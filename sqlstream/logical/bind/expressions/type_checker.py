@@ -9,6 +9,7 @@ from functools import cache
 import duckdb
 from sqlglot import exp
 
+from sqlstream.duck import databases
 from sqlstream.duck.clock import variables
 from sqlstream.duck.sql import no_rows
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
@@ -178,7 +179,7 @@ def plain(text: str) -> str:
 @cache
 def _built_in() -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of DuckDB's aggregates, and of all its functions that can stand in an expression."""
-    with duckdb.connect(config={"threads": 1}) as con:
+    with databases.passing() as con:
         rows = con.execute("SELECT function_name, function_type, macro_definition FROM duckdb_functions()").fetchall()
     functions = frozenset(name for name, kind, _ in rows if kind in ("scalar", "aggregate", "macro"))
     aggregates = {name for name, kind, _ in rows if kind == "aggregate"}
