@@ -1,11 +1,16 @@
 """Streaming SQL on Spark whose running state is a table that DuckDB reads."""
 
+import types as _types
 import typing as _typing
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
-    from sqlstream.functions.declare import udf
+    from sqlstream.functions.decorators import udf, udtf
+    from sqlstream.functions.process.api import Row, process, state, table
+    from sqlstream.functions.process.context import Context, Timer
+    from sqlstream.functions.process.states import ListState, MapState, ValueState
     from sqlstream.jobs.job import Job
     from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
     from sqlstream.session.changes import Change, Changes
@@ -14,26 +19,46 @@ if _typing.TYPE_CHECKING:
 __all__ = [
     "Change",
     "Changes",
+    "Context",
     "Job",
+    "ListState",
+    "MapState",
     "OperatorProgress",
     "Progress",
+    "Row",
     "Session",
     "SourceProgress",
     "SqlStreamError",
+    "Timer",
+    "ValueState",
+    "process",
+    "state",
+    "table",
     "udf",
+    "udtf",
 ]
 __version__ = _version("sqlstream")
 
 _HOMES = {
     "Change": "sqlstream.session.changes",
     "Changes": "sqlstream.session.changes",
+    "Context": "sqlstream.functions.process.context",
     "Job": "sqlstream.jobs.job",
+    "ListState": "sqlstream.functions.process.states",
+    "MapState": "sqlstream.functions.process.states",
     "OperatorProgress": "sqlstream.jobs.progress",
     "Progress": "sqlstream.jobs.progress",
+    "Row": "sqlstream.functions.process.api",
     "Session": "sqlstream.session.session",
     "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
-    "udf": "sqlstream.functions.declare",
+    "Timer": "sqlstream.functions.process.context",
+    "ValueState": "sqlstream.functions.process.states",
+    "process": "sqlstream.functions.process.api",
+    "state": "sqlstream.functions.process.api",
+    "table": "sqlstream.functions.process.api",
+    "udf": "sqlstream.functions.decorators",
+    "udtf": "sqlstream.functions.decorators",
 }
 
 
@@ -41,10 +66,18 @@ def __getattr__(name: str) -> _typing.Any:
     # Loaded when first used: a state query needs neither sqlglot nor Spark.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(_import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(_types.ModuleType):
+    """The package `sqlstream.state`, which stands in the way of the function of this name: to call it calls the function."""
+
+    def __call__(self, **options: _typing.Any) -> _typing.Any:
+        return _import_module(_HOMES["state"]).state(**options)
+
+
+_import_module("sqlstream.state").__class__ = _Package

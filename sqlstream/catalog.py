@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from sqlstream.errors import Span, SqlStreamError, missing, nearest
+from sqlstream.units import Duration
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
 VALUES = "values"
@@ -133,12 +134,16 @@ class View:
         return self.columns, repr(self.query)
 
 
+FunctionKind = Literal["scalar", "table"]
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A user's scalar function, by SQL name, with DuckDB types of its parameters and of its result.
+    """A user's function, by SQL name, with DuckDB types of its parameters and of its result.
 
-    `pickled` is the function itself by value (cloudpickle), so that a worker process needs none of the user's files.
-    `defaults` are SQL, None for a parameter that must be given.
+    That of a table function is the list of its rows, whose `columns` have names and types. `pickled` is the function itself by
+    value (cloudpickle), so that a worker process needs none of the user's files. `defaults` are SQL, None for a parameter that
+    must be given.
     """
 
     name: str
@@ -150,6 +155,70 @@ class Function:
     location: str = ""
     names: tuple[str, ...] = ()
     defaults: tuple[str | None, ...] = ()
+    kind: FunctionKind = "scalar"
+    columns: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A constant that a process function takes: a parameter of its class. `default` is SQL, None where it must be given."""
+
+    name: str
+    type: str
+    nullable: bool
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableArgument:
+    """A table that a process function takes, and the method that gets its rows.
+
+    `columns` are those that the hint of the row names, with their types; None: the row has all columns of the table. `line` is
+    the place of the hint in the Python file.
+    """
+
+    name: str
+    method: str
+    columns: tuple[Column, ...] | None
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateDeclaration:
+    """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
+
+    A `ttl` of 0 is for ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also
+    from the last read. An expired value is `visible` until it is cleaned up, or not at all.
+    """
+
+    name: str
+    kind: Literal["value", "list", "map"]
+    type: str
+    key_type: str | None = None
+    ttl: Duration | None = None
+    refreshed_by: Literal["write", "read"] = "write"
+    visible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFunction:
+    """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
+
+    `pickled` is the class by value, as that of a Function.
+    """
+
+    name: str
+    tables: tuple[TableArgument, ...]
+    scalars: tuple[ScalarArgument, ...]
+    states: tuple[StateDeclaration, ...]
+    outputs: tuple[Column, ...]
+    pickled: bytes = field(compare=False, repr=False)
+    has_timers: bool = False
+    location: str = field(default="", compare=False)
+
+
+# All that SQL can call by a name of the user's.
+AnyFunction: TypeAlias = Function | ProcessFunction
 
 
 def _merged(table: Table, options: Mapping[str, str], span: Span) -> Table:
@@ -163,6 +232,7 @@ class Catalog:
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
         self.functions: dict[str, Function] = {}
+        self.process_functions: dict[str, ProcessFunction] = {}
         # Why files of the project's functions could not be loaded.
         self.broken: list[SqlStreamError] = []
         # Names of tables that jobs have written, whether they are declared here or not.
@@ -185,9 +255,22 @@ class Catalog:
     def function(self, name: str) -> Function | None:
         return self.functions.get(name.lower())
 
-    def add(self, entry: Table | View | Function) -> None:
+    def process_function(self, name: str) -> ProcessFunction | None:
+        return self.process_functions.get(name.lower())
+
+    def any_function(self, name: str) -> AnyFunction | None:
+        """Return the function of this name, whatever kind it is of."""
+        return self.function(name) or self.process_function(name)
+
+    @property
+    def function_names(self) -> list[str]:
+        return [f.name for f in self.functions.values()] + [f.name for f in self.process_functions.values()]
+
+    def add(self, entry: Table | View | AnyFunction) -> None:
         """Put an entry under its name, replacing one of the same kind."""
         match entry:
+            case ProcessFunction():
+                self.process_functions[entry.name.lower()] = entry
             case Table():
                 self.tables[entry.name.lower()] = entry
             case View():
@@ -197,6 +280,7 @@ class Catalog:
 
     def drop_function(self, name: str) -> None:
         self.functions.pop(name.lower(), None)
+        self.process_functions.pop(name.lower(), None)
 
     def drop(self, name: str) -> None:
         self.tables.pop(name.lower(), None)

@@ -21,23 +21,29 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import Function, Table
+from sqlstream.catalog import AnyFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.interface import SessionSink
+from sqlstream.connectors.registry import sink_of
+from sqlstream.duck import databases
 from sqlstream.errors import BindError, SourceText, UsageError, missing
-from sqlstream.functions.declare import declare
+from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.registration import recover, register_for_queries
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
-from sqlstream.local.given_rows import connection, write_rows
-from sqlstream.local.runner import FedTables, LocalRun
-from sqlstream.local.values import values_splits
+from sqlstream.local.fed_tables import FedTables
+from sqlstream.local.given_rows import write_rows
+from sqlstream.local.stepped import SteppedEngine, SteppedRun
 from sqlstream.options import Options
-from sqlstream.queries.query import open_query, translate
-from sqlstream.runtime.times import END_OF_INPUT
-from sqlstream.runtime.worker import release
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.queries.query import Sandbox, translate
+from sqlstream.runtime.changelog import changelog
+from sqlstream.runtime.engine import Pace
+from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.state.segments import forget_known
+from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -58,7 +64,7 @@ class Stream:
         self,
         script: str,
         *,
-        functions: Iterable[Callable[..., Any] | Function] = (),
+        functions: Iterable[Callable[..., Any] | AnyFunction] = (),
         options: Mapping[str, str] | None = None,
         parallelism: int = 2,
         name: str = "test",
@@ -68,9 +74,16 @@ class Stream:
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
-        self.compiler.add_functions([f if isinstance(f, Function) else declare(f) for f in functions])
-        self.now = 0
-        self.runs: dict[str, LocalRun] = {}
+        self.compiler.add_functions(
+            [f if isinstance(f, Function | ProcessFunction) else declare_any(f) for f in functions]
+        )
+        # What runs queries, with the functions that it knows.
+        self._sandbox: tuple[tuple[Function, ...], Sandbox] | None = None
+        self.now = EPOCH
+        self._engine = SteppedEngine(lambda: self.now)
+        # By the name of the job: what runs it, and what it has printed.
+        self.runs: dict[str, SteppedRun] = {}
+        self.printed: dict[str, list[tuple[Any, ...]]] = {}
         self._fed = FedTables(
             self.compiler, lambda table: {"connector": "filesystem", "format": "parquet", "path": table.name}
         )
@@ -88,15 +101,22 @@ class Stream:
         return self._fed.compile(statement)
 
     def _start(self, planned: PlannedJob) -> None:
-        labels = range(self._parallelism)
+        labels = self._engine.layout(self._parallelism).labels
         job = job_spec(planned, self.warehouse, labels, project=self._directory.name)
         warehouse = Warehouse(self.warehouse)
         check_only_writer(warehouse, planned, planned.name)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
-        self.runs[planned.name.lower()] = run = LocalRun(job, self.now)
-        if splits := values_splits(job):
-            run.batch(splits, {}, self.now)
+        self._run(planned.name.lower(), job).start()
         self.pull()
+
+    def _run(self, name: str, job: JobSpec) -> SteppedRun:
+        """Let the engine go on with a job, from its last batch."""
+        rows = self.printed[name] = []
+        shown = [(i, s) for i, s in enumerate(job.plan.sinks) if isinstance(sink_of(s.table), SessionSink)]
+        receivers = {i: PrintedRows(sink, rows) for i, sink in shown}
+        layout = self._engine.layout(self._parallelism)
+        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=NO_TIME), receivers)
+        return run
 
     def batch(self, table: str, rows: Rows) -> None:
         """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
@@ -112,44 +132,44 @@ class Stream:
                 if s.table.name.lower() in splits
             }
             if mine:
-                run.batch(mine, {}, self.now)
+                run.batch(mine)
         self.pull()
 
     def pull(self) -> None:
         """Give the jobs that read tables of the warehouse what other jobs have written there, and let idle sources follow."""
         for run in self.runs.values():
-            run.follow(self.now)
-            run.tick_idle(self.now)
+            run.follow()
+            run.tick_idle()
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
-        at = _microseconds(time)
+        at = _event_time(time)
         for run in self.runs.values():
             ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
             if ticks:
-                run.batch({}, ticks, self.now)
+                run.batch({}, ticks)
         self.pull()
 
     def finish(self) -> None:
         """End the input: bounded sources that feed themselves are read to their end, and every window closes."""
         for run in self.runs.values():
-            run.follow(self.now)
-            run.pull(self.now)
-            run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT), self.now)
+            run.follow()
+            run.pull()
+            run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT))
 
     def advance(self, milliseconds: int) -> None:
         """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
-        self.now += milliseconds
+        self.now = ProcessingTime(self.now + milliseconds * MILLISECOND)
         for run in self.runs.values():
-            run.fire_timers(self.now)
+            run.fire_timers()
         self.pull()
 
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
         forget_known()
-        for name, run in self.runs.items():
+        for name, run in list(self.runs.items()):
             release(run.job)
-            self.runs[name] = LocalRun(run.job, self.now)
+            self._run(name, run.job)
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return what a job (or the only one) has emitted so far, in no particular order.
@@ -165,18 +185,29 @@ class Stream:
             raise UsageError(f'job "{name}" writes several tables', hint="Query them by their names.")
         if sink.kind == "table":
             return self.query(f'SELECT * FROM "{sink.table.name}"')
-        return list(run.printed)
+        return list(self.printed[name])
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
-        functions = self.compiler.catalog.functions.values()
-        relation = open_query(
-            Warehouse(self.warehouse), sql, functions=[lambda con: register_for_queries(con, functions)]
-        )
+        relation = self._open_sandbox().query(sql)
         try:
             return relation.fetchall()
         except duckdb.Error as e:
             raise recover(e) or translate(e, sql) from e
+
+    def _open_sandbox(self) -> Sandbox:
+        """Return the sandbox of all queries, a new one when there are other functions."""
+        functions = tuple(self.compiler.catalog.functions.values())
+        if self._sandbox is None or self._sandbox[0] != functions:
+            if self._sandbox is not None:
+                self._sandbox[1].close()
+            sandbox = Sandbox(
+                Warehouse(self.warehouse),
+                functions=[lambda con: register_for_queries(con, functions)],
+                table_functions=[f.name for f in functions if f.kind == "table"],
+            )
+            self._sandbox = functions, sandbox
+        return self._sandbox[1]
 
     def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of an operator's view."""
@@ -197,8 +228,9 @@ class Stream:
         return FileSplit(path, 1, 0, 1)
 
     def close(self) -> None:
-        for run in self.runs.values():
-            release(run.job)
+        self._engine.close()
+        if self._sandbox is not None:
+            self._sandbox[1].close()
         self.compiler.close()
         self._directory.cleanup()
 
@@ -211,11 +243,34 @@ class Stream:
         self.close()
 
 
-def _microseconds(time: int | str) -> int:
+class PrintedRows:
+    """Keeps what a job prints, as `Stream.rows` returns it."""
+
+    is_gone = False
+
+    def __init__(self, sink: SinkPlan, rows: list[tuple[Any, ...]]):
+        self.sink, self.limit, self.rows = sink, sink.limit, rows
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and len(self.rows) >= self.limit
+
+    def receive(self, files: Sequence[str]) -> None:
+        """Take the rows of the Parquet files of one batch."""
+        for file in files:
+            with databases.passing() as con:
+                found = con.execute(changelog(self.sink, file)).fetchall()
+            if self.limit is not None:
+                found = found[: self.limit - len(self.rows)]
+            self.rows += found if self.sink.changing else [row[1:] for row in found]
+
+
+def _event_time(time: int | str) -> EventTime:
     if isinstance(time, int):
-        return time
-    [(value,)] = connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
-    return int(value)
+        return EventTime(time)
+    with databases.passing() as con:
+        [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
+    return EventTime(value)
 
 
 __all__ = ["FedTables", "Stream", "write_rows"]

@@ -32,11 +32,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import AnyFunction
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.functions.declare import declare
+from sqlstream.functions.kinds import declare_any
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
@@ -94,9 +94,9 @@ class Runner(Protocol):
 
 
 @cache
-def declared(functions: tuple[Callable[..., Any], ...]) -> list[Function]:
+def declared(functions: tuple[Callable[..., Any], ...]) -> list[AnyFunction]:
     """Return what SQL calls, declared once for all cases: that takes longer than many a case."""
-    return [declare(function) for function in functions]
+    return [declare_any(function) for function in functions]
 
 
 class InProcess:

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_process_functions import PROCESS_FUNCTIONS
+from tests.slt_table_functions import TABLE_FUNCTIONS
 
 
 def double(x: int) -> int:
@@ -48,4 +50,15 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (double, or_else, reciprocal, hour_of, words, clipped, changing, Prefixed)
+FUNCTIONS = (
+    double,
+    or_else,
+    reciprocal,
+    hour_of,
+    words,
+    clipped,
+    changing,
+    Prefixed,
+    *PROCESS_FUNCTIONS,
+    *TABLE_FUNCTIONS,
+)

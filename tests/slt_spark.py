@@ -21,9 +21,9 @@ from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import JobError, SourceText
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
-from sqlstream.local.runner import FedTables
+from sqlstream.local.fed_tables import FedTables
 from sqlstream.session.session import Session
-from sqlstream.spark.runner import JobRun
+from sqlstream.spark.run import SparkRun
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import write_rows
 from tests.golden import Row
@@ -46,9 +46,9 @@ def has_finished(job: Job) -> bool:
     return job.status == "FINISHED"
 
 
-def run_of(job: Job) -> JobRun:
+def run_of(job: Job) -> SparkRun:
     """Return what Spark runs of a job."""
-    return of_type(JobRun, job._run)
+    return of_type(SparkRun, job._run)
 
 
 def query_of(job: Job) -> StreamingQuery:
@@ -67,7 +67,7 @@ class OnSpark:
         self.folder = tempfile.mkdtemp(prefix="sqlstream-slt-")
         conf = {"parallelism.default": "3", "spark.master": "local[2,4]"}
         self.session = Session(self.folder, conf=conf, output=io.StringIO(), notice=lambda text: None)
-        self.session._spark._session = OnSpark._spark
+        self.session._jobs.spark._session = OnSpark._spark
         for function in functions:
             self.session.register(function)
         self.tables = FedTables(self.session.compiler, self._watched)
@@ -102,7 +102,7 @@ class OnSpark:
 
     def _start(self, planned: PlannedJob) -> Job:
         job = self.session.start(planned)
-        OnSpark._spark = self.session._spark._session
+        OnSpark._spark = self.session._jobs.spark._session
         return job
 
     def batch(self, table: str, rows: list[list[str | None]]) -> None:
@@ -157,7 +157,9 @@ class OnSpark:
     def finish(self) -> None:
         for job in self.jobs:
             self._wait(job, partial(has_started, job))
-            for scan in run_of(job).feed.scans:
+            feed = run_of(job).feed
+            assert feed is not None
+            for scan in feed.scans:
                 if not scan.bounded:
                     scan.interval = None
         for job in self.jobs:
@@ -193,7 +195,7 @@ class OnSpark:
     def close(self) -> None:
         for job in self.jobs:
             job.stop()
-        self.session._spark._session = None
+        self.session._jobs.spark._session = None
         self.session.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -228,7 +228,7 @@ def test_each_use_of_a_table_has_its_own_options() -> None:
     [
         ({"g": {"path": "x"}}, 'options are given for table "g", which does not exist'),
         ({"f": {"source.monitor-intervall": "1 s"}}, 'table "f": option "source.monitor-intervall" does not exist'),
-        ({"f": {"source.monitor-interval": ""}}, 'table "f" has no option "source.monitor-interval" to take away'),
+        ({"f": {"source.monitor-interval": ""}}, 'table "f" has no option "source.monitor-interval" to remove'),
     ],
 )
 def test_options_from_outside_are_checked(given: dict[str, dict[str, str]], message: str) -> None:

@@ -18,7 +18,7 @@ CREATE TABLE weather_as_of (
     max_wind DOUBLE
 );
 
--- A join within an interval: a flight waits for weather that may still come, and weather for flights. Both are forgotten by the
+-- An interval join: a flight waits for weather that may still come, and weather for flights. Both are forgotten by the
 -- watermark. The join keeps event time, so a window can stand above it.
 CREATE TEMPORARY VIEW observed AS
 SELECT flights.event_time, flights.dep_delay, weather.visib, weather.wind_speed

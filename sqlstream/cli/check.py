@@ -21,13 +21,13 @@ def checked(session: Session, job: str | None, *, repair: bool, write: Callable[
             whole = repair and _repaired(session, checkup, write) and whole
     read = [checkup for checkup in found if checkup.unreadable is None]
     if not any(checkup.damaged for checkup in read) and (read or not found):
-        write(f'job "{read[0].job}" is whole' if len(read) == 1 else f"{len(read)} jobs are whole")
+        write(f'job "{read[0].job}" is intact' if len(read) == 1 else f"{len(read)} jobs are intact")
     return whole
 
 
 def _lines(checkup: Checkup, root: str) -> list[str]:
     if checkup.unreadable is not None:
-        return [f"{checkup.unreadable}: its files were not looked at"]
+        return [f"{checkup.unreadable}: its files were not checked"]
     if not checkup.damaged:
         return []
     lines = [f'job "{checkup.job}" is damaged:']
@@ -38,11 +38,11 @@ def _lines(checkup: Checkup, root: str) -> list[str]:
 
 def _outlook(checkup: Checkup) -> str:
     if checkup.whole is None:
-        return "No version of it is whole. Bring the files back from a copy, or start it anew with --fresh."
+        return "No version of it is intact. Restore the files from a backup, or start the job anew with --fresh."
     if checkup.whole == checkup.newest:
-        return "Its newest version is whole: it can go on."
+        return "Its newest version is intact: it can continue."
     start = f"Version {checkup.whole} is" if checkup.whole >= 0 else "Its beginning is"
-    return f"{start} the newest that is whole; the job was at {checkup.newest}. --repair takes it back there."
+    return f"{start} the newest that is intact; the job was at {checkup.newest}. --repair takes it back there."
 
 
 def _repaired(session: Session, checkup: Checkup, write: Callable[[str], None]) -> bool:

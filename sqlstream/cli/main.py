@@ -44,7 +44,7 @@ def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
         "tables",
         multiple=True,
         metavar="TABLE.OPTION=VALUE",
-        help="Give a table another option than its CREATE TABLE does; without VALUE, none.",
+        help="Replace an option of a table's CREATE TABLE; without VALUE, remove it.",
     )(command)
     return click.option(
         "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option before the first statement."
@@ -90,7 +90,7 @@ def cli(context: click.Context) -> None:
     "--fresh",
     multiple=True,
     metavar="[=JOB]",
-    help="Discard the jobs' state and what they wrote, and start anew; with =JOB that of one job (can be repeated).",
+    help="Delete the state and the results of the jobs, and start anew; with =JOB those of one job (can be repeated).",
 )
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @_folders
@@ -106,7 +106,7 @@ def run(
 ) -> None:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.run import run_jobs
-    from sqlstream.session.session import fresh_jobs
+    from sqlstream.jobs.launch import fresh_jobs
 
     with _session(project, warehouse, settings, tables) as session:
         planned = _compile(session, files, statements)
@@ -186,7 +186,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
 @click.argument("names", nargs=-1, metavar="[JOB ...]")
 @click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")
 @click.option(
-    "--drain", is_flag=True, help="Read no more, close all windows as at the end of the input; the job cannot go on."
+    "--drain", is_flag=True, help="Read no more, close all windows as at the end of the input; the job cannot continue."
 )
 @_folders
 def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | None, warehouse: str | None) -> None:
@@ -221,7 +221,7 @@ def drop(job: str, project: str | None, warehouse: str | None) -> None:
 
 @cli.command()
 @click.argument("job", required=False)
-@click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest whole version.")
+@click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest intact version.")
 @_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
     """Find damaged files; with --repair, go back to whole ones."""

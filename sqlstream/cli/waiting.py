@@ -37,8 +37,8 @@ def dropped(progress: Progress, before: Progress) -> Hint | None:
     if late and not any(operator.state_rows for operator in progress.operators.values()):
         return Hint(
             "late",
-            f"{_all(late)} that came {_were(late)} too late and dropped: their windows had closed, as the watermark is at"
-            f" {time_text(progress.watermark)}. Let WATERMARK FOR subtract as much as rows may be late by.",
+            f"{_all(late)} that came {_were(late)} late and dropped: their windows had closed, because the watermark is at"
+            f" {time_text(progress.watermark)}. Let WATERMARK FOR subtract a longer interval.",
         )
     return None
 
@@ -67,11 +67,11 @@ def held(progress: Progress, windows: int | None) -> Hint | None:
     mark, timeout = behind[name].watermark, behind[name].idle_timeout
     newest = max(ahead, key=lambda n: watched[n].newest_event_time or datetime.min)
     if mark is None:
-        what = f'source "{name}" holds it back, of which no row with an event time has come yet'
+        what = f'source "{name}" holds it back: no row with an event time has come from it yet'
     else:
         far = span_text((watched[newest].newest_event_time or end) - mark)
         what = f'source "{name}" holds it back at {time_text(mark)}, {far} behind the newest row of "{newest}"'
-    advice = f"If its rows may stay away for long, set '{IDLE_TIMEOUT}' on its table."
+    advice = f"If it may be idle for long, set '{IDLE_TIMEOUT}' on its table."
     if timeout:
         advice = f"It does so until it has had no row for {span_text(timeout)}."
     reached = f"is after {time_text(end - _STEP)}" if _is_after(end) else f"reaches {time_text(end)}"
@@ -107,7 +107,7 @@ def _is_after(time: datetime) -> bool:
 
 def _waiting(windows: int | None) -> str:
     if windows is None:
-        return "rows wait for their turn in the order of time; the next one leaves"
+        return "rows wait for the watermark; the next one is emitted"
     return f"{windows:,} windows are open; the next one closes" if windows != 1 else "1 window is open; it closes"
 
 

@@ -6,13 +6,14 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import VALUES, Catalog, Function, Table, View
+from sqlstream.catalog import VALUES, AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
@@ -37,9 +38,9 @@ from sqlstream.errors import (
     UnsupportedError,
     missing,
 )
-from sqlstream.functions.declare import builtin_names
+from sqlstream.functions.databases import FunctionDatabase, open_database
+from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
-from sqlstream.functions.registration import Registered, register
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.hints import with_session_ttl
@@ -141,6 +142,10 @@ Question: TypeAlias = Answer | WarehouseQuery | Explanation
 Compiled: TypeAlias = PlannedJob | Question
 
 
+# Of the database that checks types.
+_SETTINGS = {"threads": 1}
+
+
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
@@ -159,28 +164,55 @@ class Compiler:
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
-        self._con = duckdb.connect(config={"threads": 1})
-        self._registered: dict[str, Registered] = {}
+        # What checks types; opened when it is needed, with the functions that are there then.
+        self._database: FunctionDatabase | None = None
+        self._cursor: duckdb.DuckDBPyConnection | None = None
         self._binder: Binder | None = None
         # The jobs of the scripts that are being compiled, by name.
         self._jobs: dict[str, Span] = {}
         self._defining = False
-        self._use_zone()
+
+    @property
+    def _con(self) -> duckdb.DuckDBPyConnection:
+        if self._cursor is None:
+            self._cursor = self._open_database().cursor()
+            self._use_zone()
+        return self._cursor
+
+    def _open_database(self) -> FunctionDatabase:
+        if self._database is None:
+            self._database = open_database(self.catalog.functions.values(), _SETTINGS)
+        return self._database
 
     def _use_zone(self) -> None:
-        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+        if self._cursor is not None:
+            self._cursor.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+
+    @contextmanager
+    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection that has the functions; what it leaves behind (temporary tables) goes with it."""
+        with self._open_database().cursor() as con:
+            yield con
 
     def close(self) -> None:
-        try:
-            for registered in self._registered.values():
-                registered.close()
-        finally:
-            self._con.close()
+        if self._cursor is not None:
+            self._cursor.close()
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
 
-    def add_functions(self, functions: Iterable[Function]) -> None:
+    def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Make functions known to every statement compiled after this."""
-        for function in functions:
-            self._registered[function.name.lower()] = register(self._con, [function])
+        added = tuple(functions)
+        callable_in_duckdb = [function for function in added if isinstance(function, Function)]
+        if self._database is None and callable_in_duckdb:
+            self._database = open_database((*self.catalog.functions.values(), *callable_in_duckdb), _SETTINGS)
+            callable_in_duckdb = []
+        for function in added:
+            if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
+                self._remove(other)
+            if self._database is not None and function in callable_in_duckdb:
+                self._database.add(function)
             self.catalog.add(function)
         self._binder = None
 
@@ -371,7 +403,7 @@ class Compiler:
             raise BindError(f'{statement.kind.lower()} "{name}" does not exist', statement.name.span, hint=hint)
 
     def _create_function(self, statement: CreateFunction) -> None:
-        existing = self.catalog.function(statement.name.text)
+        existing = self.catalog.any_function(statement.name.text)
         if existing is not None and statement.if_not_exists:
             return
         if (taken := builtin_names().get(statement.name.text.lower())) is not None:
@@ -387,14 +419,17 @@ class Compiler:
 
     def _drop_function(self, statement: DropFunction) -> None:
         name = statement.name.text
-        if (function := self.catalog.function(name)) is not None:
-            self.catalog.drop_function(name)
-            self._con.remove_function(function.name)
-            self._registered.pop(name.lower()).close()
-            self._binder = None
+        if (function := self.catalog.any_function(name)) is not None:
+            self._remove(function)
         elif not statement.if_exists:
-            hint = missing("function", name, [f.name for f in self.catalog.functions.values()])
+            hint = missing("function", name, self.catalog.function_names)
             raise BindError(f'function "{name}" does not exist', statement.name.span, hint=hint)
+
+    def _remove(self, function: AnyFunction) -> None:
+        self.catalog.drop_function(function.name)
+        if isinstance(function, Function) and self._database is not None:
+            self._database.remove(function)
+        self._binder = None
 
     def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
         match statement:
@@ -426,7 +461,7 @@ class Compiler:
                         f'table "{sink.table.name}" is written with other options before', insert.target.span
                     )
         optimized, rules = list[ResultSink](), dict[str, None]()
-        ttl = self.options.milliseconds("table.exec.state.ttl")
+        ttl = self.options.duration("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, ResultSink)

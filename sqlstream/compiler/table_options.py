@@ -24,7 +24,7 @@ def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], sp
             del found[name]
         else:
             hint = missing("option", name, options)
-            raise BindError(f'table "{table}" has no option "{name}" to take away', span, hint=hint)
+            raise BindError(f'table "{table}" has no option "{name}" to remove', span, hint=hint)
     return found
 
 

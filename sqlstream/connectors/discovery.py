@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Table
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 from sqlstream.warehouse.paths import Warehouse
+
+# What records and descriptors hold of a source or a sink: what JSON can.
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+
+T = TypeVar("T")
 
 
 class Split(Protocol):
@@ -74,11 +80,11 @@ class Offsets:
 class Discovery(ABC):
     """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
 
-    `interval` is how often to look, in seconds; a bounded source without one is looked at once. `changed` are files that were
+    `interval` is how often to look; a bounded source without one is looked at once. `changed` are files that were
     rewritten after they had been read.
     """
 
-    interval: float | None = None
+    interval: Duration | None = None
     bounded: bool
 
     def __init__(self) -> None:
@@ -110,6 +116,12 @@ class Discovery(ABC):
         """Let go of what is held open."""
 
 
+class Remember(Protocol):
+    """Returns what was first given under a name, which JSON can hold: now, or in an earlier life of the job."""
+
+    def __call__(self, name: str, value: T, /) -> T: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a source may ask of the job that reads it.
@@ -124,12 +136,12 @@ class Context:
     directory: str
     parallelism: int
     finish: bool
-    remember: Callable[[str, Any], Any]
+    remember: Remember
     paced: bool = True
     clock: Callable[[], float] = time.monotonic
 
 
-def monitor_interval(table: Table) -> float | None:
-    """Return how often to look for more, in seconds; None for a table that is bounded."""
+def monitor_interval(table: Table) -> Duration | None:
+    """Return how often to look for more; None for a table that is bounded."""
     text = table.options.get("source.monitor-interval")
-    return None if text is None else parse_duration(text).total_seconds()
+    return None if text is None else parse_duration(text)

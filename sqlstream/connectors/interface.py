@@ -18,6 +18,7 @@ from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.options import TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.errors import DataError, Span
+from sqlstream.units import EPOCH, ProcessingTime
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Where a worker reads: the project's folder, the warehouse, and the time (ms) at which the batch was decided."""
+    """Where a worker reads: the project's folder, the warehouse, and the time at which the batch was decided."""
 
     project: str
     warehouse: str
-    time: int = 0
+    time: ProcessingTime = EPOCH
 
 
 @dataclass(frozen=True, slots=True)

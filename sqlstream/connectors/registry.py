@@ -88,7 +88,7 @@ def _loaded(entry: EntryPoint) -> Connector:
         raise
     except Exception as error:
         reason = f"{type(error).__qualname__}: {error}"
-        hint = f"Mend or update the package: pip install --upgrade {package}."
+        hint = f"Repair or update the package: pip install --upgrade {package}."
         if isinstance(error, ModuleNotFoundError) and error.name and error.name != entry.module:
             hint = f"Install it: pip install {error.name.partition('.')[0]} (its package may have another name)."
         raise UnavailableConnector(f"{said} cannot be imported", detail=reason, hint=hint) from error

@@ -78,7 +78,7 @@ def translate(
     if match := _VANISHED_FILE.search(text):
         path = match[1] or match[2]
         if _SEGMENT.search(path):
-            return QueryError("the state moved on while it was read", hint="Run the query again.")
+            return QueryError("the state changed while it was read", hint="Run the query again.")
         return QueryError(f'file "{path}" does not exist', span)
     if match := _MALFORMED_JSON.search(text):
         # The line that DuckDB names is the next one.

@@ -1,7 +1,8 @@
-"""Python functions in SQL: what `@udf` makes of them, and how they get into DuckDB."""
+"""Python functions in SQL: what `@udf` and `@udtf` make of them, and how they get into DuckDB."""
 
-from sqlstream.functions.declare import declare, udf
+from sqlstream.functions.declare import declare
+from sqlstream.functions.decorators import udf, udtf
 from sqlstream.functions.load import load
 from sqlstream.functions.registration import recover, register, register_for_queries
 
-__all__ = ["declare", "load", "recover", "register", "register_for_queries", "udf"]
+__all__ = ["declare", "load", "recover", "register", "register_for_queries", "udf", "udtf"]

@@ -142,7 +142,7 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class StructOf:
-    """Instances of a dataclass, or dicts when there is none."""
+    """Instances of a dataclass or NamedTuple, or dicts when there is none."""
 
     fields: tuple[tuple[str, Codec], ...]
     made: Callable[..., Any] | None = None

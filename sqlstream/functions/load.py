@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import AnyFunction
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing
 from sqlstream.functions import source_locations as places
-from sqlstream.functions.declare import declare, marked
+from sqlstream.functions.kinds import declare_any, decorator_of, is_marked
 
 
-def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Function]:
-    """Import every Python file below a directory, in path order, and return the `@udf` functions that they define.
+def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[AnyFunction]:
+    """Import every Python file below a directory, in path order, and return the functions with a decorator that they define.
 
     Files import each other by name, or relatively; an installed module of the same name comes first. Files are
     shown relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that
@@ -31,7 +31,7 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Fun
     """
     folder = Path(directory).resolve()
     root = str(folder.parent)
-    found: dict[str, Function] = {}
+    found: dict[str, AnyFunction] = {}
     with _package(folder) as package:
         for path in _files(folder):
             try:
@@ -41,24 +41,24 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Fun
                     raise
                 broken.append(error)
                 continue
-            own = {id(v): v for v in vars(module).values() if marked(v) and v.__module__ == module.__name__}
+            own = {id(v): v for v in vars(module).values() if is_marked(v) and v.__module__ == module.__name__}
             for value in own.values():
-                function = declare(value, root=root)
+                function = declare_any(value, root=root)
                 if (other := found.get(function.name.lower())) is not None:
                     raise BindError(
                         f'function "{function.name}" is defined twice',
                         detail=f" --> {other.location}\n --> {function.location}",
-                        hint="Rename one of them, or give it another name in SQL: @udf(name='...').",
+                        hint=f"Rename one of them, or give it another name in SQL: @{decorator_of(function)}(name='...').",
                     )
                 found[function.name.lower()] = function
     return list(found.values())
 
 
-def find(reference: str, span: Span, name: str, root: str) -> Function:
+def find(reference: str, span: Span, name: str, root: str) -> AnyFunction:
     """Return the function that `module.attribute` names, under a name of its own.
 
     The module is looked for in the project's folder, in its `udfs/`, and among the installed packages. The attribute is
-    a function with type hints or a class, with or without `@udf`. Raises BindError at the span.
+    a function with type hints or a class, with or without a decorator. Raises BindError at the span.
     """
     module_name, _, attribute = reference.rpartition(".")
     if not module_name or not all(part.isidentifier() for part in reference.split(".")):
@@ -74,7 +74,7 @@ def find(reference: str, span: Span, name: str, root: str) -> Function:
         hint = missing("name", attribute, usable)
         raise BindError(f'module "{module_name}" has no "{attribute}"', span, hint=hint)
     try:
-        return declare(getattr(module, attribute), name=name, root=root)
+        return declare_any(getattr(module, attribute), name=name, root=root)
     except SqlStreamError as error:
         error.span = error.span or span
         raise

@@ -51,8 +51,8 @@ def unpack(name: str, pickled: bytes) -> Call:
     return call
 
 
-def pack_class(found: type) -> bytes:
-    """Return a class with everything of the user's that it needs. Raises Uncarriable."""
+def pack_class(found: object) -> bytes:
+    """Return a class, or what holds one, with everything of the user's that it needs. Raises Uncarriable."""
     with _by_value():
         try:
             return _dumps(found)

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import AnyFunction, Function
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import pickling as carry
@@ -41,14 +41,15 @@ class Registered:
             raise failed[0]
 
 
-def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
+def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunction]) -> Registered:
     """Make functions callable in a connection and its cursors, replacing those registered here before by the same name.
 
-    A function is decoded on its first call, so that registering is cheap. Close the connection when done: one that is
-    still open when Python ends makes DuckDB print about leaked objects.
+    Nothing in DuckDB calls a process function: it is passed over. A function is decoded on its first call, so that
+    registering is cheap. Close the connection when done: one that is still open when Python ends makes DuckDB print about
+    leaked objects.
     """
     calls = []
-    for function in functions:
+    for function in (f for f in functions if isinstance(f, Function)):
         with contextlib.suppress(duckdb.InvalidInputException):  # It is new here.
             connection.remove_function(function.name)
         calls.append(_Lazy(function))
@@ -62,12 +63,13 @@ def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function
 def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
     """Make functions callable in SQL that no binder of ours has seen: default values and named arguments are DuckDB's there.
 
-    A macro of the function's name has them; the function itself stands behind it under another.
+    A macro of the function's name has them; the function itself stands behind it under another. That of a table function is one
+    for FROM.
     """
     calls = []
     for function in functions:
         calls.append(_Lazy(function))
-        if not function.parameters:
+        if not function.parameters and function.kind == "scalar":
             _create(connection, function, calls[-1], function.name)
             continue
         hidden = f"_udf_{function.name}"
@@ -75,9 +77,18 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
         names = [quote_name(name) for name in function.names]
         given = zip(names, function.defaults, strict=True)
         parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
-        macro = f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {quote_name(hidden)}({', '.join(names)})"
-        connection.execute(macro)
+        call = f"{quote_name(hidden)}({', '.join(names)})"
+        macro = call if function.kind == "scalar" else f"TABLE {_rows(function, call)}"
+        connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {macro}")
     return Registered(calls)
+
+
+def _rows(function: Function, call: str) -> str:
+    """Return the SELECT of the rows that the call of a table function gives as a list."""
+    if not function.returns.startswith("STRUCT("):
+        return f"SELECT unnest({call}) AS {quote_name(function.name)}"
+    fields = (f"struct_extract_at(_row, {i}) AS {quote_name(name)}" for i, (name, _) in enumerate(function.columns, 1))
+    return f"SELECT {', '.join(fields)} FROM (SELECT unnest({call}) AS _row)"
 
 
 def recover(error: duckdb.Error) -> JobError | None:

@@ -75,6 +75,49 @@ def parameter(function: FunctionType, name: str, root: str) -> Span | None:
     return definition(function, root)
 
 
+def class_location(made: type, root: str) -> str | None:
+    """Return `file:line` of a class, None when the text is not to be had."""
+    span = class_definition(made, root)
+    return f"{span.source.name}:{span.source.position(span.start)[0]}" if span else None
+
+
+def class_definition(made: type, root: str) -> Span | None:
+    """Return the place of `class Name`, or None when the text is not to be had."""
+    if (found := _parsed_class(made, root)) is None:
+        return None
+    source, node = found
+    start = _offset(source, node.lineno, node.col_offset)
+    return Span(source, start, source.text.index(node.name, start + len("class ")) + len(node.name))
+
+
+def assignment(made: type, name: str, root: str) -> Span | None:
+    """Return the place of an attribute in the body of a class, or of the class."""
+    if (found := _parsed_class(made, root)) is not None:
+        source, node = found
+        for part in node.body:
+            target = part.target if isinstance(part, ast.AnnAssign) else None
+            named = isinstance(target, ast.Name) and target.id == name
+            if named and part.end_lineno is not None and part.end_col_offset is not None:
+                start = _offset(source, part.lineno, part.col_offset)
+                return Span(source, start, _offset(source, part.end_lineno, part.end_col_offset))
+    return class_definition(made, root)
+
+
+def _parsed_class(made: type, root: str) -> tuple[SourceText, ast.ClassDef] | None:
+    methods = [m for m in vars(made).values() if isinstance(m, FunctionType)]
+    if not methods:
+        return None
+    path = methods[0].__code__.co_filename
+    text = "".join(linecache.getlines(path))
+    first = min(m.__code__.co_firstlineno for m in methods if m.__code__.co_filename == path)
+    try:
+        nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef) and n.name == made.__name__]
+    except (SyntaxError, ValueError):
+        return None
+    around = [n for n in nodes if n.lineno <= first <= (n.end_lineno or n.lineno)]
+    return (SourceText(display(path, root), text), around[-1]) if around else None
+
+
 def line_span(path: str, line: int, root: str) -> Span | None:
     """Return the text of a line as a place, without its indentation."""
     lines = linecache.getlines(path)

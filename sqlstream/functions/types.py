@@ -7,7 +7,7 @@
 | `str` | VARCHAR | | `decimal.Decimal` | DECIMAL(38,10) |
 | `bool` | BOOLEAN | | `uuid.UUID` | UUID |
 | `bytes` | BLOB | | `list[T]`, `dict[K, V]` | T[], MAP(K, V) |
-| `datetime.date` | DATE | | dataclass, TypedDict | STRUCT |
+| `datetime.date` | DATE | | dataclass, NamedTuple, TypedDict | STRUCT |
 | `datetime.datetime` | TIMESTAMP | | Enum, Literal | the type of its values |
 
 DECIMAL(38,10) holds 28 digits before the point; results are rounded half up, as CAST does. An instant (a datetime
@@ -60,7 +60,7 @@ ARRAYS: dict[Any, str] = {
 }
 USABLE = (
     "Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], dict[K, V], "
-    "dataclasses, TypedDicts, Enums and Literals, each also as T | None"
+    "dataclasses, NamedTuples, TypedDicts, Enums and Literals, each also as T | None"
 )
 
 
@@ -168,12 +168,12 @@ def _common_type(hint: Any, values: collections.abc.Sequence[Any]) -> str:
 
 
 def _fields(hint: Any) -> dict[str, Any] | None:
-    """Return the fields of a dataclass or TypedDict with their hints, or None for any other hint."""
+    """Return the fields of a dataclass, NamedTuple or TypedDict with their hints, or None for any other hint."""
     if not isinstance(hint, type):
         return None
     if dataclasses.is_dataclass(hint):
         names = [f.name for f in dataclasses.fields(hint) if f.init]
-    elif typing.is_typeddict(hint):
+    elif is_named_tuple(hint) or typing.is_typeddict(hint):
         names = list(hint.__annotations__)
     else:
         return None
@@ -182,6 +182,21 @@ def _fields(hint: Any) -> dict[str, Any] | None:
     except Exception as error:
         raise UnusableType(f"a type hint of {describe(hint)} cannot be evaluated: {error}") from error
     return {name: hints[name] for name in names}
+
+
+def is_named_tuple(hint: Any) -> bool:
+    """Tell whether a hint is a class made with typing.NamedTuple."""
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+def struct_fields(text: str) -> dict[str, str] | None:
+    """Return the fields of a STRUCT with their types, None for any other DuckDB type.
+
+    >>> struct_fields("STRUCT(a BIGINT, b VARCHAR[])")
+    {'a': 'BIGINT', 'b': 'VARCHAR[]'}
+    """
+    duck = _parse(text)
+    return {name: str(child) for name, child in duck.children} if duck.id == "struct" else None
 
 
 def _parse(text: str) -> DuckDBPyType:
@@ -215,7 +230,9 @@ def _codec(duck: DuckDBPyType, hint: Any) -> Codec:
 def _struct(duck: DuckDBPyType, hint: Any) -> StructOf:
     hints = _fields(hint) or {}
     members = {name: _codec(child, hints.get(name)) for name, child in duck.children if isinstance(child, DuckDBPyType)}
-    made: type | None = hint if dataclasses.is_dataclass(hint) and isinstance(hint, type) else None
+    made: type | None = None
+    if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or is_named_tuple(hint)):
+        made = hint
     if made is not None and members.keys() != hints.keys():
         raise UnusableType(f"{duck} does not have the fields of {describe(hint)}: {', '.join(hints)}")
     return StructOf(tuple(members.items()), made)

@@ -58,7 +58,7 @@ def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: 
             raise JobError(f'job "{name}" did not stop within {timeout:.0f} s', hint=hint)
         time.sleep(POLL_SECONDS)
     if drain and status is not None and status.state not in (DRAINED, FINISHED):
-        hint = "Run it again, and drain it then: it goes on from its last committed batch."
+        hint = "Run it again, and drain it then: it continues after its last committed batch."
         message = f'job "{name}" ended before all its windows were closed: it is {status.state}'
         raise JobError(message, detail=status.error, hint=hint)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import UsageError
+from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.errors import UsageError, missing
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
+from sqlstream.units import now
 from sqlstream.warehouse.jobs import (
     TABLE,
     JobRecord,
@@ -21,6 +21,18 @@ from sqlstream.warehouse.jobs import (
     read_record,
 )
 from sqlstream.warehouse.paths import Warehouse
+
+
+def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
+    """Return the names of the jobs that are to begin anew: all or none of them, or those named. Raises UsageError."""
+    names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
+    if isinstance(fresh, bool):
+        return set(names.values()) if fresh else set()
+    for name in fresh:
+        if name.lower() not in names:
+            hint = missing("job", name, names.values()) if names else None
+            raise UsageError(f'there is no job "{name}" in the SQL to start anew', hint=hint)
+    return {names[name.lower()] for name in fresh}
 
 
 def job_spec(
@@ -41,9 +53,9 @@ def job_spec(
         functions=planned.functions,
         memory=options.memory,
         zone=options.text("table.local-time-zone"),
-        retention_ms=options.milliseconds("sqlstream.state.retention"),
+        retention=options.duration("sqlstream.state.retention"),
         fingerprint=planned.fingerprint,
-        idle_ms=options.milliseconds("table.exec.source.idle-timeout"),
+        idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,
     )
 
@@ -76,7 +88,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         sql=planned.sql,
         plan_fingerprint=planned.fingerprint,
         plan_text=planned.plan_text,
-        created_at=int(time.time() * 1000),
+        created_at=now(),
         versions={
             **{package: version(package) for package in ("sqlstream", "pyspark", "duckdb")},
         },

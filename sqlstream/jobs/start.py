@@ -118,7 +118,7 @@ class Starter:
             " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
         )
         if status.state == DRAINED:
-            why = " All its windows were closed, so it cannot go on; to run it anew, use --fresh."
+            why = " All its windows were closed, so it cannot continue; to run it anew, use --fresh."
         self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
         return status.state
 
@@ -134,7 +134,7 @@ class Starter:
         spec = job_spec(planned, self.project.warehouse, layout.labels, name=name, project=self.project.root)
         if record is None or not planned.appends:
             self._write_record(job_record(planned, spec, layout.partitions), record)
-        pace = Pace(options.finish, options.milliseconds("execution.checkpointing.interval") / 1000)
+        pace = Pace(options.finish, options.duration("execution.checkpointing.interval"))
         return engine.run(spec, layout, pace, receivers)
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:

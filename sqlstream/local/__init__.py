@@ -1,1 +1,1 @@
-"""Jobs in this process, without Spark: the engine of `INSERT .. VALUES`, and the runner of tests."""
+"""Jobs in this process, without Spark: two engines, one that runs them by itself and one that tests drive step by step."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Table
+from sqlstream.duck import databases
 from sqlstream.duck.errors import plain
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, missing
 
 
-def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], path: str) -> None:
+def write_rows(table: Table, rows: Iterable[Sequence[object] | Mapping[str, object]], path: str) -> None:
     """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
     columns = table.physical
     given = [_row(table, row) for row in rows]
@@ -24,13 +23,14 @@ def write_rows(table: Table, rows: Iterable[Sequence[Any] | Mapping[str, Any]], 
     nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
     source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
     values = [_value(v, c.type) for row in given for v, c in zip(row, columns, strict=True)]
-    try:
-        connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
-    except duckdb.Error as e:
-        raise _misfit(table, given) or e from None
+    with databases.passing() as con:
+        try:
+            con.execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+        except duckdb.Error as e:
+            raise _misfit(con, table, given) or e from None
 
 
-def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[object, ...]:
     """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
     columns = table.physical
     if not isinstance(row, Mapping):
@@ -46,7 +46,7 @@ def _row(table: Table, row: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...
     return tuple(by_name.get(name.lower()) for name in known)
 
 
-def _value(value: Any, type: str) -> Any:
+def _value(value: object, type: str) -> object:
     """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
     if not isinstance(value, Mapping | list | tuple):
         return value
@@ -56,11 +56,11 @@ def _value(value: Any, type: str) -> Any:
     return duckdb.Value(_shaped(value, kind), kind)
 
 
-def _shaped(value: Any, type: DuckDBPyType) -> Any:
+def _shaped(value: object, type: DuckDBPyType) -> object:
     """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
     if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
         return value
-    children: dict[str, Any] = dict(type.children)
+    children = {name: child for name, child in type.children if isinstance(child, DuckDBPyType)}
     if isinstance(value, Mapping) and type.id == "struct":
         names = {name.lower(): name for name in value}
         fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
@@ -73,21 +73,13 @@ def _shaped(value: Any, type: DuckDBPyType) -> Any:
     return value
 
 
-def _misfit(table: Table, rows: Sequence[tuple[Any, ...]]) -> BindError | None:
+def _misfit(con: duckdb.DuckDBPyConnection, table: Table, rows: Sequence[tuple[object, ...]]) -> BindError | None:
     """Return the error for the first value that its column cannot hold."""
     for number, row in enumerate(rows, 1):
         for column, value in zip(table.physical, row, strict=True):
             try:
-                connection().execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
+                con.execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
             except duckdb.Error as e:
                 message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
                 return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")
     return None
-
-
-@cache
-def connection() -> duckdb.DuckDBPyConnection:
-    """Return a connection to convert values with; opening one takes longer than a batch."""
-    con = duckdb.connect(config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con

@@ -12,18 +12,20 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Rows
+from sqlstream.duck.types import stored_type
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time of one batch: its number, its watermark (microseconds; None before the first), its processing time (ms)."""
+    """The time of one batch: its number, its watermark (None before the first), its processing time."""
 
     batch: int
-    watermark: int | None
-    time: int
+    watermark: EventTime | None
+    time: ProcessingTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,12 @@ class Operator(ABC):
         """The columns of every part whose hash picks the bucket; without any, all rows meet in one."""
 
     @property
+    def hashed(self) -> tuple[Column, ...]:
+        """The hash columns with the types in which rows travel and are stored."""
+        types = {c.name: stored_type(c.type) for table in self.tables for c in table.columns}
+        return tuple(Column(name, types[name]) for name in self.hash_columns)
+
+    @property
     @abstractmethod
     def tables(self) -> tuple[TableDeclaration, ...]:
         """Its state."""
@@ -80,8 +88,8 @@ class Operator(ABC):
         """Advance by one batch; yield rows for the next stage as they are computed.
 
         An input is rows, or a segment that was written into the bucket's directory for it. Once the result is exhausted, the
-        operator has set its timers: `state.event_timer`, the event time (microseconds) at which it wants to be called again, and
-        `state.processing_timer`, the processing time (milliseconds).
+        operator has set its timers: `state.event_timer`, the event time at which it wants to be called again, and
+        `state.processing_timer`, the processing time.
         """
 
     @abstractmethod
@@ -105,6 +113,10 @@ class Operator(ABC):
     def opening(self) -> Mapping[str, str]:
         """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
         return {}
+
+    def release(self) -> None:
+        """Give back what this process keeps open for the operator: the job is done."""
+        return
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of how many windows are open, an empty text where there are none."""

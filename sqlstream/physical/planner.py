@@ -12,7 +12,6 @@ from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import quote_name, quote_text, unquoted
-from sqlstream.duck.types import stored_type
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field, Schema
@@ -21,13 +20,16 @@ from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Port
+from sqlstream.operators.process.operator import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -39,9 +41,17 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import Ordered, in_order, keeps_last
+from sqlstream.physical.row_order import Ordered, arriving, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
-from sqlstream.physical.stateful import Operator, operator_of, own_tables, side_views, state_bound, state_view
+from sqlstream.physical.stateful import (
+    Operator,
+    operator_of,
+    own_tables,
+    process_views,
+    side_views,
+    state_bound,
+    state_view,
+)
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
 
@@ -64,8 +74,15 @@ class Branch:
     timed: bool = False
     placed: bool = False
     lookups: tuple[Lookup, ...] = ()
+    # Whether its rows are on time, where those of the leaf are on several paths for that.
+    are_on_time: bool | None = None
     # What several parts of the SELECT read, by name: each may read those before it.
     common: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def on_time(self) -> bool:
+        """Whether none of its rows is late."""
+        return self.leaf.on_time if self.are_on_time is None else self.are_on_time
 
     @property
     def query(self) -> str:
@@ -204,13 +221,16 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
             return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
         case Lateral():
-            joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
-            return [b.over(lambda rows: f"SELECT * FROM ({rows}) AS _row {joined}") for b in below(node.input)]
+            return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
         case Union():
             found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
+        case Process() if node.time_type:
+            own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
+            both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
+            return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
@@ -225,7 +245,7 @@ def _in_one(found: list[Branch]) -> list[Branch]:
     groups: dict[tuple[object, ...], list[Branch]] = {}
     for number, branch in enumerate(found):
         alone = number if branch.lookups or branch.placed else None
-        groups.setdefault((id(branch.leaf), branch.weighted, branch.timed, alone), []).append(branch)
+        groups.setdefault((id(branch.leaf), branch.weighted, branch.timed, branch.on_time, alone), []).append(branch)
     return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
@@ -278,11 +298,17 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
             for below, part in pairs
             for branch in branches(below)
         ]
+    if isinstance(node, Process):
+        return [
+            (branch, [part])
+            for below, part in zip(node.inputs, operator.parts, strict=True)
+            for branch in branches(arriving(below).node)
+        ]
     timed = isinstance(node, WindowAggregate | WindowRank) and node.late_rows is not None
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not branch.leaf.on_time and (branch.timed or isinstance(node, SessionWindow))
+        can_be_late = not branch.on_time and (branch.timed or isinstance(node, SessionWindow))
         found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
     return found
 
@@ -343,7 +369,7 @@ class _Planner:
         for branch, wanted in feeding(node, operator):
             # No row is late by the batch's own time.
             by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
-            on_time = branch.leaf.on_time or by_clock
+            on_time = branch.on_time or by_clock
             parts = tuple((part, operator.parts[part]) for part in wanted)
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
             ports += [Port(part, on_time) for part, _ in parts]
@@ -351,7 +377,7 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, _hashed(operator), numbers)
+            exchange = Exchange(place, operator.hashed, numbers)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
         view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
@@ -371,7 +397,7 @@ class _Planner:
             more_views=self._more_views(node, operator, name),
             delay=node.delay_below,
             opening=_opening(operator, place, ports),
-            fires_timers=isinstance(node, WindowAggregate) and node.early is not None and node.early.by == "time",
+            fires_timers=_goes_by_clock(node),
             node=node,
         )
         self.stages.append((node, stage, []))
@@ -381,6 +407,9 @@ class _Planner:
         if isinstance(node, Joining):
             views = side_views(node, operator)
             return tuple(StateView(self._unique(f"{name}_{alias}"), view) for alias, view in views)
+        if isinstance(node, Process):
+            views = process_views(operator)
+            return tuple(StateView(self._unique(f"{name}_{part}"), view) for part, view in views)
         late = operator.late_view(name)
         if late is None or not isinstance(node, Windowed) or node.late_rows is None:
             return ()
@@ -403,17 +432,21 @@ class _Planner:
         return candidate
 
 
-def _hashed(operator: Operator) -> tuple[Column, ...]:
-    """Return the columns whose hash picks the bucket, with the types in which rows travel and are stored."""
-    types = {c.name: stored_type(c.type) for table in operator.tables for c in table.columns}
-    return tuple(Column(name, types[name]) for name in operator.hash_columns)
+def _goes_by_clock(node: Stateful) -> bool:
+    """Tell whether an operator may ask to be called at processing times."""
+    match node:
+        case WindowAggregate():
+            return node.early is not None and node.early.by == "time"
+        case Process():
+            return node.function.has_timers
+    return False
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
-        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, _hashed(operator), ((part, numbers[part]),)))
+        Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
         for part, sql in operator.opening.items()
     )
 
@@ -440,5 +473,7 @@ def _key_columns(node: Stateful) -> tuple[str, ...]:
             return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
         case SetOperation():
             return tuple(f.name for f in node.schema)
+        case Process():
+            return node.key_names
         case _:
             assert_never(node)

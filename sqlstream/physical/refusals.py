@@ -120,9 +120,9 @@ def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:
             for expression in node.expressions:
                 if expression.reads.clock:
                     raise UnsupportedError(
-                        "the current time in a query over a result that changes",
+                        "the current time in a query over a changelog",
                         expression.span,
-                        hint="A row is taken back as it was emitted, with its time then; compute the time below the aggregate.",
+                        hint="A retraction must have all values of its row, also the time; compute the time below the aggregate.",
                     )
 
 
@@ -146,12 +146,12 @@ def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
         timed = isinstance(changing, Scan | Normalize) and not isinstance(node, CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
-                "a window over a result that changes",
+                "a window over a changelog",
                 node.span,
                 hint="Leave out ALLOWED_LATENESS and EARLY_FIRE below: without them a window's result is emitted once."
                 if isinstance(changing, Windowed)
-                else f"{_subject(changing)} changes what it has emitted at any time: "
-                "aggregate in windows first, and their results then.",
+                else f"{_subject(changing)} may retract any row that it has emitted: "
+                "aggregate in windows first, then aggregate their results.",
             )
 
 
@@ -167,7 +167,7 @@ def refuse_unlike_rows(sinks: Sequence[ResultSink]) -> None:
                 raise UnsupportedError(
                     f'column "{column.name}", {what}, in table "{table.name}" of changes without a PRIMARY KEY',
                     scan.span,
-                    hint="A row would be taken away with another value than it was added with: "
+                    hint="The retraction of a row would have another value than the row: "
                     "leave the column out, or declare the PRIMARY KEY.",
                 )
 
@@ -179,9 +179,9 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
         takes_changes = sink_of(table).takes_changes
         if changing is not None and not takes_changes:
             raise UnsupportedError(
-                f'writing a result that changes into table "{table.name}" ({table.connector}), whose rows can only be added',
+                f'writing a changelog into table "{table.name}" ({table.connector}), which is append-only',
                 changing.span,
-                hint=f"{_subject(changing)} changes rows that it has emitted. Write into a warehouse table "
+                hint=f"{_subject(changing)} updates or deletes rows that it has emitted. Write into a warehouse table "
                 f"(one without a connector), or {_instead(changing)}.",
             )
         replaces = table.connector is None
@@ -192,7 +192,7 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
         found = Unordered("several queries write it") if several else in_order(sink)
         if isinstance(found, Unordered) or not replaces:
             raise UnsupportedError(
-                f'writing rows that are only added into table "{table.name}" with a PRIMARY KEY',
+                f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in walk(sink) if isinstance(n, Scan)), None),
                 detail=f"Which row of a key is the last one is not known: {found.why}."
                 if replaces and isinstance(found, Unordered)

@@ -18,6 +18,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, Tempora
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -63,6 +64,12 @@ def in_order(sink: ResultSink) -> Ordered | Unordered:
     if any(_among_key(sink, names - {_AT}) for names in found.node.unique_keys):
         return found
     return Unordered("rows of one time have no order")
+
+
+def arriving(node: Node) -> Ordered:
+    """Return a plan with columns of the order in which its rows come; without columns where that is not known."""
+    found = _with_order(node)
+    return found if isinstance(found, Ordered) else Ordered(node, ())
 
 
 def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
@@ -114,7 +121,7 @@ def _leaving(node: Stateful) -> Ordered | Unordered:
             return _by_time(node, node.times[0])
         case WindowAggregate() | Over() | Sort() | SessionWindow() | CountWindows() | WindowRank():
             return _by_time(node, None)
-        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin():
+        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin() | Process():
             return _by_time(node, None)
         case _:
             assert_never(node)

@@ -14,6 +14,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import InOrder, Joins, Stateful
 from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
@@ -26,9 +27,11 @@ from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
 from sqlstream.operators.over.over import OverOperator
+from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
+from sqlstream.physical.row_order import arriving
 from sqlstream.physical.windows import (
     calls_of,
     event_time,
@@ -39,6 +42,7 @@ from sqlstream.physical.windows import (
     used_columns,
     window_operator,
 )
+from sqlstream.units import NO_TIME
 
 Operator = (
     WindowOperator
@@ -48,6 +52,7 @@ Operator = (
     | IntervalJoinOperator
     | TemporalJoinOperator
     | RegularJoin
+    | ProcessOperator
 )
 
 
@@ -64,25 +69,25 @@ def operator_of(node: Stateful) -> Operator:
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
             return CountWindowOperator(
-                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0
+                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or NO_TIME
             )
         case Aggregate():
             keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
             calls = calls_of(node.aggregates)
             lasting = tuple((*["NULL"] * (len(keys) - 1), str(n)) for n in node.empty_sets) if keys else ((),)
             if node.input.is_changelog and all(is_linear(call) for _, call in calls):
-                return LinearAggregate(keys, calls, node.ttl or 0, lasting)
+                return LinearAggregate(keys, calls, node.ttl or NO_TIME, lasting)
             if node.input.is_changelog:
-                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0, lasting=lasting)
-            return GroupAggregate(keys, calls, node.ttl or 0, lasting)
+                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or NO_TIME, lasting=lasting)
+            return GroupAggregate(keys, calls, node.ttl or NO_TIME, lasting)
         case ranks.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or 0)
+            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or NO_TIME)
         case relational.SetOperation():
             keys = tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema)
             side = (Column(node.side, "INTEGER"),)
-            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or 0)
+            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or NO_TIME)
         case over.Over() | Sort():
             return _in_order(node)
         case joins.IntervalJoin():
@@ -93,9 +98,35 @@ def operator_of(node: Stateful) -> Operator:
             return TemporalJoinOperator(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
-            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
+            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
+        case Process():
+            return _process(node)
         case _:
             assert_never(node)
+
+
+def _process(node: Process) -> ProcessOperator:
+    inputs = []
+    for number, (below, read) in enumerate(zip(node.inputs, node.reads, strict=True)):
+        inputs.append(
+            InputPlan(
+                f"rows_{number}",
+                tuple(k.sql for k in read.keys),
+                tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
+                time_sql(below, read.time) if read.time else None,
+                arriving(below).columns,
+            )
+        )
+    keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
+    ttls = tuple(node.ttl_of(s) for s in node.function.states)
+    given = tuple(a.sql for a in node.arguments)
+    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type)
+
+
+def process_views(operator: Operator) -> Iterator[tuple[str, Rows]]:
+    """Yield what a process function keeps beside its values: its lists, maps and timers, by their names, and the view of each."""
+    assert isinstance(operator, ProcessOperator)
+    yield from operator.more_views(own_tables(operator))
 
 
 def _matching(node: Joins) -> Matching:
@@ -111,7 +142,7 @@ def _in_order(node: InOrder) -> OverOperator:
         return OverOperator((), columns, time, order, by_clock=by_clock, sorts=True)
     names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
-    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
+    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or NO_TIME)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
@@ -18,23 +18,31 @@ from sqlstream.logical.plan.over import OverItem
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, TimeWindows
-from sqlstream.operators.aggregates.calls import ALIASES, AggregateCall, is_aggregate, reason, strategy
-from sqlstream.operators.aggregates.functions import REFUSED
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import is_aggregate, reason, strategy
+from sqlstream.operators.aggregates.functions import ALIASES, REFUSED
+from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.groups import Groups, Made
 from sqlstream.operators.over.calls import OverCall
-from sqlstream.operators.windows.assigners import AssignedWindows, SlicedWindows, WindowAssigner, window_time
-from sqlstream.operators.windows.fired_windows import FiringSessions, FiringWindows
+from sqlstream.operators.windows.assigners import AssignedWindows, window_time
+from sqlstream.operators.windows.changed_sessions import ChangedSessions
+from sqlstream.operators.windows.changed_windows import ChangedWindows
+from sqlstream.operators.windows.corrections import Corrections
+from sqlstream.operators.windows.early_results import EarlyResults
+from sqlstream.operators.windows.emitted import EmittedResults
 from sqlstream.operators.windows.grid import Grid
 from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRows
-from sqlstream.operators.windows.session_changes import ChangingSessions
+from sqlstream.operators.windows.retention import Retention
+from sqlstream.operators.windows.session_pieces import ChangingPieces, Pieces
 from sqlstream.operators.windows.sessions import Sessions
-from sqlstream.operators.windows.triggers import Early
-from sqlstream.operators.windows.window_aggregate import WindowedAggregate
-from sqlstream.operators.windows.window_changes import ChangingWindowAggregate, ChangingWindowRows
+from sqlstream.operators.windows.slices import SlicedWindows
+from sqlstream.operators.windows.triggers import AT_END, Early
+from sqlstream.operators.windows.window_changes import AggregatesOfRows, WindowChanges
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
+from sqlstream.units import NO_TIME
 
-# Columns with the SQL that makes them from input rows.
-Keys = tuple[tuple[Column, str], ...]
+Assigner: TypeAlias = AssignedWindows | SlicedWindows | Sessions
 
 # No names that a user would give to a column.
 _END = internal("window_end")
@@ -179,63 +187,51 @@ def _is_by_the_keys_of(node: aggregates.WindowAggregate, session: SessionWindow)
 def window_operator(node: Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows."""
     made = made_above(node)
-    if (made.input if made is not None else node.input).is_changelog:
-        return _over_changes(node)
-    match node:
-        case aggregates.WindowAggregate():
-            return _aggregate(node)
-        case SessionWindow():
-            return WindowRows("session", *_session(node), late=_late_rows(node))
-        case WindowRank():
-            keys, windows, columns, ranking = _rank(node)
-            return WindowRows("window_rank", keys, windows, columns, None, ranking, _late_rows(node))
-        case _:
-            assert_never(node)
-
-
-def _over_changes(node: Windowed) -> WindowOperator:
-    """Return the operator that computes a node over windows of rows that come and go."""
-    if node.late_rows is not None or (isinstance(node, aggregates.WindowAggregate) and node.corrects):
+    changing = (made.input if made is not None else node.input).is_changelog
+    if changing and (node.late_rows is not None or (isinstance(node, aggregates.WindowAggregate) and node.corrects)):
         raise UnsupportedError(
-            "hints about late and early rows over rows that come and go",
+            "ALLOWED_LATENESS, EARLY_FIRE or LATE_ROWS over a table with changes",
             node.span,
             hint="Leave the hint out: the window's result is emitted once, when the watermark passes its end.",
         )
     match node:
         case aggregates.WindowAggregate():
-            keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
-            bounds = (node.window.start, node.window.end, node.window.time)
-            return ChangingWindowAggregate(
-                keys, _windowing(node), used_columns(node), bounds, calls_of(node.aggregates)
-            )
+            return _aggregate(node, changing=changing)
         case SessionWindow():
-            return ChangingWindowRows("session", *_session(node))
+            return _rows("session", _session(node), node, changing=changing)
         case WindowRank():
-            keys, windows, columns, ranking = _rank(node)
-            return ChangingWindowRows("window_rank", keys, windows, columns, None, ranking)
+            return _rows("window_rank", _rank(node), node, changing=changing)
         case _:
             assert_never(node)
 
 
-def _session(node: SessionWindow) -> tuple[Keys, WindowAssigner, tuple[Column, ...], tuple[str, str, str]]:
-    """Return the keys, the windows and the columns of sessions, and the names of their bounds."""
+def _rows(name: str, rows: WindowRows, node: SessionWindow | WindowRank, *, changing: bool) -> WindowOperator:
+    """Return the operator of the rows of windows, or of their ranks."""
+    of = WindowChanges(rows.groups, rows.columns, rows) if changing else rows
+    return WindowOperator(name, rows.groups, of, late=_late_rows(node))
+
+
+def _session(node: SessionWindow) -> WindowRows:
     fields = {f.name: f for f in node.input.schema}
     keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
     end = "" if isinstance(node.gap, int) else own_end(node)
-    return keys, _sessions(node, event_time(node), end), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS
+    windows = _sessions(node, event_time(node), end)
+    return WindowRows(Groups(keys, windows), tuple(Column(f.name, f.type) for f in fields.values()), BOUNDS)
 
 
-def _rank(node: WindowRank) -> tuple[Keys, WindowAssigner, tuple[Column, ...], Ranking]:
-    """Return the keys, the windows, the columns and the ranking of ranks in windows."""
+def _rank(node: WindowRank) -> WindowRows:
     keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
     ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
-    return keys, _windowing(node), tuple(Column(f.name, f.type) for f in node.input.schema), ranking
+    columns = tuple(Column(f.name, f.type) for f in node.input.schema)
+    return WindowRows(Groups(keys, _assigner(node)), columns, ranking=ranking)
 
 
 def _sessions(node: SessionWindow, time: str, end: str) -> Sessions:
     """Return the sessions of rows whose time is some SQL; where each has a gap of its own, so is the end of its wait."""
-    made = ChangingSessions if node.input.is_changelog else Sessions
-    return made(time, node.gap) if isinstance(node.gap, int) else made(time, None, end)
+    gap = node.gap if isinstance(node.gap, int) else None
+    if node.input.is_changelog:
+        return Sessions(ChangingPieces(time, end if gap is None else f"{time} + to_microseconds({gap})"))
+    return Sessions(Pieces(time, gap, end))
 
 
 def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
@@ -245,28 +241,35 @@ def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
         below = below.input
     if isinstance(below, SessionWindow) and made_above(node) is None and (node.corrects or node.late_rows):
         raise UnsupportedError(
-            "late and early results of sessions that are not those of the keys of GROUP BY",
+            "ALLOWED_LATENESS, EARLY_FIRE or LATE_ROWS over sessions that are not partitioned by the keys of GROUP BY",
             node.span,
             hint="Write SESSION(TABLE t PARTITION BY the keys of GROUP BY, ..), and filter in a subquery: "
             "SESSION(TABLE (SELECT .. WHERE ..), ..).",
         )
 
 
-def _aggregate(node: aggregates.WindowAggregate) -> WindowedAggregate:
+def _aggregate(node: aggregates.WindowAggregate, *, changing: bool) -> WindowOperator:
     _refuse_sessions_apart(node)
     keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
-    windows, calls = _windowing(node), calls_of(node.aggregates)
-    bounds, late = (node.window.start, node.window.end, node.window.time), _late_rows(node)
-    if not node.corrects:
-        return WindowedAggregate(keys, windows, bounds, calls, late)
-    found = node.early
-    early = Early(found.every // 1000 if found.by == "time" else found.every, found.by) if found else None
-    match windows:
-        case Sessions():
-            return FiringSessions(keys, windows, bounds, calls, late, node.lateness, early)
-        case AssignedWindows() | SlicedWindows():
-            return FiringWindows(keys, windows, bounds, calls, late, node.lateness, early)
-    raise TypeError(windows)
+    groups, calls = Groups(keys, _assigner(node)), calls_of(node.aggregates)
+    bounds = (node.window.start, node.window.end, node.window.time)
+    if changing:
+        columns = used_columns(node)
+        of = WindowChanges(groups, columns, AggregatesOfRows(groups, columns, bounds, calls))
+        return WindowOperator("window_aggregate", groups, of)
+    result = Grouped(groups, bounds, calls)
+    trigger = _corrections(node, groups.windows, result) if node.corrects else AT_END
+    return WindowOperator("window_aggregate", groups, result, trigger, _late_rows(node))
+
+
+def _corrections(node: aggregates.WindowAggregate, windows: Assigner, result: Grouped) -> Corrections:
+    """Return the trigger of an aggregate whose results change."""
+    emitted, early = EmittedResults(result, Retention(node.lateness)), None
+    if node.early is not None:
+        early = EarlyResults(Early(node.early.every, node.early.by), result.groups)
+    if isinstance(windows, Sessions):
+        return Corrections(emitted, ChangedSessions(emitted, early), early)
+    return Corrections(emitted, ChangedWindows(windows, emitted, early), early)
 
 
 def _late_rows(node: Windowed) -> LateRows | None:
@@ -287,15 +290,15 @@ def _late_rows(node: Windowed) -> LateRows | None:
     if isinstance(below, Expand):
         hidden, where = {*hidden, below.column}, f"{quote_name(below.column)} = {below.numbers[0]}"
     columns = tuple(Column(f.name, f.type) for f in below.schema if f.name not in hidden)
-    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else 0
+    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else NO_TIME
     return LateRows(columns, EVENT_TIME, lateness, where)
 
 
-def named_keys(keys: tuple[Expression, ...], names: list[str]) -> tuple[tuple[Column, str], ...]:
+def named_keys(keys: tuple[Expression, ...], names: list[str]) -> Made:
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
 
-def _windowing(node: aggregates.WindowAggregate | WindowRank) -> WindowAssigner:
+def _assigner(node: aggregates.WindowAggregate | WindowRank) -> Assigner:
     end, start = node.window.end, node.window.start
     assert end is not None
     match made_above(node):
@@ -308,7 +311,7 @@ def _windowing(node: aggregates.WindowAggregate | WindowRank) -> WindowAssigner:
             return _sessions(session, quote_name(start), quote_name(end))
     size = node.input.window_size
     if size is None and start is None:
-        size = 0
+        size = NO_TIME
     return AssignedWindows(quote_name(end), size, quote_name(start) if start else None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -111,8 +111,14 @@ class Statement:
         return text
 
 
-def parse_statement(source: SourceText, connection: duckdb.DuckDBPyConnection) -> Statement:
-    """Read a statement, or raise QueryError when it is not one query. The connection only parses."""
+def parse_statement(
+    source: SourceText, connection: duckdb.DuckDBPyConnection, table_functions: Iterable[str] = ()
+) -> Statement:
+    """Read a statement, or raise QueryError when it is not one query. The connection only parses.
+
+    `table_functions` are those of the user, which can stand in FROM beside the harmless ones of DuckDB.
+    """
+    own = frozenset(name.lower() for name in table_functions)
     tokens = tokenize(source.text)
     travels = tuple(_time_travels(source, tokens))
     text = source.text
@@ -120,7 +126,7 @@ def parse_statement(source: SourceText, connection: duckdb.DuckDBPyConnection) -
         text = text[: travel.clause.start] + _blank(travel.clause.text) + text[travel.clause.end :]
     nodes = list(_nodes(_syntax_tree(source, text, tokens, connection)))
     for node in nodes:
-        _check(node, source, tokens)
+        _check(node, source, tokens, own)
     paths = [tuple(n["qualified_name"]["path"]) for n in nodes if n.get("type") in ("BASE_TABLE", "SHOW_REF")]
     relations = [path for path in paths if path]
     for travel in travels:
@@ -264,14 +270,16 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             pending.extend(reversed(value))
 
 
-def _check(node: dict[str, Any], source: SourceText, tokens: list[Token]) -> None:
+def _check(node: dict[str, Any], source: SourceText, tokens: list[Token], own: frozenset[str]) -> None:
     """Raise QueryError when a node of the syntax tree may do more than read."""
     kind = str(node.get("type", ""))
     if (kind.endswith("_NODE") or "cte_map" in node) and kind not in _QUERY_NODES:
         verb = kind.split("_")[0]
         found = next((after for before, after in pairwise(tokens) if before.text == "(" and after.word == verb), None)
         raise QueryError(f"a query cannot contain {verb}", _place(source, found), hint=ALLOWED)
-    if kind == "TABLE_FUNCTION" and (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS:
+    if kind != "TABLE_FUNCTION":
+        return
+    if (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS | own:
         found = next((t for t, after in pairwise(tokens) if t.name.lower() == name and after.text == "("), None)
         hint = "Write the query itself." if name in ("query", "query_table") else None
         raise QueryError(f'the table function "{name}" is not available in queries', _place(source, found), hint=hint)

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from sqlstream.connectors.discovery import Context, Position, Split
 from sqlstream.connectors.guarantees import EXACTLY
@@ -21,7 +21,7 @@ from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
-from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
@@ -29,6 +29,8 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 # Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
 _FOLD = "seen-"
+
+T = TypeVar("T")
 
 
 class ScanFeed:
@@ -46,7 +48,7 @@ class ScanFeed:
 
     def waiting(self, now: float) -> int:
         """Return how much waits (files, batches, rows), looking again when that is due."""
-        due = self._looked_at is None or (self.interval is not None and now - self._looked_at >= self.interval)
+        due = self._looked_at is None or (self.interval is not None and now - self._looked_at >= seconds(self.interval))
         if due:
             self._looked_at = now
             self.discovery.poll()
@@ -89,18 +91,18 @@ class Feed:
         self._opens = opens
         # Where descriptors are.
         self.directory = f"{directory}/next"
-        self._reminders: dict[int, int] = {}
+        self._reminders: dict[int, EventTime] = {}
         # The last descriptor with splits of each scan, and how far ticks have moved it.
         self._given: dict[int, int] = {}
-        self.ticked: dict[int, int] = {}
+        self.ticked: dict[int, EventTime] = {}
         self.sequence = -1
         self.ended = False
         # Whether somebody asked for the end of the input, now or in an earlier life of the job.
         self.drained = fs.exists(self._drain_mark)
-        # The time (ms) of the last batch: the clock does not go back.
-        self.time = 0
-        # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
-        self._fired_at = -1
+        # The time of the last batch: the clock does not go back.
+        self.time = ProcessingTime(0)
+        # The time of the last batch that called operators: what they asked for until then is on its way.
+        self._fired_at = ProcessingTime(-1)
         self._sources = [source_of(stage.table) for stage in scans]
         positions = self._restore(project)
         self.scans = []
@@ -129,12 +131,13 @@ class Feed:
         """Whether nothing more will ever come."""
         return all(s.exhausted for s in self.scans)
 
-    def _remember(self, scan: int, name: str, value: Any) -> Any:
+    def _remember(self, scan: int, name: str, value: T) -> T:
         """Return what a scan first gave under a name, now or in an earlier life of the job."""
         path = f"{self._directory}/{name}-{scan}.json"
         if not self._fs.exists(path):
             write_sealed(self._fs, path, json.dumps(value), durable=True)
-        return json.loads(read_sealed(self._fs, path))
+        kept: T = json.loads(read_sealed(self._fs, path))
+        return kept
 
     def _restore(self, project: str) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
@@ -168,31 +171,32 @@ class Feed:
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
     def compose(
-        self, event_timer: int | None = None, idle: Mapping[int, int] | None = None, processing_timer: int | None = None
+        self,
+        event_timer: EventTime | None = None,
+        idle: Mapping[int, EventTime] | None = None,
+        processing_timer: ProcessingTime | None = None,
     ) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
-        Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some. `idle` are
-        ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time (milliseconds) at
-        which an operator wants to be called.
+        Where windows go by the clock, there is one without rows when the time has come to close some. `idle` are
+        ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time at which an operator wants to be
+        called.
         """
         if self.ended:
             return None
-        now = time.monotonic()
-        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(now)}
+        looked_at = time.monotonic()
+        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(looked_at)}
         exhausted = {i for i, scan in enumerate(self.scans) if self.drained or scan.exhausted}
         last = self.drained or (self._finish and self.exhausted)
         ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
-        clock = max(int(time.time() * 1000), self.time)
-        fires_timers = (
-            bool(self._by_clock) and event_timer is not None and self.time * 1000 < event_timer <= clock * 1000
-        )
+        clock = max(now(), self.time)
+        fires_timers = bool(self._by_clock) and event_timer is not None and self.time < event_timer <= clock
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
         if not splits and not ending and not last and not fires_timers and not idle and not calls and not opens:
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
+        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, EventTime(clock))}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
         if last and not splits and not ticks:
@@ -245,7 +249,7 @@ class Feed:
                 raise damage(self._path(sequence), GONE) from None
         return found
 
-    def remind(self, done: int, watermarks: Mapping[int, int]) -> None:
+    def remind(self, done: int, watermarks: Mapping[int, EventTime]) -> None:
         """Say again how far the scans' watermarks were after the descriptor `done`.
 
         Spark keeps only the least of them over a restart. The batch that it repeats must see what it saw before, so the

@@ -1,23 +1,22 @@
 """Frames: how rows travel between fragments and operators, many at a time.
 
 A frame is one Spark row `bucket INT, port INT, time BIGINT, payload BINARY`: rows for one port of one bucket, and the
-processing time (ms) of the batch. Few rows travel in the payload (an Arrow IPC stream). Many are written as a segment into the
+processing time of the batch. Few rows travel in the payload (an Arrow IPC stream). Many are written as a segment into the
 bucket's own state, and the payload names it: the operator takes it over as it is, and Spark copies a few bytes. Control
 frames carry what belongs to the batch but is no row: metrics.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.state.segments import Segment
+from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.records import read_json
 
 # Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
@@ -39,7 +38,7 @@ class Frame:
 
     bucket: int
     port: int
-    time: int
+    time: ProcessingTime
     payload: bytes
 
     @property
@@ -62,23 +61,15 @@ class Frame:
             return read_json(self.payload.decode(), Segment)
         return pa.ipc.open_stream(self.payload).read_all()
 
-    def message(self) -> dict[str, Any]:
-        """Return the content of a control frame."""
-        value: dict[str, Any] = json.loads(self.payload)
-        return value
-
 
 def port_of(stage: int, number: int) -> int:
     """Return the port of frames for an input of a stage."""
     return stage << _PORT_BITS | number
 
 
-def control(bucket: int, time: int, message: dict[str, Any], port: int = METRICS) -> Frame:
-    """Return a frame that carries a message to the driver."""
-    return Frame(bucket, port, time, json.dumps(message, separators=(",", ":")).encode())
-
-
-def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int], write: Write) -> Iterator[Frame]:
+def pack(
+    rows: Iterable[pa.RecordBatch], port: int, time: ProcessingTime, labels: Sequence[int], write: Write
+) -> Iterator[Frame]:
     """Split rows by their `__sqlstream_bucket` column (0..B-1) into frames for the buckets' labels."""
     waiting: list[list[pa.RecordBatch]] = [[] for _ in labels]
     sizes = [0] * len(labels)
@@ -94,7 +85,7 @@ def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[
             yield _frame(batches, port, time, labels[number], write)
 
 
-def _frame(batches: list[pa.RecordBatch], port: int, time: int, label: int, write: Write) -> Frame:
+def _frame(batches: list[pa.RecordBatch], port: int, time: ProcessingTime, label: int, write: Write) -> Frame:
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:
         return Frame(label, port, time, serialise(table))

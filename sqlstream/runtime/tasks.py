@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import duckdb
 import msgspec
@@ -25,20 +25,21 @@ from sqlstream.duck import errors as duckdb_errors
 from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
-from sqlstream.functions.registration import recover, register
+from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
-from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, control, pack, port_of, serialise
+from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.state.bucket import EXPIRED, RETURNED
 from sqlstream.state.metrics import BucketMetrics, BucketReport, ScanReport
 from sqlstream.state.segments import Segment, write_segment
-from sqlstream.state.views import END_OF_TIME, behind
+from sqlstream.state.views import behind
 from sqlstream.state.zsets import VERSION
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.paths import Warehouse
 
 # The one table of a sink's directory.
@@ -58,23 +59,23 @@ class Output:
     body: str
     sink: int = 0
 
-    def framed(self, bucket: int, time: int) -> Frame:
+    def framed(self, bucket: int, time: ProcessingTime) -> Frame:
         """Return what carries it past the stages on the way to the driver."""
         if self.kind == "metrics":
             return Frame(bucket, METRICS, time, self.body.encode())
-        return control(bucket, time, asdict(self), OUTPUT)
+        return Frame(bucket, OUTPUT, time, msgspec.json.encode(self))
 
     @classmethod
     def of(cls, frame: Frame) -> Output:
         """Return what a control frame carries."""
         if frame.port == METRICS:
             return cls("metrics", frame.payload.decode())
-        return cls(**frame.message())
+        return msgspec.json.decode(frame.payload, type=cls)
 
 
 def run_scan(
-    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: int | None
-) -> Iterator[tuple[int | None, Frame | Output]]:
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: EventTime | None
+) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
 
     `before` is the job's watermark before the batch, for those who ask for it.
@@ -89,7 +90,7 @@ def run_scan(
     source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
     splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
     stats, skipped = ScanStats(), 0
-    with connection(job, register) as con:
+    with connection(job) as con:
         execute.set_clock(con, time, before)
         if splits:
 
@@ -134,7 +135,7 @@ def run_scan(
         yield watermark, Output("metrics", msgspec.json.encode(report).decode())
 
 
-def fire_timers(job: JobSpec, time: int) -> Iterator[Frame]:
+def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
     """Yield frames without rows, which call every operator that goes by processing time."""
     nothing = pa.table({})
     for number, stage in enumerate(job.plan.stages):
@@ -143,9 +144,9 @@ def fire_timers(job: JobSpec, time: int) -> Iterator[Frame]:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
-def opening(job: JobSpec, time: int, batch: int) -> Iterator[Frame | Output]:
+def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | Output]:
     """Yield the rows with which operators begin, those of the first batch before all others."""
-    with connection(job, register) as con:
+    with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
             yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
 
@@ -162,7 +163,7 @@ class Advance:
         self.stage = job.plan.stages[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
         self.event_timer_before = self.state.event_timer
-        self.event_timer: int | None = None
+        self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
@@ -171,7 +172,7 @@ class Advance:
         delay = self.stage.delay
         clock = self.clock
         name = self.stage.name
-        with connection(self.job, register) as con, user_errors(name), overflows(name):
+        with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
                 clock = replace(clock, watermark=behind(clock.watermark, delay))
@@ -185,8 +186,8 @@ class Advance:
                     waiting, size = [], 0
             if waiting:
                 yield from self._after(waiting)
-            if self.state.event_timer is not None and self.state.event_timer != END_OF_TIME:
-                self.state.event_timer += delay
+            if self.state.event_timer is not None and self.state.event_timer != END_OF_INPUT:
+                self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.event_timer = self.state.event_timer
         report = BucketReport(self.stage.name, self.bucket, self.measures())
@@ -194,7 +195,7 @@ class Advance:
 
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
-        with connection(self.job, register) as con:
+        with connection(self.job) as con:
             execute.set_clock(con, self.clock.time, self.clock.watermark)
             con.register("_changes", pa.Table.from_batches(batches))
             rows = f"SELECT {typed(self.stage.operator.outputs)} FROM _changes"
@@ -228,7 +229,7 @@ def run_fragment(
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
     rows: str,
-    time: int,
+    time: ProcessingTime,
     batch: int,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:

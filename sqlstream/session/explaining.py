@@ -126,14 +126,14 @@ def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple
     into = f"{sink.table.name} ({sink.table.connector or 'warehouse table'})"
     shown = isinstance(sink_of(sink.table), SessionSink)
     title = f"print {sink.table.name}" if shown else f"write {into}"
-    taken_back = f"{_CHANGELOG}: rows are added, and taken back"
+    retracting = f"{_CHANGELOG}: rows are added and retracted"
     limit = f", ends after {sink.limit} rows" if sink.limit is not None else ""
     last = "the last row of" if sink.order else "a row for"
     keyed = f", {last} each {', '.join(sink.table.primary_key)}" if sink.upserts else ""
     facts = [
         ("reads", "; ".join(dict.fromkeys(read))),
         ("columns", ", ".join(f"{n} {t}" for n, t in sink.columns)),
-        ("rows", f"{taken_back if sink.changing and not sink.order else _APPEND_ONLY}{keyed}{limit}"),
+        ("rows", f"{retracting if sink.changing and not sink.order else _APPEND_ONLY}{keyed}{limit}"),
         ("guarantee", guarantee([s.table for s in plan.scans], sink.table)),
     ]
     return title, facts

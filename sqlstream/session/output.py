@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import duckdb
 
+from sqlstream.connectors.interface import SessionSink
+from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.sql import quote_name
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import OPERATION, changelog
@@ -56,7 +58,7 @@ class RowPrinter:
                 while rows := result.fetchmany(1000):
                     self._print(rows)
 
-    def _print(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def _print(self, rows: Iterable[tuple[str | None, ...]]) -> None:
         shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
         if self.limit is not None:
             shown = shown[: self.limit - self.count]
@@ -84,6 +86,16 @@ class RowPrinter:
             c.rjust(w) if is_number(t) else c.ljust(w) for c, w, t in zip(cells, self._widths, types, strict=True)
         ]
         self.stream.write(" | ".join(padded).rstrip() + "\n")
+
+
+def printers(sinks: Sequence[SinkPlan], stream: Writable, *, titled: bool) -> dict[int, RowPrinter]:
+    """Return what prints the rows of those sinks that a session shows, by their place in the plan.
+
+    Where they are `titled`, the name of the table is above the rows, unless LIMIT ends them.
+    """
+    shown = {number: sink for number, sink in enumerate(sinks) if isinstance(sink_of(sink.table), SessionSink)}
+    titles = {number: sink.table.name if titled and sink.limit is None else "" for number, sink in shown.items()}
+    return {number: RowPrinter(stream, sink, title=titles[number]) for number, sink in shown.items()}
 
 
 # What moves the cursor, changes colours, or worse; not the end of a line, nor a tab.

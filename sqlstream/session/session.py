@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TextIO, assert_never
+from typing import TextIO
 
 import duckdb
-import pyarrow as pa
 
-from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
-from sqlstream.compiler.compiler import Compiled, Compiler, Explanation, PlannedJob, Question
+from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
-from sqlstream.connectors.interface import SessionSink
-from sqlstream.connectors.registry import sink_of
-from sqlstream.errors import SourceText, SqlStreamError, UsageError, missing, plainly
-from sqlstream.functions.declare import declare
+from sqlstream.errors import SourceText, plainly
+from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.start import Starter
-from sqlstream.local.values import ValuesEngine
+from sqlstream.jobs.launch import fresh_jobs
+from sqlstream.jobs.session_jobs import SessionJobs
 from sqlstream.options import Options
 from sqlstream.runtime.engine import Receiver
+from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
-from sqlstream.session.explaining import explained
-from sqlstream.session.output import RowPrinter
+from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.spark.engine import SparkEngine
-from sqlstream.state.check import Checkup, check_job, repair_job
-from sqlstream.warehouse.filesystem import make_folder
-from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.state.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -64,15 +56,10 @@ class Session:
         self.options = Options(conf)
         self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
-        self.jobs: list[Job] = []
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
-        self._lock: SessionLock | None = None
-        self._spark = SparkEngine(self.project, lambda: self._session_lock().descriptor, self._tell)
-        self._values = ValuesEngine()
-        self._starter = Starter(self.project, self.warehouse, self._session_lock, self._tell)
-        self._printed: list[RowPrinter] = []
-        self._queries = 0
+        self._jobs = SessionJobs(self.project, self.warehouse, lambda text: self.notice(text))
+        self._printers: list[RowPrinter] = []
         self._changes: list[Changes] = []
         if load:
             with plainly():
@@ -127,27 +114,32 @@ class Session:
 
     def answer(self, question: Question) -> duckdb.DuckDBPyRelation:
         """Return what SHOW, DESCRIBE or EXPLAIN asks for, as a relation."""
-        match question:
-            case WarehouseQuery(sql):
-                if self.warehouse.fs.local:
-                    # Before the first job there is nothing to show, which is an answer.
-                    make_folder(self.warehouse.root)
-                return self.query(sql)
-            case Explanation(job, stage):
-                lines = explained(job, stage).splitlines()
-                return answer_relation(Answer(("plan",), tuple((line,) for line in lines)))
-            case Answer():
-                return answer_relation(question)
-            case _:
-                assert_never(question)
+        return answered(question, self.warehouse, self.query)
 
     def compile(self, source: SourceText) -> list[Compiled]:
         """Parse and bind a script; definitions take effect, jobs and questions are returned and wait for their turn."""
         return self.compiler.scripts([source])
 
-    def register(self, function: Callable[..., Any], **options: Any) -> None:
-        """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of `@udf`."""
-        self.compiler.add_functions([declare(function, **options)])
+    def register(
+        self,
+        function: Callable[..., object],
+        *,
+        name: str | None = None,
+        returns: str | type | None = None,
+        parameters: Mapping[str, str] | None = None,
+        deterministic: bool | None = None,
+        vectorized: bool | None = None,
+    ) -> None:
+        """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of its decorator."""
+        declared = declare_any(
+            function,
+            name=name,
+            returns=returns,
+            parameters=parameters,
+            deterministic=deterministic,
+            vectorized=vectorized,
+        )
+        self.compiler.add_functions([declared])
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
@@ -156,6 +148,11 @@ class Session:
 
     # -- jobs
 
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that were started here."""
+        return self._jobs.started
+
     def start(self, planned: PlannedJob, *, fresh: bool = False, receiver: Receiver | None = None) -> Job:
         """Start a job, or go on with it; one that has finished is skipped with a notice.
 
@@ -163,38 +160,16 @@ class Session:
 
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
-        if planned.is_query:
-            self._queries += 1
-        name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
-        engine = self._values if planned.is_immediate else self._spark
-        receivers = {0: receiver} if receiver is not None else self._printers(planned)
-        job = self._starter.start(planned, name, engine, receivers, fresh=fresh)
-        self.jobs.append(job)
-        return job
-
-    def _printers(self, planned: PlannedJob) -> dict[int, Receiver]:
-        """Return what prints the rows of `print` tables and of a bare SELECT, by their place in the plan."""
-        printers: dict[int, Receiver] = {}
-        for number, sink in enumerate(planned.physical.sinks):
-            if isinstance(sink_of(sink.table), SessionSink):
-                title = "" if sink.limit is not None or planned.is_query else sink.table.name
-                printer = RowPrinter(self.output, sink, title=title)
-                printers[number] = printer
-                self._printed.append(printer)
-        return printers
+        if receiver is not None:
+            return self._jobs.start(planned, {0: receiver}, fresh=fresh)
+        printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
+        self._printers += printing.values()
+        return self._jobs.start(planned, printing, fresh=fresh)
 
     @property
     def is_unread(self) -> bool:
         """Whether the reader of `output` has gone."""
-        return any(printer.is_gone for printer in self._printed)
-
-    def _tell(self, text: str) -> None:
-        self.notice(text)
-
-    def _session_lock(self) -> SessionLock:
-        if self._lock is None:
-            self._lock = SessionLock.open(self.warehouse)
-        return self._lock
+        return any(printer.is_gone for printer in self._printers)
 
     # -- the warehouse
 
@@ -213,40 +188,23 @@ class Session:
 
     def repair(self, name: str) -> list[str]:
         """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""
-        paths = ending.existing(self.warehouse, name)
-        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock())
-        try:
-            return repair_job(self.warehouse, paths.name)
-        finally:
-            lock.release()
+        return self._jobs.repair(name)
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
-        ending.drop(self.warehouse, self._session_lock(), name, self.project.root)
+        self._jobs.drop(name)
 
     # -- the end
 
     def wait(self, jobs: Iterable[Job] | None = None) -> None:
         """Wait for jobs (all by default); raise the first error."""
-        for job in jobs if jobs is not None else self.jobs:
-            job.wait()
+        self._jobs.wait(jobs)
 
     def close(self) -> None:
         """Stop what still runs, after its batch, and Spark."""
         for changes in self._changes:
             changes.close()
-        for job in self.jobs:
-            job.stop()
-        for job in self.jobs:
-            try:
-                job.wait()
-            except SqlStreamError:
-                # Whoever waited for the job was told.
-                continue
-        self._spark.close()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._jobs.close()
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
@@ -262,22 +220,3 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
-    """Return the names of the jobs that are to begin anew: all or none of them, or those named. Raises UsageError."""
-    names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
-    if isinstance(fresh, bool):
-        return set(names.values()) if fresh else set()
-    for name in fresh:
-        if name.lower() not in names:
-            hint = missing("job", name, names.values()) if names else None
-            raise UsageError(f'there is no job "{name}" in the SQL to begin anew', hint=hint)
-    return {names[name.lower()] for name in fresh}
-
-
-def answer_relation(answer: Answer) -> duckdb.DuckDBPyRelation:
-    """Return an answer as a relation of text columns."""
-    columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
-    arrays = [pa.array(column, pa.string()) for column in columns]
-    return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))

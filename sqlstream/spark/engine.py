@@ -16,7 +16,7 @@ from sqlstream.warehouse.filesystem import make_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sqlstream.spark.runner import JobRun
+    from sqlstream.spark.run import SparkRun
 
 
 class SparkEngine:
@@ -43,15 +43,13 @@ class SparkEngine:
         make_folder(os.path.dirname(self.project.log_file))
         self._session = start_spark(master=master, conf=conf, log_file=self.project.log_file, pass_fds=(self.lock(),))
 
-    def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> JobRun:
-        from sqlstream.spark.runner import JobRun, RunSettings
+    def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> SparkRun:
+        from sqlstream.spark.run import SparkRun
 
         assert self._session is not None, "prepare comes first"
         spark = self._session.newSession()
         spark.conf.set("spark.sql.shuffle.partitions", layout.partitions)
-        return JobRun(
-            spark, job, RunSettings(self.project.root, layout.partitions, pace, self.project.log_file), receivers
-        )
+        return SparkRun(spark, self.project.log_file, job, layout, pace, receivers)
 
     def close(self) -> None:
         if self._session is not None:

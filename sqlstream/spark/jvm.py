@@ -194,7 +194,7 @@ def death_of_jvm() -> JobError | None:
     detail = None
     if code == -signal.SIGKILL:
         detail = "The system kills the largest process when memory runs out: SET 'spark.driver.memory' to less if that is it."
-    hint = "Run the job again: it goes on from its last committed batch."
+    hint = "Run the job again: it continues after its last committed batch."
     return JobError(f"Spark's JVM ended: {how}" if code < 0 else f"Spark's JVM ended {how}", detail=detail, hint=hint)
 
 

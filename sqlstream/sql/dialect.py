@@ -10,6 +10,7 @@ from sqlglot.generators.duckdb import DuckDBGenerator
 from sqlglot.tokenizer_core import TokenType
 
 from sqlstream.sql.parser import StreamingParser
+from sqlstream.sql.process_calls import ArgumentSQL, DescriptorSQL, ProcessCall, TableArgumentSQL
 from sqlstream.sql.windows import WindowTVF
 
 __all__ = ["StreamingSQL", "WindowTVF", "to_duckdb"]
@@ -33,6 +34,12 @@ class StreamingGenerator(DuckDBGenerator):
         exp.RespectNulls: lambda self, e: f"{self.sql(e, 'this')} RESPECT NULLS",
         exp.WithinGroup: lambda self, e: f"{self.sql(e, 'this')} WITHIN GROUP ({self.sql(e, 'expression').strip()})",
         WindowTVF: lambda self, e: _window_sql(self, e),
+        ProcessCall: lambda self, e: _process_sql(self, e),
+        ArgumentSQL: lambda self, e: (
+            (f"{self.sql(e, 'name')} => " if e.args.get("name") else "") + self.sql(e, "value")
+        ),
+        DescriptorSQL: lambda self, e: f"DESCRIPTOR({self.expressions(e, flat=True)})",
+        TableArgumentSQL: lambda self, e: _table_argument_sql(self, e),
     }
 
     def interval_sql(self, expression: exp.Interval) -> str:
@@ -60,6 +67,21 @@ def _window_sql(self: StreamingGenerator, window: WindowTVF) -> str:
     arguments = f"{data}, DESCRIPTOR({self.sql(window, 'time_column')}), {intervals}"
     call = f"{window.args['kind']}({arguments}{', ' if offset else ''}{offset})"
     return call + (f" AS {alias}" if alias else "")
+
+
+def _process_sql(self: StreamingGenerator, call: ProcessCall) -> str:
+    alias = self.sql(call, "alias")
+    written = f"{self.sql(call, 'this')}({self.expressions(call, flat=True)})"
+    return written + (f" AS {alias}" if alias else "")
+
+
+def _table_argument_sql(self: StreamingGenerator, argument: TableArgumentSQL) -> str:
+    keys = self.expressions(argument, key="partition_by", flat=True)
+    order = self.expressions(argument, key="order_by", flat=True)
+    written = f"TABLE {self.sql(argument, 'this')}"
+    written += f" PARTITION BY ({keys})" if keys else ""
+    written += f" ORDER BY ({order})" if order else ""
+    return written + (" BROADCAST" if argument.args.get("broadcast") else "")
 
 
 class StreamingSQL(DuckDB):

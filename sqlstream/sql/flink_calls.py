@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlstream.sql.process_calls import ProcessCallParser
 from sqlstream.sql.spans import mark
-from sqlstream.sql.windows import WindowParser
 
 # The units of FLOOR, CEIL, TIMESTAMPADD and TIMESTAMPDIFF; Flink's SQL_TSI_HOUR is HOUR.
 UNITS = {
@@ -15,7 +15,7 @@ UNITS = {
 }
 
 
-class FlinkCallParser(WindowParser):
+class FlinkCallParser(ProcessCallParser):
     """Reads them as plain calls: a unit is an exp.Var, a type an exp.DataType."""
 
     def __init__(self, *arguments: object, **options: object):

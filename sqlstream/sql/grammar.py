@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlstream.errors import ParseError, SourceText, Span
+from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import marks, span_of
 from sqlstream.sql.windows import WindowTVF
@@ -88,6 +89,15 @@ def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
             table = span_of(node.this, canvas.span.source)
             canvas.paint(start, table.start, "")
             canvas.paint(table.end, call_end, "")
+        case ProcessCall():
+            # TABLE( ) around it goes, and its arguments stay.
+            if inner := node.args.get("inner"):
+                canvas.paint(start, inner[0], "")
+                canvas.paint(inner[1], inner[2], "")
+        case TableArgumentSQL():
+            table = span_of(node.this, canvas.span.source)
+            canvas.paint(start, table.start, "")
+            canvas.paint(table.end, node.args["end"], "")
 
 
 def _syntax_error(text: str) -> tuple[str, int, int] | None:

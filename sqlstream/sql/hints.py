@@ -64,7 +64,7 @@ def table_options(source: SourceText, name: Token) -> OptionsHint | None:
     reader = _HintReader(source, start + 3, source.text.index("*/", start), (OPTIONS,))
     [call, *more] = reader.calls()
     for other in more:
-        raise ParseError("the hint OPTIONS stands there twice", span_of(other, source))
+        raise ParseError("the hint OPTIONS is given twice", span_of(other, source))
     for argument in call.expressions:
         if not isinstance(argument, exp.EQ):
             raise ParseError("expected an option and its value", span_of(argument, source), hint=_WRITE_OPTIONS)

@@ -194,7 +194,7 @@ class StreamingParser(StandardCallParser):
         parse_partition: bool = False,
         consume_pipe: bool = False,
     ) -> exp.Expr | None:
-        if not self._at_window():
+        if not self._at_window() and not self._at_process():
             self._refuse_table_function()
             table = super()._parse_table(
                 schema, joins, alias_tokens, parse_bracket, is_db_reference, parse_partition, consume_pipe
@@ -203,7 +203,7 @@ class StreamingParser(StandardCallParser):
                 table.set("version", version)
                 table.set("alias", self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS))
             return table
-        window = self._parse_window_table()
+        window = self._parse_window_table() if self._at_window() else self._parse_process_call()
         if alias := self._parse_table_alias(alias_tokens or self.TABLE_ALIAS_TOKENS):
             window.set("alias", alias)
         if joins:
@@ -237,16 +237,25 @@ class StreamingParser(StandardCallParser):
         return is_word and (before is None or before.token_type != TokenType.DOT)
 
     def _parse_lateral(self) -> exp.Lateral | None:
-        if self._curr.token_type == TokenType.LATERAL and self._next.token_type == TokenType.TABLE:
-            self._advance()
-            self._refuse_table_function()
-        return super()._parse_lateral()
+        if self._curr.token_type != TokenType.LATERAL or not self._is_call(self._index + 1, ("TABLE",)):
+            return super()._parse_lateral()
+        self._advance()
+        opening = self._curr
+        self._advance(2)
+        self._replace(opening, "")
+        call = self._parse_unnest(with_alias=False) or self._parse_function()
+        if not isinstance(call, exp.Unnest | exp.Anonymous):
+            raise self._wanted("a call of a table function")
+        closing = self._need_token(TokenType.R_PAREN, '")"')
+        self._replace(closing, "")
+        numbered = self._match_pair(TokenType.WITH, TokenType.ORDINALITY)
+        return self.expression(exp.Lateral(this=call, alias=self._parse_table_alias(), ordinality=bool(numbered)))
 
     def _refuse_table_function(self) -> None:
         if self._is_call(self._index, ("TABLE",)):
             self._advance(2)
             name = self._token_span(self._curr or self._prev)
-            hint = f"Let a function return a list, and write CROSS JOIN UNNEST({name.text}(..)) AS x."
+            hint = f"Write FROM t CROSS JOIN LATERAL TABLE({name.text}(..)) AS x, for rows that are made of a row of t."
             raise self._refused(f"the table function {name.text}", name, hint)
 
     def _refuse_match_recognize(self) -> tuple[str, None]:

@@ -96,9 +96,9 @@ def repair_job(warehouse: Warehouse, name: str) -> list[str]:
         return []
     if found.whole is None:
         raise JobError(
-            f'job "{name}" cannot be repaired: no version of it is whole',
+            f'job "{name}" cannot be repaired: no version of it is intact',
             detail="\n".join(f"{error.message}. {error.detail or ''}".rstrip() for error in found.damaged),
-            hint="Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again.",
+            hint="Restore the files from a backup, or start the job anew with --fresh: then it reads all its input again.",
         )
     versions = Versions(warehouse, name, content=True)
     done = []

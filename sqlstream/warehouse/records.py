@@ -63,7 +63,7 @@ def damage(path: str, fault: str, *, hint: str | None = None) -> DamageError:
             command = f"sqlstream check {_word(parts['job'])}"
             hint = (
                 hint
-                or f"`{command}` lists what is damaged, `{command} --repair` goes back to the newest whole version."
+                or f"`{command}` lists what is damaged, `{command} --repair` goes back to the newest intact version."
             )
             verb = "holds" if meaning.startswith(("rows", "input")) else "says"
             return DamageError(path, fault, torn=torn, detail=f"It {verb} {meaning.format(**parts)}.", hint=hint)
@@ -157,4 +157,4 @@ def read_json(text: str, kind: type[R]) -> R:
         content = {**upgrade(content), "format": format}
     if format != today:
         raise OtherFormat(found, content)
-    return msgspec.convert(content, type=kind)
+    return msgspec.convert(content, type=kind, str_keys=True)

@@ -1,4 +1,4 @@
-"""Joins: rows within an interval, of windows, and of all rows so far. All systems read the same files in the same batches.
+"""Interval joins, window joins and regular joins. All systems read the same files in the same batches.
 
 Orders and shipments: 10,000 of each are one second of event time, a shipment comes up to 10 s behind its order. Bids and
 accounts: 5 million accounts come in the first batch, then small batches of bids. Three inputs have one key.

@@ -290,7 +290,7 @@ def test_fresh_is_for_all_jobs_or_for_those_it_names(project: Path) -> None:
     assert run(project, "query", "SELECT a FROM u ORDER BY a", "--format", "csv").stdout == "a\n1\n2\n"
     unknown = run(project, "run", "three.sql", "--fresh=agian")
     assert unknown.returncode == 2
-    assert unknown.stderr == ('error: there is no job "agian" in the SQL to begin anew\nhint: did you mean "again"?\n')
+    assert unknown.stderr == ('error: there is no job "agian" in the SQL to start anew\nhint: did you mean "again"?\n')
 
 
 def test_sql_from_standard_input_and_from_files(project: Path) -> None:

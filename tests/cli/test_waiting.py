@@ -93,8 +93,8 @@ def test_rows_that_are_all_late(start: Start) -> None:
     found = dropped(put(stream, "a", "10:00:51", "10:00:59"), before)
     assert found == Hint(
         "late",
-        "all 2 rows that came were too late and dropped: their windows had closed, as the watermark is at 2026-01-01 10:01:00."
-        " Let WATERMARK FOR subtract as much as rows may be late by.",
+        "all 2 rows that came were late and dropped: their windows had closed, because the watermark is at 2026-01-01 10:01:00."
+        " Let WATERMARK FOR subtract a longer interval.",
     )
     # One that is not late waits in its window.
     assert dropped(put(stream, "a", "10:00:58", "10:01:01"), before) is None
@@ -103,13 +103,11 @@ def test_rows_that_are_all_late(start: Start) -> None:
 def test_a_source_that_holds_the_watermark(start: Start) -> None:
     stream = start(TWO.format(more=""))
     put(stream, "b", "10:00:50", "10:03:54")
-    advice = "If its rows may stay away for long, set 'scan.watermark.idle-timeout' on its table."
+    advice = "If it may be idle for long, set 'scan.watermark.idle-timeout' on its table."
     waits = "2 windows are open; the next one closes when the watermark reaches 2026-01-01 10:01:00, but"
     found = held(progress(stream), windows(stream))
     assert found is not None
-    assert found.text == (
-        f'{waits} source "a" holds it back, of which no row with an event time has come yet. {advice}'
-    )
+    assert found.text == (f'{waits} source "a" holds it back: no row with an event time has come from it yet. {advice}')
     found = held(put(stream, "a", "10:00:34"), windows(stream))
     assert found == Hint(
         "held a",
@@ -164,18 +162,18 @@ def no_windows(stream: Stream) -> int | None:
 def test_rows_in_the_order_of_time_wait_for_a_source(start: Start) -> None:
     stream = start(in_order("COUNT(*)"))
     put(stream, "b", "10:00:50", "10:03:54")
-    advice = "If its rows may stay away for long, set 'scan.watermark.idle-timeout' on its table."
+    advice = "If it may be idle for long, set 'scan.watermark.idle-timeout' on its table."
     found = held(put(stream, "a", "10:00:34"), no_windows(stream))
     assert found == Hint(
         "held a",
-        "rows wait for their turn in the order of time; the next one leaves when the watermark is after"
+        "rows wait for the watermark; the next one is emitted when the watermark is after"
         " 2026-01-01 10:00:34, but"
         f' source "a" holds it back at 2026-01-01 10:00:30, 3 min 24 s behind the newest row of "b". {advice}',
     )
     found = awaited(put(stream, "a", "10:04:34"), no_windows(stream))
     assert found == Hint(
         "awaited",
-        "rows wait for their turn in the order of time; the next one leaves when a row with event time after"
+        "rows wait for the watermark; the next one is emitted when a row with event time after"
         " 2026-01-01 10:03:58 arrives (newest: 2026-01-01 10:03:54).",
     )
 

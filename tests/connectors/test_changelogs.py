@@ -47,7 +47,7 @@ def feed(stream: Stream, *paths: Path, mtimes: Sequence[int] | None = None) -> N
     times = mtimes or range(len(paths))
     splits = [FileSplit(str(p), p.stat().st_size, t, i) for i, (p, t) in enumerate(zip(paths, times, strict=True))]
     for run in stream.runs.values():
-        run.batch({0: splits}, {}, 0)
+        run.batch({0: splits})
 
 
 def copied(declaration: str, columns: str = "id BIGINT, price BIGINT") -> Stream:
@@ -257,7 +257,7 @@ def test_row_groups_of_a_file_with_a_key_are_in_order(tmp_path: Path) -> None:
     with copied(declared) as stream:
         size = os.path.getsize(path)
         splits = [FileSplit(str(path), size, 1, 1, (s, s + 10), last=s == 20) for s in (20, 0, 10)]
-        stream.runs["out"].batch({0: splits}, {}, 0)
+        stream.runs["out"].batch({0: splits})
         assert sorted(stream.rows("out")) == [(0, 27), (1, 28), (2, 29)]
 
 

@@ -46,12 +46,12 @@ def test_a_source_that_is_followed_goes_on_where_it_was(tmp_path: Path) -> None:
     script = source(tmp_path, **{"source.monitor-interval": "0 s"})
     with Stream(f"{script} CREATE TABLE out (k BIGINT); INSERT INTO out SELECT k FROM numbers") as stream:
         run = stream.runs["out"]
-        run.pull(0)
+        run.pull()
         (tmp_path / "n").write_text("12")
         stream.restart()
         run = stream.runs["out"]
-        run.pull(0)
-        run.pull(0)
+        run.pull()
+        run.pull()
         assert sorted(stream.rows("out")) == [(k,) for k in range(12)]
 
 
@@ -100,7 +100,7 @@ def test_errors_name_class_table_and_line(tmp_path: Path) -> None:
         assert "own_connectors.py:" in (e.value.detail or "")
     with (
         Stream(f"{source(tmp_path, 'Nameless')} SELECT k FROM numbers") as stream,
-        pytest.raises(DataError, match='gives no column "k"'),
+        pytest.raises(DataError, match='returns no column "k"'),
     ):
         stream.finish()
     with (

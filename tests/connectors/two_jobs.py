@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.local.runner import LocalRun
+from sqlstream.local.batches import LocalBatches
 from sqlstream.options import Options
+from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.feed import Feed
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.jobs import read_record, write_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import read_sealed
@@ -38,7 +40,7 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
     job = job_spec(planned, warehouse.root, range(PARALLELISM), project=project)
     if read_record(warehouse.fs, paths) is None:
         write_record(warehouse.fs, paths, job_record(planned, job, PARALLELISM))
-    run = LocalRun(job)
+    run = LocalBatches(Commits(job))
     feed = Feed(
         warehouse.fs,
         f"{paths.root}/splits",
@@ -48,13 +50,13 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
         finish=True,
         warehouse=warehouse.root,
     )
-    for sequence in range(run.sequence + 1, feed.sequence + 1):
-        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), 0)
+    for sequence in range(run.commits.totals.sequence + 1, feed.sequence + 1):
+        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), EPOCH)
     while True:
         descriptor = feed.compose()
         if descriptor is not None:
             feed.write(descriptor)
-            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), 0)
+            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), EPOCH)
             feed.fold(descriptor.sequence)
         yield descriptor is not None or (feed.bounded and not feed.ended)
 

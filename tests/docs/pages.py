@@ -6,7 +6,8 @@ What a block is stands in the words behind its fence; readers see only the block
     sql query           a state query; the `text` block that follows shows its rows
     sql error           statements that are refused; the `text` block shows the error
     sql explain         a query; the `text` block shows its plan
-    csv TABLE           rows that arrive in a table, as one micro-batch; the first line has the columns
+    csv TABLE           rows that arrive in a table, as one micro-batch; the first line has the columns. A `text` block right
+                        below shows what sinks print
     json TABLE          the same, a JSON object per line
     json in/1.json      a file of the project (also csv, sql, ..)
     python              runs; a `text` block right below shows what it prints. `# udfs/f.py` in its first line makes it that file
@@ -14,6 +15,7 @@ What a block is stands in the words behind its fence; readers see only the block
     sh                  commands that are not run: their options must exist
     text                what came out. `text sketch` is no output
     python spark        on pages that run without Spark, code that is only compiled
+    toml                the entry points of a package, which is installed: its modules are files of the project
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
 MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`. `<!-- run: printed -->` is what the last bare SELECT, or INSERT into
@@ -24,11 +26,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib
 import io
 import json
 import re
 import shlex
-from collections.abc import Iterator
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +44,7 @@ from sqlstream.cli.main import cli
 from sqlstream.cli.query import write_table
 from sqlstream.compiler.compiler import Explanation, PlannedJob
 from sqlstream.compiler.project import find_project
+from sqlstream.connectors import registry
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.session.explaining import explained
@@ -159,7 +165,7 @@ def _check_outputs(path: Path, blocks: list[Block]) -> None:
     for before, block in zip([None, *blocks], blocks, strict=False):
         if block.language == "text" and not block.words:
             assert before is not None, f"{path}:{block.start}: output of nothing"
-            assert before.language in ("sql", "python", "run"), f"{path}:{block.start}: output of nothing"
+            assert before.language in ("sql", "python", "csv", "run"), f"{path}:{block.start}: output of nothing"
 
 
 class _Run:
@@ -182,6 +188,21 @@ class _Run:
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
+
+    def _install(self, text: str) -> None:
+        """Install a package of this project, as pip would leave it."""
+        assert self.root is not None
+        [(group, entries)] = tomllib.loads(text)["project"]["entry-points"].items()
+        modules = [value.partition(":")[0] for value in entries.values()]
+        info = self.root / f"{modules[0]}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {modules[0]}\nVersion: 1.0\n")
+        lines = [f"{name} = {value}" for name, value in entries.items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
+        sys.path.insert(0, str(self.root))
+        _forget_packages()
+        self._stack.callback(_forget_packages, modules)
+        self._stack.callback(sys.path.remove, str(self.root))
 
     def block(self, block: Block) -> str | None:
         """Run a block; return what it shows, None where it shows nothing."""
@@ -206,7 +227,9 @@ class _Run:
             case ("csv" | "json") as form, (table,) if block.file is None:
                 assert self.stream is not None
                 self.stream.advance(1000)
-                self.stream.batch(table, _rows(form, block.lines))
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    self.stream.batch(table, _rows(form, block.lines))
+                return printed.getvalue()
             case "python", ("spark",) if self.stream is not None:
                 compile(block.text, "page", "exec")
             case "python", _ if block.file is None:
@@ -216,7 +239,9 @@ class _Run:
             case "sh", _:
                 for line in block.text.replace("\\\n", " ").splitlines():
                     _check_command(shlex.split(line, comments=True))
-            case (("sql" | "python" | "text" | "csv" | "json" | "toml"), _):
+            case "toml", ():
+                self._install(block.text)
+            case (("sql" | "python" | "text" | "csv" | "json"), _):
                 assert block.language == "text" or block.file is not None or block.words == (), block
             case _:
                 raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")
@@ -278,7 +303,7 @@ class _Run:
 
     def _printed(self) -> str:
         assert self.stream is not None
-        *_, rows = (run.printed for run in self.stream.runs.values() if run.printed)
+        *_, rows = (printed for printed in self.stream.printed.values() if printed)
         return "\n".join(" | ".join("NULL" if value is None else str(value) for value in row) for row in rows)
 
     def _query(self, sql: str) -> str:
@@ -302,6 +327,14 @@ class _Run:
             return explained(answer.job, answer.stage)
         assert isinstance(answer, PlannedJob)
         return explained(answer, "plan")
+
+
+def _forget_packages(modules: Iterable[str] = ()) -> None:
+    for module in modules:
+        sys.modules.pop(module, None)
+    registry.installed.cache_clear()
+    registry.named.cache_clear()
+    importlib.invalidate_caches()
 
 
 def _rows(form: str, lines: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ def table(file: Path, **options: str) -> str:
 
 def pull(stream: Stream, job: str = "out") -> list[tuple[Any, ...]]:
     """Give a job what its sources have now; return its table."""
-    stream.runs[job].pull(stream.now)
+    stream.runs[job].pull()
     return sorted(stream.query(f"SELECT * FROM {job}"))
 
 

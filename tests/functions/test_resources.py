@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 import pytest
 
 from sqlstream import Session, functions
+from sqlstream.catalog import Function
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import udf
 from sqlstream.testing import Stream
+from tests.kinds import of_type
 
 FILES = """
 from pathlib import Path
@@ -53,7 +55,9 @@ def lines(log: Path) -> list[str]:
 
 def test_one_instance_for_all_rows_of_a_connection(log: Path) -> None:
     made = functions.load(str(log.parent / "udfs"))
-    assert [(f.name, f.parameters, f.returns) for f in made] == [("Lookup", ("VARCHAR", "VARCHAR"), "VARCHAR")]
+    assert [(f.name, f.parameters, f.returns) for f in (of_type(Function, f) for f in made)] == [
+        ("Lookup", ("VARCHAR", "VARCHAR"), "VARCHAR")
+    ]
     with duckdb.connect(config={"threads": 1}) as con:
         registered = functions.register(con, made)
         assert lines(log) == []

@@ -11,7 +11,9 @@ import duckdb
 import pytest
 
 from sqlstream import functions
+from sqlstream.catalog import Function
 from sqlstream.errors import SqlStreamError
+from tests.kinds import of_type
 
 Write = Callable[..., str]
 
@@ -53,7 +55,8 @@ def test_files_are_loaded_in_path_order_with_their_place(write: Write) -> None:
     folder = write(b=ONE.format(name="two"), a__z=ONE.format(name="one"), c="LIMIT = 3")
     loaded = functions.load(folder)
     assert [(f.name, f.location) for f in loaded] == [("one", "udfs/a/z.py:4"), ("two", "udfs/b.py:4")]
-    assert [(f.parameters, f.returns, f.nullable) for f in loaded] == [(("BIGINT",), "BIGINT", (False,))] * 2
+    typed = [of_type(Function, f) for f in loaded]
+    assert [(f.parameters, f.returns, f.nullable) for f in typed] == [(("BIGINT",), "BIGINT", (False,))] * 2
 
 
 def test_a_folder_that_does_not_exist_has_no_functions(tmp_path: Path) -> None:
@@ -241,7 +244,7 @@ def test_a_failing_sibling_is_named_by_its_own_line(write: Write) -> None:
 
 USABLE = (
     "hint: Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], "
-    "dict[K, V], dataclasses, TypedDicts, Enums and Literals, each also as T | None. Or name the SQL type: "
+    "dict[K, V], dataclasses, NamedTuples, TypedDicts, Enums and Literals, each also as T | None. Or name the SQL type: "
 )
 DECLARATIONS = {
     "no hint": (
@@ -361,7 +364,7 @@ DECLARATIONS = {
            |
          3 | def f(a: int) -> int: yield a
            | ^^^^^
-        hint: Return one value per row: a list, say, which UNNEST turns into rows.
+        hint: Mark it @udtf, and write CROSS JOIN LATERAL f(..): or return one value per row, such as a list.
         """,
     ),
     "builtin": (

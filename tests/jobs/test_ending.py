@@ -102,7 +102,7 @@ def test_a_drained_job_is_skipped_and_says_why(tmp_path: Path) -> None:
         job = job_of(once.sql("INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)"))
         assert job.status == DRAINED
         assert notices == [
-            'job "u" is drained and was skipped. All its windows were closed, so it cannot go on; to run it anew, use --fresh.'
+            'job "u" is drained and was skipped. All its windows were closed, so it cannot continue; to run it anew, use --fresh.'
         ]
         with pytest.raises(UsageError, match='job "u" is not running') as error:
             once.stop("u", drain=True)

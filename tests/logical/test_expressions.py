@@ -10,7 +10,7 @@ from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.rules import optimize
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.operators.windows.assigners import SlicedWindows
+from sqlstream.operators.windows.slices import SlicedWindows
 from sqlstream.operators.windows.window_operator import WindowOperator
 from tests.kinds import last_job
 
@@ -106,7 +106,7 @@ def test_slices_stay_where_only_a_text_names_a_bound() -> None:
     )
     [stage] = last_job(TABLES + query).physical.stages
     assert isinstance(stage.operator, WindowOperator)
-    assert isinstance(stage.operator.windows, SlicedWindows)
+    assert isinstance(stage.operator.groups.windows, SlicedWindows)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ def test_duckdb_has_what_is_said_to_be_its_own(name: str) -> None:
 
 
 def test_a_name_is_in_one_list_only() -> None:
-    names = [*REWRITTEN, *SAME, *DIFFERENT, *INSTEAD]
+    second = [text.split(":")[0][4:].lower() for text in DIFFERENT.values() if text.startswith("and ")]
+    names = [*REWRITTEN, *SAME, *DIFFERENT, *second, *INSTEAD]
     assert len(names) == len(set(names))
 
 

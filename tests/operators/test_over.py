@@ -7,7 +7,8 @@ import pytest
 from sqlstream.catalog import Column
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.over import EDGES, PLACED, RANKS, OverFrame, OverItem
-from sqlstream.operators.aggregates.calls import AggregateCall, strategy
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
 from sqlstream.operators.over.over import OverOperator
@@ -97,7 +98,7 @@ def test_a_batch_reads_only_partitions_that_it_has_rows_of() -> None:
         stream.batch("t", [(n, 1, "2026-01-01 10:00:00") for n in range(1000)])
         stream.batch("t", [(1, 1, "2026-01-01 10:00:10"), (1, 1, "2026-01-01 10:00:05")])
         stream.batch("t", [(1, 1, "2026-01-01 10:00:20")])
-        [manifest] = stream.runs["out"].manifests.values()
+        [manifest] = stream.runs["out"].batches.manifests.values()
         tables = Manifest.from_json(manifest).tables
         assert stream.query("SELECT state_rows FROM sqlstream.operators") == [(2001,)]
         # Of the last batch: what the one key's rows were before, and are after it.

@@ -1,4 +1,4 @@
-"""Joins of rows within an interval: after every batch exactly what can be known then, each row once, and the state as it is."""
+"""Interval joins: after every batch exactly what can be known then, each row once, and the state as it is."""
 
 from __future__ import annotations
 

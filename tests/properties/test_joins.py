@@ -1,4 +1,4 @@
-"""Joins of all rows so far, of any kind and depth: what was emitted adds up to DuckDB's answer, after every batch."""
+"""Regular joins of any kind and depth: what was emitted adds up to DuckDB's answer, after every batch."""
 
 from __future__ import annotations
 

@@ -55,5 +55,5 @@ def test_the_last_row_of_a_key_counts_however_files_are_cut(
             if data.draw(st.booleans()):
                 stream.restart()
             # Tasks take them in any order.
-            stream.runs["out"].batch({0: data.draw(st.permutations(splits))}, {}, stream.now)
+            stream.runs["out"].batch({0: data.draw(st.permutations(splits))})
             assert bag(stream.rows("out")) == bag(expected.values())

@@ -82,7 +82,7 @@ class Feeder:
             i: [self._written(scan.table.name, events) for events in batch.files.get(scan.table.name, ()) if events]
             for i, scan in enumerate(run.job.plan.scans)
         }
-        run.batch(splits, {}, 0)
+        run.batch(splits)
 
     def _written(self, name: str, events: Sequence[Event]) -> FileSplit:
         table = self.stream.compiler.catalog.relation(name)

@@ -21,6 +21,7 @@ from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.query import list_relations, open_query, translate
 from sqlstream.state.joblog import JobLog
 from sqlstream.state.retention import sweep
+from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, ProcessingTime
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.locks import JobLock, SessionLock
@@ -140,14 +141,14 @@ def test_a_relation_at_a_version_keeps_its_name(job: SmallJob) -> None:
 
 def test_state_and_results_are_of_one_version_while_the_job_goes_on(tmp_path: Path) -> None:
     # Every row is either in the state or, since the watermark passed it, in the results.
-    job = SmallJob(tmp_path, retention=(0, 3))
+    job = SmallJob(tmp_path, retention=(NO_TIME, 3))
     job.batch([("a", 1, 1)])
     done = threading.Event()
 
     def run() -> None:
         for version in range(1, 25):
             job.batch([("a", 1, version + 1)], [("a", 1)], watermark=version)
-            sweep(job.warehouse.fs, job.paths, max(0, version - 3), version, 2 * EPOCH)
+            sweep(job.warehouse.fs, job.paths, max(0, version - 3), version, ProcessingTime(2 * EPOCH))
         done.set()
 
     writer = threading.Thread(target=run)
@@ -160,7 +161,7 @@ def test_state_and_results_are_of_one_version_while_the_job_goes_on(tmp_path: Pa
         except (duckdb.Error, QueryError) as error:
             # This sweep has no minute of grace: it may come between opening and reading, or four times while opening.
             message = translate(error, sql).message if isinstance(error, duckdb.Error) else error.message
-            assert message in ("the state moved on while it was read", "the state changed faster than it could be read")
+            assert message in ("the state changed while it was read", "the state changed faster than it could be read")
     writer.join()
     assert {(held, emitted - version) for version, held, emitted in seen} == {(1, 0)}
     assert [v for v, _, _ in seen] == sorted(v for v, _, _ in seen)
@@ -183,7 +184,7 @@ class OvertakenFilesystem(LocalFilesystem):
             self.overtaken = 1
             for _ in range(2):
                 self.job.batch([("d", 4, 40)], watermark=20)
-            sweep(self.job.warehouse.fs, self.job.paths, 0, self.job.version, 2 * EPOCH)
+            sweep(self.job.warehouse.fs, self.job.paths, 0, self.job.version, ProcessingTime(2 * EPOCH))
         return super().read_text(path)
 
 
@@ -227,7 +228,7 @@ def test_compaction_and_sweeping_leave_older_versions_as_they_were(tmp_path: Pat
         job.batch([("a", 1, 10), ("a", 1, version + 11)], [("a", version)], watermark=version)
         if version % 5 == 3:
             then[version] = contents(job)
-    assert sweep(job.warehouse.fs, job.paths, 0, job.version, 2 * EPOCH) > 50
+    assert sweep(job.warehouse.fs, job.paths, 0, job.version, ProcessingTime(2 * EPOCH)) > 50
     assert len(list((tmp_path / "jobs/hourly/state/departures/data/1").iterdir())) < 15
     assert {version: contents(job, version) for version in then} == then
 
@@ -289,7 +290,7 @@ def test_a_source_of_a_running_job_is_idle_by_now(job: SmallJob) -> None:
     assert ask(job, asked) == [(None, True)], "as of the last batch"
     with SessionLock.open(job.warehouse) as session:
         JobLock.acquire(job.warehouse.fs, job.paths, session)
-        for started, idle in ((EPOCH, 62_000), (EPOCH + 5000, 65_000)):
+        for started, idle in ((EPOCH, 62_000), (ProcessingTime(EPOCH + 5 * SECOND), 65_000)):
             status = Status("RUNNING", os.getpid(), socket.gethostname(), started, started)
             write_status(job.warehouse.fs, job.paths, status)
             since = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=idle)
@@ -301,7 +302,7 @@ def test_the_end_of_input_is_infinity(job: SmallJob) -> None:
     log = JobLog(job.warehouse.fs, job.paths.log)
     entry = log.entry(3)
     assert entry is not None
-    log.append(type(entry)(3, EPOCH + 3000, 2**63 - 1))
+    log.append(type(entry)(3, ProcessingTime(EPOCH + 3 * SECOND), END_OF_INPUT))
     assert ask(job, "SELECT watermark = 'infinity' FROM sqlstream.jobs") == [(True,)]
     assert ask(job, "FROM state.hourly.departures") == []
 

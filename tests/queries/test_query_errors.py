@@ -10,13 +10,14 @@ import pytest
 
 from sqlstream.errors import QueryError
 from sqlstream.queries.query import list_relations, open_query, translate
+from sqlstream.units import NO_TIME
 from sqlstream.warehouse.paths import Warehouse
 from tests.queries.small_job import SmallJob
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> SmallJob:
-    job = SmallJob(tmp_path_factory.mktemp("errors") / "w", retention=(0, 2))
+    job = SmallJob(tmp_path_factory.mktemp("errors") / "w", retention=(NO_TIME, 2))
     for version in range(6):
         job.batch([("a", 1, version + 10)], [("a", version)], watermark=version)
     for version in range(2):
@@ -353,9 +354,9 @@ def test_state_that_is_swept_while_it_is_read(tmp_path: Path) -> None:
     next(tmp_path.rglob("partials-*.parquet")).unlink()
     with pytest.raises(duckdb.Error) as raised:
         relation.fetchall()
-    expected = "error: the state moved on while it was read\nhint: Run the query again."
+    expected = "error: the state changed while it was read\nhint: Run the query again."
     assert str(translate(raised.value, "FROM state.hourly.departures")) == expected
-    with pytest.raises(QueryError, match="the state moved on while it was read"):
+    with pytest.raises(QueryError, match="the state changed while it was read"):
         open_query(job.warehouse, "FROM state.hourly.departures")
 
 

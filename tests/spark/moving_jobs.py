@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 from sqlstream import Session
-from sqlstream.runtime import feed
-from sqlstream.spark import runner
+from sqlstream.runtime import feed, job_thread
 
 feed.KEPT = 2
-runner.SWEEP_SECONDS = 0.0
+job_thread.SWEEP_SECONDS = 0.0
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

@@ -116,7 +116,7 @@ def test_a_jvm_that_is_killed_is_one_error_and_the_job_goes_on(project: Path) ->
     output, _ = run.communicate(timeout=60)
     assert run.returncode == 1
     assert 'job "sales" failed: Spark\'s JVM ended: it was killed by SIGKILL' in output
-    assert "hint: Run the job again: it goes on from its last committed batch." in output
+    assert "hint: Run the job again: it continues after its last committed batch." in output
     assert f"log: {project}" in output
     assert "Errno" not in output
     assert "Traceback" not in output

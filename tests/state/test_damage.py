@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.cli.check import checked
 from sqlstream.errors import DamageError, JobError, QueryError
-from sqlstream.local.runner import LocalRun
+from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
@@ -22,6 +22,7 @@ from sqlstream.state.check import check_job, repair_job
 from sqlstream.state.recovery import Versions
 from sqlstream.state.segments import forget_known
 from sqlstream.testing import Stream
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import STOPPED, Status, write_status
@@ -71,7 +72,7 @@ def made() -> Iterator[Made]:
             rows.append(stream.query(ROWS))
         job = stream.runs["totals"].job
         warehouse = Warehouse(stream.warehouse)
-        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", 0, 0, None, NEWEST))
+        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", EPOCH, EPOCH, None, NEWEST))
         yield Made(stream, job, rows)
 
 
@@ -107,7 +108,7 @@ def kill(warehouse: Warehouse) -> None:
     """Make it look as if the process had been killed just before Spark committed the newest version."""
     job = warehouse.job("totals")
     os.unlink(f"{job.commits}/{NEWEST}")
-    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", 0, 0))
+    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", EPOCH, EPOCH))
 
 
 def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
@@ -122,10 +123,10 @@ def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
 def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
     """Run the batches that the job has not committed, and return the rows of its table."""
     forget_known()
-    run = LocalRun(replace(made.job, warehouse=warehouse.root))
-    while run.batch_number <= NEWEST:
-        split = made.stream._write("t", rows_of(run.batch_number))
-        run.batch({0: [split]}, {}, 0)
+    run = SteppedRun(replace(made.job, warehouse=warehouse.root), {}, lambda: EPOCH)
+    while run.batches.number <= NEWEST:
+        split = made.stream._write("t", rows_of(run.batches.number))
+        run.batch({0: [split]})
     return ask(warehouse, ROWS)
 
 
@@ -146,7 +147,7 @@ def test_a_stopped_job(made: Made, copy: Warehouse, kind: str, way: str) -> None
     assert harmless(kind, way) or str(path) in [error.path for error in found.damaged]
     if kind == "record":
         assert str(path) in ask(copy, ROWS)
-        with pytest.raises(JobError, match=r"cannot be repaired: no version of it is whole\nfile .*job.json"):
+        with pytest.raises(JobError, match=r"cannot be repaired: no version of it is intact\nfile .*job.json"):
             repair_job(copy, "totals")
         return
     assert found.whole == (NEWEST if kind in ("status", "older log") else NEWEST - 1)
@@ -323,7 +324,7 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
     text = "\n".join(said)
     assert "It says which input the job read before its last batches, which no other file says." in text
     assert (
-        "hint: Bring the files back from a copy, or start it anew with --fresh: then it reads all its input again."
+        "hint: Restore the files from a backup, or start the job anew with --fresh: then it reads all its input again."
         in text
     )
 
@@ -333,14 +334,14 @@ def test_what_check_prints(tmp_path: Path) -> None:
         session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
         said: list[str] = []
         assert checked(session, None, repair=False, write=said.append)
-        assert said == ['job "t_values" is whole']
+        assert said == ['job "t_values" is intact']
         hurt(tmp_path / "warehouse/jobs/t_values/checkpoint/commits/1", "missing")
         said.clear()
         assert not checked(session, "T_VALUES", repair=False, write=said.append)
         assert said == [
             'job "t_values" is damaged:',
             "  jobs/t_values/checkpoint/commits/1 is missing. It says that batch 1 is committed.",
-            "  Version 0 is the newest that is whole; the job was at 1. --repair takes it back there.",
+            "  Version 0 is the newest that is intact; the job was at 1. --repair takes it back there.",
         ]
         assert checked(session, None, repair=True, write=said.append)
         assert checked(session, None, repair=False, write=lambda line: None)
@@ -348,7 +349,7 @@ def test_what_check_prints(tmp_path: Path) -> None:
 
 def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:
     path = the_file(copy, "state segment")
-    run = LocalRun(replace(made.job, warehouse=copy.root))
+    run = SteppedRun(replace(made.job, warehouse=copy.root), {}, lambda: EPOCH)
     hurt(path, "flipped")
     with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
-        run.batch({0: [made.stream._write("t", rows_of(0))]}, {}, 0)
+        run.batch({0: [made.stream._write("t", rows_of(0))]})

@@ -79,7 +79,7 @@ def test_a_full_disk_is_named() -> None:
         file.write(b"x")
     assert str(caught.value) == (
         'job failed: no space is left to write "/w/x"\n'
-        "hint: Free some space and run the job again; it goes on from its last committed batch."
+        "hint: Free some space and run the job again; it continues after its last committed batch."
     )
 
 

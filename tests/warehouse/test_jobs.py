@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UsageError
+from sqlstream.units import ProcessingTime, from_millis
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import FAILED, FINISHED, LOST, RUNNING, Status, effective_status, read_status, write_status
 from sqlstream.warehouse.jobs import FORMAT, JobRecord, OperatorRecord, ScanRecord, SinkRecord, TableRecord, read_record, write_record
@@ -24,7 +25,7 @@ RECORD = JobRecord(
     sql="INSERT INTO counts SELECT ..",
     plan_fingerprint="0a1b",
     plan_text="Sink\n  Aggregate",
-    created_at=1_700_000_000_000,
+    created_at=from_millis(1_700_000_000_000),
     versions={"sqlstream": "0.1.0", "duckdb": "2.0.0"},
     bucket_labels=(0, 3, 5),
     partitions=3,
@@ -34,7 +35,7 @@ RECORD = JobRecord(
     ),
     sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
 )
-STATUS = Status(RUNNING, os.getpid(), socket.gethostname(), 1000, 2000)
+STATUS = Status(RUNNING, os.getpid(), socket.gethostname(), from_millis(1000), from_millis(2000))
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ class FileDiscovery(Discovery):
             whole=table.has_changes and not table.primary_key,
         )
         if not found.bounded:
-            found.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
+            found.interval = parse_duration(options["source.monitor-interval"])
         return found
 
     def poll(self) -> int:
@@ -396,7 +396,7 @@ def vanished(path: str, table: str) -> DataError:
     """Return the error for a file that was listed and is gone."""
     return DataError(
         f'file "{path}" of table "{table}" disappeared after it was listed',
-        hint="Put it back and run the job again; it goes on from its last committed batch.",
+        hint="Put it back and run the job again; it continues after its last committed batch.",
     )
 
 

@@ -39,8 +39,8 @@ def validate(table: Table) -> None:
         raise BindError(f'{named}: option "{OP_COLUMN}": it names a column', table.option_span(OP_COLUMN))
     if operation is None:
         if table.options["format"].lower() == "csv" and not parse_boolean(table.options.get("csv.header", "false")):
-            message = f'{named}: column "{name}" has no place in files without a header'
-            raise BindError(message, table.span, hint=f"Declare it where it stands: {name} STRING.")
+            message = f'{named}: column "{name}" has no position in files without a header'
+            raise BindError(message, table.span, hint=f"Declare it at its position: {name} STRING.")
     elif operation.type != "VARCHAR" or operation not in table.stored:
         message = f'{named}: column "{operation.name}", which says what a row does, must be a STRING of the file'
         raise BindError(message, table.span)

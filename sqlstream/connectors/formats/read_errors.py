@@ -14,6 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit, vanished
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
+from sqlstream.duck import databases
 from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
 from sqlstream.errors import DataError
 
@@ -45,7 +46,7 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
     if not os.access(path, os.R_OK):
         return DataError(f"no permission to read {file}")
     if "GZIP" in text or "ZSTD" in text:
-        return DataError(f"{file} is not whole, or not compressed as its name says", detail=sentence(text))
+        return DataError(f"{file} is incomplete, or not compressed as its name says", detail=sentence(text))
     if parquet:
         return _parquet_error(text, file)
     if format_of(table) == "csv" and (match := _CSV_ROW.search(text)):
@@ -80,7 +81,7 @@ def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:
 
 
 def _unreadable(splits: Iterable[FileSplit]) -> str | None:
-    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+    with databases.passing() as con:
         for path in sorted({s.path for s in splits}):
             try:
                 con.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({duckdb_paths([path])})").fetchall()
@@ -91,7 +92,7 @@ def _unreadable(splits: Iterable[FileSplit]) -> str | None:
 
 def _parquet_error(text: str, file: str) -> DataError:
     if "magic bytes" in text or "too small" in text:
-        return DataError(f"{file} is not a Parquet file, or not a whole one", hint=WHOLE)
+        return DataError(f"{file} is not a Parquet file, or an incomplete one", hint=WHOLE)
     return DataError(f"{file} is damaged", detail=sentence(text))
 
 
@@ -102,7 +103,7 @@ WHOLE = "Write files under a name that starts with a dot and rename them when th
 def malformed_row(path: str, what: str, number: int, reason: str, text: str, table: Table) -> DataError:
     """Return the error that names a row (or line) of a file, why it is malformed, and what to do about it."""
     # To skip the last line of a file that is not whole would be to lose the rest of it: a file is read once.
-    hint = f"The file may not be whole yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
+    hint = f"The file may not be complete yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
     message = f"{what} {number} of {name_file(path, table)} is malformed"
     return DataError(message, detail=f"{reason}: {shorten(text)}", hint=hint)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from sqlstream.connectors.interface import Connector, ReadContext, TableSource
 from sqlstream.connectors.nexmark.source import COLUMNS, OPTIONS, Settings, read_nexmark, validate
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import ROW
+from sqlstream.units import now, to_millis
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +33,7 @@ class NexmarkEvents(TableSource):
 
     def discovery(self, position: Offsets, context: Context) -> RowDiscovery:
         events = Settings.of(self.table)
-        base = events.base if events.base is not None else context.remember("base", int(time.time() * 1000))
+        base = events.base if events.base is not None else context.remember("base", to_millis(now()))
         rate = events.rate if events.limited else None
         return RowDiscovery(position, context, total=events.total, rate=rate, base=base)
 

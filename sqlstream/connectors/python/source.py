@@ -228,7 +228,7 @@ def _items(rows: pa.Table, table: Table) -> str:
     for column in table.physical:
         if column.name.lower() not in names:
             hint = missing("column", column.name, names.values())
-            message = f'class "{table.options["class"]}" of table "{table.name}" gives no column "{column.name}"'
+            message = f'class "{table.options["class"]}" of table "{table.name}" returns no column "{column.name}"'
             raise DataError(message, hint=hint)
         items.append(f"CAST({quote_name(names[column.name.lower()])} AS {column.type}) AS {quote_name(column.name)}")
     return ", ".join(items)

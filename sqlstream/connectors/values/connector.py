@@ -67,7 +67,7 @@ class ValuesConnector(Connector):
     """What a query that has its rows in it reads; no table can name it."""
 
     name = VALUES
-    summary = "rows that stand in the query"
+    summary = "rows that are written in the query"
     source_type = Values
 
 

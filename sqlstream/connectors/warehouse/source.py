@@ -122,7 +122,7 @@ class TableDiscovery(Discovery):
         sink = record.sink(self._table.name)
         if sink is not None and sink.changing:
             raise UsageError(
-                f'table "{self._table.name}" holds a result that changes, of job "{record.job}"; a job cannot read it',
+                f'table "{self._table.name}" holds a changelog, written by job "{record.job}"; a job cannot read it',
                 hint="Read what that job reads, with its query in FROM.",
             )
 

@@ -15,6 +15,7 @@ from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -31,7 +32,7 @@ def with_name(node: Node, name: str) -> Node:
     match node:
         case SessionWindow() | CountWindows() | WindowAggregate() | WindowRank():
             return replace(node, name=name) if name and not node.name else node
-        case Aggregate() | Rank() | SetOperation() | Over() | Joining():
+        case Aggregate() | Rank() | SetOperation() | Over() | Joining() | Process():
             return replace(node, name=name) if name and not node.name else node
         case Filter() | Projection() | Lateral():
             return node.with_children((with_name(node.input, name),))

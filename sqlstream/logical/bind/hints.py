@@ -16,15 +16,15 @@ from sqlstream.logical.plan.nodes import Remembering
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
 class StateTtl:
-    """STATE_TTL of one input of a query block: milliseconds, 0 for ever."""
+    """STATE_TTL of one input of a query block, 0 for ever."""
 
     name: str
-    milliseconds: int
+    ttl: Duration
     span: Span
 
 
@@ -43,7 +43,7 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
                     hint="Write STATE_TTL('orders' = '1 d').",
                 )
             if any(t.name.lower() == argument.this.name.lower() for t in found):
-                raise BindError(f'STATE_TTL: "{argument.this.name}" is there twice', span_of(argument, source))
+                raise BindError(f'STATE_TTL: "{argument.this.name}" is given twice', span_of(argument, source))
             found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
     return tuple(found)
 
@@ -57,8 +57,8 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
             raise BindError(f'STATE_TTL: "{ttl.name}" is not in FROM', ttl.span, hint=hint)
 
 
-def with_ttl(node: Node, base: Node, ttl: int) -> Node:
-    """Return a plan whose operators above `base` forget a key after so many milliseconds, where they do not know better."""
+def with_ttl(node: Node, base: Node, ttl: Duration) -> Node:
+    """Return a plan whose operators above `base` forget a key after so long, where they do not know better."""
 
     def limited(node: Node) -> Node:
         if isinstance(node, Join):
@@ -75,12 +75,12 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
     kept = {alias.lower() for n in walk(node) if isinstance(n, Join) for alias in n.aliases}
     for ttl in ttls:
         if ttl.name.lower() not in kept:
-            hint = "Leave it out. A join of all rows so far takes it; within an interval of time rows go by themselves."
-            raise BindError(f'STATE_TTL: no row of "{ttl.name}" is kept for longer than needed', ttl.span, hint=hint)
+            hint = "Leave it out. A regular join takes it; the watermark bounds the state of an interval join."
+            raise BindError(f'STATE_TTL: the state of "{ttl.name}" needs no time to live', ttl.span, hint=hint)
 
 
-def with_session_ttl(sink: ResultSink, ttl: int) -> ResultSink:
-    """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
+def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
+    """Return a plan whose operators forget a key after so long where no hint says otherwise."""
     return replace(sink, input=with_ttl(sink.input, sink, ttl))
 
 
@@ -100,8 +100,8 @@ def _calls(select: exp.Expr, name: str) -> list[HintCall]:
     return [call for call in hint.expressions if call.this == name] if hint is not None else []
 
 
-def _duration(value: exp.Expr, source: SourceText) -> int:
+def _duration(value: exp.Expr, source: SourceText) -> Duration:
     try:
-        return int(parse_duration(value.name).total_seconds() * 1000)
+        return parse_duration(value.name)
     except ValueError as error:
         raise BindError(str(error), span_of(value, source)) from None

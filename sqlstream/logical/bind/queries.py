@@ -24,6 +24,7 @@ from sqlstream.logical.bind.joins.subqueries import Subqueries, split
 from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
 from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
+from sqlstream.logical.bind.process import ProcessBinder
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
@@ -41,6 +42,7 @@ from sqlstream.logical.plan.tables import Normalize, Scan
 from sqlstream.logical.plan.windows import CountWindows
 from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
+from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
@@ -83,10 +85,10 @@ class Binder:
         plan = self.query(query, Environment(source, {}))
         for ttl in self._unused.values():
             hint = (
-                "GROUP BY, DISTINCT, ranks, set operations, OVER and windows by rows do; windows of time go by the watermark, "
-                "and an aggregate of all rows has no key to forget."
+                "GROUP BY, DISTINCT, ranks, set operations, OVER, regular joins and count windows do; "
+                "the watermark bounds windows of time, and an aggregate of all rows has no key to forget."
             )
-            raise BindError("STATE_TTL in a SELECT that keeps no state for ever", ttl.span, hint=hint)
+            raise BindError("STATE_TTL in a SELECT without state that it could bound", ttl.span, hint=hint)
         return plan, rows
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
@@ -176,7 +178,7 @@ class Binder:
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return the relations that a block reads, and how they are joined."""
         ttls = state_ttls(select, env.source)
-        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
             if is_made(join.this):
@@ -194,7 +196,7 @@ class Binder:
             self._unused[ttl.span] = ttl
             if keeps_state(node, base):
                 del self._unused[ttl.span]
-                node = with_ttl(node, base, ttl.milliseconds)
+                node = with_ttl(node, base, ttl.ttl)
         return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -250,6 +252,8 @@ class Binder:
         match node:
             case WindowTVF():
                 return self._window(node, env)
+            case ProcessCall():
+                return self._process(node, env)
             case exp.Subquery():
                 refuse_clauses(node, env.source)
                 alias = node.alias
@@ -261,14 +265,22 @@ class Binder:
             case exp.Values():
                 return self._values(node, env)
             case _:
-                hint = "Write FROM t CROSS JOIN UNNEST(t.list) AS x." if is_made(node) else None
+                made = "LATERAL .." if isinstance(node, exp.Lateral) else "UNNEST(t.list)"
+                hint = f"Write FROM t CROSS JOIN {made} AS x." if is_made(node) else None
                 raise UnsupportedError(f"{node.key.upper()} at the start of FROM", span_of(node, env.source), hint=hint)
 
     def _table(self, node: exp.Table, env: Environment) -> Relation:
         refuse_clauses(node, env.source)
         span = span_of(node, env.source)
         if not isinstance(node.this, exp.Identifier):
-            raise UnsupportedError("a table function", span, hint="Declare a table with CREATE TABLE .. WITH (..).")
+            if (process := self.catalog.process_function(node.this.name)) is not None:
+                hint = f"Write {process.name}(TABLE t PARTITION BY k)."
+                raise BindError(f'process function "{process.name}" without a table', span, hint=hint)
+            function = self.catalog.function(node.this.name)
+            hint = "Declare a table with CREATE TABLE .. WITH (..)."
+            if function is not None and function.kind == "table":
+                hint = f"Write FROM t CROSS JOIN LATERAL {function.name}(..) AS x: it makes rows of each row of t."
+            raise UnsupportedError("a table function", span, hint=hint)
         if node.text("db").lower() in ("state", "sqlstream"):
             hint = f"State is read with sqlstream query, or Session.query: SELECT * FROM {span.text}."
             raise BindError("a job cannot read state", span, hint=hint)
@@ -331,6 +343,14 @@ class Binder:
         of_row = ExpressionBinder(scope, self.catalog, self.checker).bind
         bound = WindowBinder(self.checker, env.source, relation.described, of_row).bind(relation.node, node)
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
+
+    def _process(self, node: ProcessCall, env: Environment) -> Relation:
+        bound = ProcessBinder(self.catalog, self.checker, env.source, lambda table: self._relation(table, env)).bind(
+            node
+        )
+        alias = node.alias or bound.function.name
+        named = with_alias(bound, node.args.get("alias"), env.source)
+        return Relation(named, alias, f'the result of "{bound.function.name}"')
 
     # -- the first rows
 

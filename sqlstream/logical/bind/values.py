@@ -1,4 +1,4 @@
-"""VALUES: rows that stand in the query, as a table that a scan reads without a file."""
+"""VALUES: rows that are written in the query, as a table that a scan reads without a file."""
 
 from __future__ import annotations
 

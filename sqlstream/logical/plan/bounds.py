@@ -13,6 +13,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.tables import Normalize, Scan
@@ -50,6 +51,10 @@ def _warnings(node: Stateful, growth: str, ends: Ends) -> Iterator[UnboundedStat
             yield _warning(node, node.label, growth, f"Let {_ttl(node)}")
         case Join():
             yield from _of_join(node, ends)
+        case Process():
+            ttl = _TTL.format(f"'{node.reads[0].alias or 't'}' = '1 d'")
+            hint = f'Let values expire: state(ttl="1 d"), or {ttl}. Or clear them in a method on_timer.'
+            yield _warning(node, node.label, growth, hint)
         case Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | IntervalJoin() | TemporalJoin():
             yield _warning(node, node.label, growth, f"{_WINDOW} Or let {_ttl(node)}")
         case _:
@@ -75,11 +80,13 @@ def _of_join(node: Join, ends: Ends) -> Iterator[UnboundedState]:
     names = [node.aliases[place] or _alias(node.inputs[place]) for place in endless]
     ttl = ", ".join(f"'{name}' = '1 d'" for name in names)
     hint = (
-        "Bound how far times lie apart: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. "
+        "Bound how far apart the times may be: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. "
         f"Or let keys be forgotten: {_TTL.format(ttl)}"
     )
     if node.unread is not None:
-        hint = f"{node.unread} is not read as a bound for how far times lie apart, from both sides and constant. {hint}"
+        hint = (
+            f"{node.unread} is not read as a bound: that compares both times, from both sides, with constants. {hint}"
+        )
     yield _warning(node, node.label, f"it keeps every row of {' and '.join(names)}", hint)
 
 

@@ -13,12 +13,13 @@ from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, Temp
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.secrets import planned
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # A part of a plan with more lines than this is printed once.
 _LONG = 20
@@ -126,7 +127,7 @@ def _describe_operator(node: Stateful) -> str:
             firing = f" lateness {duration(node.lateness)}" if node.lateness else ""
             if (early := node.early) is not None:
                 clock = "event time" if early.by == "event" else "processing time"
-                often = f"{early.every} rows" if early.by == "rows" else f"{duration(early.every)} of {clock}"
+                often = f"{early.every} rows" if early.by == "rows" else f"{duration(Duration(early.every))} of {clock}"
                 firing += f" early every {often}"
             return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
         case Aggregate():
@@ -146,10 +147,27 @@ def _describe_operator(node: Stateful) -> str:
             return f"Over{_quoted(node.name)} by {keys} order {order}: {', '.join(map(str, node.calls))}"
         case Sort():
             return f"Sort{_quoted(node.name)} {', '.join(o.sql for o in node.order)}"
+        case Process():
+            return _describe_process(node)
         case Joining():
             return _describe_join(node)
         case _:
             assert_never(node)
+
+
+def _describe_process(node: Process) -> str:
+    inputs = []
+    for argument, read in zip(node.function.tables, node.reads, strict=True):
+        columns = ", ".join(f"{i.expression.sql} AS {i.name}" for i in read.columns)
+        by = ", ".join(k.sql for k in read.keys) or "no key"
+        inputs.append(f"{argument.name} by {by}{f' at {read.time}' if read.time else ''} ({columns})")
+    given = (f"{s.name} => {a.sql}" for s, a in zip(node.function.scalars, node.arguments, strict=True))
+    states = "".join(
+        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}" for s in node.function.states
+    )
+    results = ", ".join(f"{c.name} {c.type}" for c in node.function.outputs)
+    call = f"{node.function.name}({', '.join([*inputs, *given])})"
+    return f"Process{_quoted(node.name)} {call} emits {results}{states}"
 
 
 def _describe_join(node: Joins) -> str:
@@ -159,15 +177,15 @@ def _describe_join(node: Joins) -> str:
     within = ""
     if isinstance(node, IntervalJoin) and not node.windowed:
         a, b = node.times
-        within = f" {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+        within = f" {b} from {_shifted(a, Duration(-node.before))} to {_shifted(a, node.after)}"
     if isinstance(node, TemporalJoin):
         within = f" {node.times[1]} as of {node.times[0]}"
     what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
     return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def _late(node: SessionWindow | WindowRank | WindowAggregate) -> str:

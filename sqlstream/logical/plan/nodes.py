@@ -8,6 +8,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -20,10 +21,10 @@ Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
 # They keep what they know of a key until its time to live is over.
-Remembering = CountWindows | Aggregate | Rank | SetOperation | Over
+Remembering = CountWindows | Aggregate | Rank | SetOperation | Over | Process
 Joins = Join | IntervalJoin | TemporalJoin
 # They keep state from one batch to the next.
-Stateful = Windowed | CountWindows | Changing | InOrder | Joins
+Stateful = Windowed | CountWindows | Changing | InOrder | Joins | Process
 AnyNode = Scan | Filter | Projection | TimeWindows | Expand | Lateral | LookupJoin | Stateful | Union | ResultSink
 
 

@@ -23,6 +23,7 @@ from sqlstream.logical.plan.node import (
     passed_on,
 )
 from sqlstream.logical.plan.predicates import constants, upper_bounds
+from sqlstream.units import Duration
 
 # More names of one key are not looked at.
 _MOST_KEYS = 16
@@ -133,14 +134,32 @@ class Expand(PassThrough):
 
 
 @dataclass(frozen=True)
-class Lateral(PassThrough):
-    """Emits each row once for every row that `rows`, a SELECT over its own values, gives, with the columns of both.
+class Elements:
+    """Rows that are the elements of a list, such as a table function gives: the list, computed from the row once.
 
-    A row for which there is none is left out, with `outer` emitted once with NULLs. Keeps no state. `key` are columns that tell
-    the rows of one row apart: no columns where there is one at most, None where that is not known.
+    With `fields` an element is a struct whose fields are the columns, else it is the column. With `numbered` there is one more
+    column, the number of the element.
     """
 
-    rows: Expression
+    values: Expression
+    fields: bool
+    numbered: bool
+
+    @property
+    def sql(self) -> str:
+        return f"unnest({self.values.sql}){' with ordinality' if self.numbered else ''}"
+
+
+@dataclass(frozen=True)
+class Lateral(PassThrough):
+    """Emits each row once for every row that is made of its own values, with the columns of both.
+
+    `rows` are the elements of a list, or a SELECT over the values. A row for which there is none is left out, with `outer` it is
+    emitted once with NULLs. Keeps no state. `key` are columns that tell the rows of one row apart: no columns where there is one
+    at most, None where that is not known.
+    """
+
+    rows: Expression | Elements
     columns: Schema
     outer: bool
     key: frozenset[str] | None = None
@@ -151,7 +170,7 @@ class Lateral(PassThrough):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        return (self.rows,)
+        return (self.rows.values if isinstance(self.rows, Elements) else self.rows,)
 
     @cached_property
     def schema(self) -> Schema:
@@ -214,7 +233,7 @@ class Union(Stateless):
         return self.inputs[0].window_columns if len(places) == 1 else None
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         sizes = {node.window_size for node in self.inputs}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -261,7 +280,7 @@ class SetOperation(SingleInput, Updating):
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
-    ttl: int | None = None
+    ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -209,7 +209,7 @@ def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
             below = _narrowed(node.input, wanted | node.predicate.reads.columns)
             return node if below is node.input else replace(node, input=below)
         case Lateral():
-            below = _narrowed(node.input, wanted | node.rows.reads.columns)
+            below = _narrowed(node.input, wanted | _read_by(node.expressions))
             return node if below is node.input else replace(node, input=below)
         case Join() | IntervalJoin() | TemporalJoin():
             used = wanted | _read_by(k for keys in node.keys for k in keys)

@@ -12,11 +12,12 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
@@ -36,22 +37,24 @@ def title(node: Stateful) -> str:
             return f"collect {in_words(node)}"
         case CountWindows():
             every = f" every {node.slide} rows" if node.slide != node.size else ""
-            return f"collect windows of {node.size} rows{every}"
+            return f"collect count windows of {node.size} rows{every}"
         case WindowRank():
             return f"{_ranked(node)} {_windows_below(node.input)}"
         case Normalize():
             return f"the row that each key of table {node.input.table.name} has now"
         case Aggregate():
-            return "aggregate all rows so far" if node.aggregates else "rows without duplicates (DISTINCT)"
+            return "aggregate without a window" if node.aggregates else "rows without duplicates (DISTINCT)"
         case Rank():
-            return f"{_ranked(node)} among all rows so far"
+            return f"{_ranked(node)} over all rows"
         case SetOperation():
             where = "on both sides" if node.function == "intersect" else "on the first side only"
             return f"{node.function.upper()}{'' if node.distinct else ' ALL'}: rows that are {where}"
         case Over():
-            return "OVER: rows in the order of time, with what calls find around them"
+            return "OVER: rows in the order of time"
         case Sort():
             return f"sort by {_list(node.order)}"
+        case Process():
+            return f"{node.label} over {' and '.join(read.alias or 'a subquery' for read in node.reads)}"
         case Joining():
             return _join_title(node)
         case _:
@@ -73,7 +76,7 @@ def _windows_below(node: Node) -> str:
             return _windows_below(node.input)
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
-        case WindowAggregate() | WindowRank() | Joining():
+        case WindowAggregate() | WindowRank() | Joining() | Process():
             return _OF_INPUT
         case _:
             assert_never(node)
@@ -94,27 +97,27 @@ def in_words(node: TimeWindows | SessionWindow | CountWindows) -> str:
             gap = unquoted(node.gap.sql) if isinstance(node.gap, Expression) else duration(node.gap)
             return f"sessions with a gap of {gap} by {node.time_column}"
         case CountWindows():
-            return f"windows of {node.size} rows by {node.time_column}"
+            return f"count windows of {node.size} rows by {node.time_column}"
 
 
 def _join_title(node: Joins) -> str:
-    kind = f"{node.kind} join"
     match node:
         case IntervalJoin() if node.windowed:
-            return f"{kind} of equal windows"
+            return f"{node.kind} window join"
         case IntervalJoin():
             a, b = node.times
-            return f"{kind} within an interval: {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+            first, last = _shifted(a, Duration(-node.before)), _shifted(a, node.after)
+            return f"{node.kind} interval join: {b} from {first} to {last}"
         case TemporalJoin():
-            return f"{kind} with the version valid at {node.times[0]}"
+            return f"{node.kind} temporal join with the version valid at {node.times[0]}"
         case Join():
-            return f"{kind} of all rows so far"
+            return f"{node.kind} regular join"
         case _:
             assert_never(node)
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def keys(node: Stateful) -> str:
@@ -130,6 +133,8 @@ def keys(node: Stateful) -> str:
             return "the row"
         case Sort():
             return ""
+        case Process():
+            return ", ".join(node.key_names)
         case Joining():
             pairs = [" = ".join(unquoted(k.sql) for k in pair) for pair in zip(*node.keys, strict=True)]
             where = [unquoted(node.condition.sql)] if node.condition else []
@@ -145,6 +150,10 @@ def computed(node: Stateful) -> str:
             return ", ".join(_called(str(a), a.name) for a in node.aggregates)
         case Over():
             return ", ".join(_called(str(c), c.call.name) for c in node.calls)
+        case Process():
+            given = zip(node.function.scalars, node.arguments, strict=True)
+            calls = [", ".join(c.name for c in node.function.outputs)]
+            return " with ".join([*calls, *filter(None, [", ".join(f"{s.name} = {a.sql}" for s, a in given)])])
         case (
             SessionWindow() | CountWindows() | WindowRank() | Normalize() | Rank() | SetOperation() | Sort() | Joining()
         ):
@@ -180,16 +189,21 @@ def emits(node: Stateful) -> str:
         case SetOperation():
             return f"rows, {_ON_CHANGE}"
         case Over() if node.waits:
-            return "each row once, when those after it that it needs are final"
+            return "each row once, when the watermark passes the later rows that it needs"
         case Over() | Sort():
             return "each row once, when the watermark passes it"
         case IntervalJoin():
-            alone = "; rows without a match when none can come any more" if node.kind != "inner" else ""
-            return f"pairs at once{alone}"
+            alone = (
+                "; rows without a match, when the watermark passes all that could match" if node.kind != "inner" else ""
+            )
+            return f"matches at once{alone}"
         case TemporalJoin():
             return "each row once, when the watermark passes it"
+        case Process():
+            timers = ", and when its timers are due" if node.function.has_timers else ""
+            return f"what it emits, when a row comes{timers}"
         case Join():
-            return f"what matches, {_ON_CHANGE}" if node.kind != "inner" else "pairs at once"
+            return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:
             assert_never(node)
 
@@ -236,9 +250,9 @@ def _done(node: Node) -> tuple[str, ...]:
             return (f"where {unquoted(node.predicate.sql)}",)
         case LookupJoin():
             by = ", ".join(f"{column} = {unquoted(key.sql)}" for key, column in node.keys)
-            return (f"{node.kind} join with what table {node.table.name} has at the moment, by {by}",)
+            return (f"{node.kind} lookup join with table {node.table.name}, by {by}",)
         case Lateral():
-            return (f"rows made of each: {unquoted(node.rows.sql)}",)
+            return (f"for each row, the rows of {unquoted(node.rows.sql)}",)
         case Scan() | Projection() | TimeWindows() | Expand() | Union() | ResultSink():
             return ()
         case _:

@@ -19,33 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlstream.operators.aggregates.builders import (
-    FRAME,
-    AggregateCall,
-    Columns,
-    Refused,
-    Strategy,
-    argument_rows,
-    build,
-    key_rows,
-)
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.operators.aggregates.builders import build
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED, Kind
-
-__all__ = [
-    "ALIASES",
-    "FRAME",
-    "AggregateCall",
-    "CollectedValues",
-    "Partial",
-    "Refused",
-    "Strategy",
-    "is_aggregate",
-    "partial",
-    "partials",
-    "reason",
-    "strategy",
-    "values",
-]
+from sqlstream.operators.aggregates.kept_values import argument_rows, key_rows
+from sqlstream.operators.aggregates.partial_columns import Columns, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +124,6 @@ def values(call: AggregateCall, prefix: str = "", rows: str | None = None) -> Co
         columns=tuple((row.name, row.type) for row in kept),
         collect=tuple(row.expression for row in kept),
         filter=call.filter,
-        distinct=call.distinct and FUNCTIONS[call.function].kind is not Kind.ARG,
+        distinct=call.distinct and call.shape.kind is not Kind.ARG,
         final=f"CAST({final} AS {call.result_type})",
     )

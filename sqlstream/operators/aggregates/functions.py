@@ -1,11 +1,12 @@
 """Which aggregate functions run incrementally, and how: data only, for DuckDB 2.0.0.
 
 `FUNCTIONS` and `REFUSED` together name every aggregate of DuckDB (a test compares them with `duckdb_functions()`),
-its aggregate macros, and those of Flink that have no DuckDB spelling. `aggregates` turns an entry into SQL.
+its aggregate macros, and those of Flink that have no DuckDB spelling. `builders` turns an entry into SQL.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -48,9 +49,9 @@ class Shape:
 class State:
     """What `exporter(..) EXPORT_STATE` hands out, and the parameter types under which DuckDB takes it back.
 
-    `{0}` stands for the type of the call's first argument, `{r}` for that of its result. Functions that export the same
-    state name one exporter, so that calls over the same argument share one column; likewise `constants`, where given,
-    replace the call's own until the end. `ordered`: another order of merging gives another approximation, so it is fixed.
+    Functions that export the same state name one exporter, so that calls over the same argument share one column; likewise
+    `constants`, where given, replace the call's own until the end. `ordered`: another order of merging gives another
+    approximation, so it is fixed.
     """
 
     exporter: str
@@ -69,23 +70,10 @@ _DIGEST = "STRUCT(count UBIGINT, min DOUBLE, max DOUBLE, centroids STRUCT(mean D
 _X = ("DOUBLE",)
 _YX = ("DOUBLE", "DOUBLE")
 
-STATES: dict[str, State] = {
-    "approx_count_distinct": State(
-        "approx_count_distinct", ("{0}",), 'STRUCT("precision" UTINYINT, registers UTINYINT[])'
-    ),
-    "approx_quantile": State("approx_quantile", ("{r}", "FLOAT"), _DIGEST, constants=("0.5",), ordered=True),
-    "approx_top_k": State(
-        "approx_top_k",
-        ("{0}", "BIGINT"),
-        'STRUCT(k UBIGINT, "values" STRUCT("value" {0}, count UBIGINT)[], "filter" UBIGINT[])',
-        ordered=True,
-    ),
-    "avg": State("avg", ("{r}",), 'STRUCT(count UBIGINT, "value" HUGEINT)'),  # of dates and times
-    "avg INTERVAL": State("avg", ("INTERVAL",), 'STRUCT(count BIGINT, "value" INTERVAL)'),
+_STATES: dict[str, State] = {
     "corr": State("corr", _YX, _CORR),
     "covar_pop": State("covar_pop", _YX, _COMOMENTS),
     "covar_samp": State("covar_pop", _YX, _COMOMENTS),
-    "decimal_average": State("decimal_average", ("{0}",), "STRUCT(sum HUGEINT, count UBIGINT)"),
     "favg": State("favg", _X, 'STRUCT(count UBIGINT, "value" DOUBLE, err DOUBLE)'),
     "kahan_sum": State("kahan_sum", _X, 'STRUCT("value" DOUBLE, err DOUBLE)'),
     "kurtosis": State("kurtosis", _X, _KURTOSIS),
@@ -108,6 +96,37 @@ STATES: dict[str, State] = {
     "var_pop": State("var_pop", _X, _MOMENTS),
     "var_samp": State("var_pop", _X, _MOMENTS),
 }
+
+
+def _average_of_times(result: str) -> State:
+    if result == "INTERVAL":
+        return State("avg", (result,), 'STRUCT(count BIGINT, "value" INTERVAL)')
+    return State("avg", (result,), 'STRUCT(count UBIGINT, "value" HUGEINT)')
+
+
+# Those that depend on the types of the call's first argument and of its result.
+_TYPED_STATES: dict[str, Callable[[str, str], State]] = {
+    "approx_count_distinct": lambda argument, _: State(
+        "approx_count_distinct", (argument,), 'STRUCT("precision" UTINYINT, registers UTINYINT[])'
+    ),
+    "approx_quantile": lambda _, result: State(
+        "approx_quantile", (result, "FLOAT"), _DIGEST, constants=("0.5",), ordered=True
+    ),
+    "approx_top_k": lambda argument, _: State(
+        "approx_top_k",
+        (argument, "BIGINT"),
+        f'STRUCT(k UBIGINT, "values" STRUCT("value" {argument}, count UBIGINT)[], "filter" UBIGINT[])',
+        ordered=True,
+    ),
+    "avg": lambda _, result: _average_of_times(result),
+    "decimal_average": lambda argument, _: State("decimal_average", (argument,), "STRUCT(sum HUGEINT, count UBIGINT)"),
+}
+
+
+def state_of(function: str, argument: str, result: str) -> State:
+    """Return the state of a function, given the types of its first argument and of its result."""
+    return _STATES[function] if function in _STATES else _TYPED_STATES[function](argument, result)
+
 
 _ZERO = {"approx_count_distinct", "regr_count"}
 _SECOND_IS_CONSTANT = {"approx_quantile", "approx_top_k"}
@@ -138,8 +157,8 @@ FUNCTIONS: dict[str, Shape] = {
             constants=(1,) if name in _SECOND_IS_CONSTANT else (),
             empty="0" if name in _ZERO else "NULL",
         )
-        for name in STATES
-        if not name.startswith("avg")
+        for name in (*_STATES, *_TYPED_STATES)
+        if name != "avg"
     },
     **dict.fromkeys(("quantile_cont", "quantile_disc"), Shape(Kind.QUANTILE, ordered=True, constants=(1,))),
     **dict.fromkeys(("median", "mad"), Shape(Kind.QUANTILE)),

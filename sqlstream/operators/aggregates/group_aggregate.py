@@ -10,12 +10,14 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.changes import ChangelogOperator
+from sqlstream.operators.groups import Groups
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
 from sqlstream.state.zsets import WEIGHT, repeated, summed
+from sqlstream.units import NO_TIME, Duration
 
 # The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")
@@ -38,7 +40,7 @@ class Always:
 
 
 def grouped(keys: tuple[tuple[Column, str], ...], calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
-    return Grouped(keys or (_ALL,), Always(), (None, None, None), calls)
+    return Grouped(Groups(keys or (_ALL,), Always()), (None, None, None), calls)
 
 
 def is_inexact(call: AggregateCall) -> bool:
@@ -84,7 +86,7 @@ class GroupAggregate(KeyAggregate):
 
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
-    ttl: int = 0
+    ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
@@ -97,7 +99,7 @@ class GroupAggregate(KeyAggregate):
 
     @property
     def parts(self) -> dict[str, str]:
-        return self._grouped.parts
+        return {t.name: encoded(t.columns, f"({self._grouped.computed[t.name]})") for t in self._grouped.tables}
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
@@ -116,7 +118,8 @@ class GroupAggregate(KeyAggregate):
         listed = names(columns)
         if part == PARTIALS:
             both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
-            return f"SELECT {rows.names}, {', '.join(rows.merged())}, 1 AS {WEIGHT} FROM {both} GROUP BY {rows.names}"
+            by = rows.groups.names
+            return f"SELECT {by}, {', '.join(rows.merged())}, 1 AS {WEIGHT} FROM {both} GROUP BY {by}"
         both = f"(SELECT {listed}, {WEIGHT} FROM {old} UNION ALL SELECT {listed}, 1 FROM {delta})"
         if rows.value_tables[part].distinct:
             return f"SELECT DISTINCT {listed}, 1 AS {WEIGHT} FROM {both}"

@@ -12,30 +12,22 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
-from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import (
-    AggregateCall,
-    CollectedValues,
-    Partial,
-    Strategy,
-    partials,
-    strategy,
-    values,
-)
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import CollectedValues, Partial, partials, strategy, values
+from sqlstream.operators.aggregates.partial_columns import Strategy
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 
 @dataclass(frozen=True)
-class Grouped(Groups):
-    """Group columns, the windows that rows are in, if any, and the aggregate calls.
+class Grouped:
+    """Aggregate calls over groups, which may be in windows.
 
     Output columns are the keys, the window bounds under the names in `bounds` (start, end, time), and one per call.
     """
 
-    keys: tuple[tuple[Column, str], ...]
-    windows: Grouping
+    groups: Groups[Grouping]
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
 
@@ -78,16 +70,16 @@ class Grouped(Groups):
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        group = self.group
+        group = self.groups.columns
         columns = (*group, Column(ROWS, "BIGINT"), *(Column(n, t) for n, (t, _, _) in self.partial_columns.items()))
         by = ", ".join(c.name for c in group)
         merge = f"SELECT {by}, {', '.join(self.merged())} FROM {MERGED} GROUP BY {by}"
-        declared = [TableDeclaration(PARTIALS, columns, END, merge if self.windows.mergeable else None)]
+        declared = [TableDeclaration(PARTIALS, columns, END, merge if self.groups.windows.mergeable else None)]
         for table, kept in self.value_tables.items():
             stored = (*group, *(Column(n, t) for n, t in kept.columns))
             names = ", ".join(quote_name(c.name) for c in stored)
             unique = f"SELECT DISTINCT {names} FROM {MERGED}" if kept.distinct else None
-            declared.append(TableDeclaration(table, stored, END, unique if self.windows.mergeable else None))
+            declared.append(TableDeclaration(table, stored, END, unique if self.groups.windows.mergeable else None))
         return tuple(declared)
 
     def merged(self) -> list[str]:
@@ -96,16 +88,9 @@ class Grouped(Groups):
         return [f"CAST(sum({ROWS}) AS BIGINT) AS {ROWS}", *merges]
 
     @cached_property
-    def parts(self) -> dict[str, str]:
-        """What the fragment before the exchange computes from `_rows`: SQL per part, in the form in which it is stored."""
-        return {t.name: encoded(t.columns, f"({self.computed[t.name]})") for t in self.tables}
-
-    @cached_property
     def computed(self) -> dict[str, str]:
-        """The same, with the declared types."""
-        windows = self.windows
-        source = windows.source([sql for _, sql in self.keys])
-        keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
+        """The SELECTs of what the fragment before the exchange makes of `_rows`, by table, with the declared types."""
+        windows, source, keys = self.groups.windows, self.groups.source, self.groups.made_keys
         items = [*keys, *(f"{sql} AS {c.name}" for c, sql in windows.columns), f"count(*) AS {ROWS}"]
         items += [f"{made} AS {quote_name(n)}" for n, (_, made, _) in self.partial_columns.items()]
         # Keys by their place in the select list, the rest by its SQL: an alias could be the name of an input column.
@@ -125,7 +110,7 @@ class Grouped(Groups):
         """The columns of the result."""
         bounds = (Column(name, "TIMESTAMP") for name in self.bounds if name is not None)
         calls = (Column(name, call.result_type) for name, call in self.calls)
-        return (*(c for c, _ in self.keys), *bounds, *calls)
+        return (*(c for c, _ in self.groups.keys), *bounds, *calls)
 
     def result(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the result over rows that are in windows."""
@@ -136,20 +121,24 @@ class Grouped(Groups):
         for number, table in enumerate(self.value_tables, 1):
             kept = self.value_tables[table]
             distinct = "DISTINCT " if kept.distinct else ""
-            stored = ", ".join([self.names, *(quote_name(n) for n, _ in kept.columns)])
+            stored = ", ".join([self.groups.names, *(quote_name(n) for n, _ in kept.columns)])
             rows.append(f"SELECT {number} AS _part, * FROM (SELECT {distinct}{stored} FROM {relations[table]})")
         for name, kept, _ in self.value_calls:
             merged.append(f"{kept.final} AS r{len(finals)}")
             finals[name] = f"r{len(finals)}"
         inner = " UNION ALL BY NAME ".join(rows)
-        combined = f"SELECT {self.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.names}"
+        combined = f"SELECT {self.groups.names}, {', '.join(merged)} FROM ({inner}) GROUP BY {self.groups.names}"
         items = [
-            f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True)
+            f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.groups.key_names, self.groups.keys, strict=True)
         ] + self._bounds()
         items += [f"{finals[name]} AS {quote_name(name)}" for name, _ in self.calls]
         return f"SELECT {', '.join(items)} FROM ({combined})"
 
     def _bounds(self) -> list[str]:
         start, end, time = self.bounds
-        items = [(self.windows.start, start), (END, end), (window_time(END), time)]
+        items = [(self.groups.windows.start, start), (END, end), (window_time(END), time)]
         return [f"{sql} AS {quote_name(name)}" for sql, name in items if name is not None]
+
+    def present(self, partials: str) -> str:
+        """Return the partials that groups are made of: all of them."""
+        return partials

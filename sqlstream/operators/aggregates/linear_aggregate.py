@@ -10,10 +10,11 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import KeyAggregate
 from sqlstream.operators.keyed_state import AT
 from sqlstream.state.zsets import WEIGHT, repeated
+from sqlstream.units import NO_TIME, Duration
 
 SUMS = "sums"
 # How many rows a group has.
@@ -45,7 +46,7 @@ class LinearAggregate(KeyAggregate):
 
     keys: tuple[tuple[Column, str], ...]
     calls: tuple[tuple[str, AggregateCall], ...]
-    ttl: int = 0
+    ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @cached_property

@@ -12,16 +12,14 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name, typed
-from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
-from sqlstream.operators.scratch import keep
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
+from sqlstream.units import Duration, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
-
-BATCH_ROWS = 100_000
 
 
 class ChangelogOperator(Operator):
@@ -30,11 +28,11 @@ class ChangelogOperator(Operator):
     `keys` are columns with the SQL that makes them from input rows. Of each part, `deltas` are the columns in which a batch's
     rows arrive, and `stored` those of the state: both begin with the keys. One part has one row for each key, with AT as its
     last column; where that is KEYS, no rows arrive for it. `advance` says what a part's state becomes, `result` what follows
-    from the state of some keys; both are the same whatever other keys there are. `ttl` is in milliseconds, 0 for ever.
+    from the state of some keys; both are the same whatever other keys there are. A `ttl` of 0 is for ever.
     """
 
     keys: tuple[tuple[Column, str], ...]
-    ttl: int
+    ttl: Duration
     # Keys that are there whatever rows are, each as the SQL of its values.
     lasting: tuple[tuple[str, ...], ...] = ()
 
@@ -152,7 +150,7 @@ class ChangelogOperator(Operator):
         [new, old] = [f"({self.result({p: f'_{age}_{p}' for p in self.stored})})" for age in ("new", "old")]
         weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
         changes = difference(self.columns_out, *weighted)
-        yield from con.sql(encoded(self.outputs, f"({changes})")).to_arrow_reader(BATCH_ROWS)
+        yield from leaving(con, self.outputs, changes)
         self._state.sweep(con, state, clock)
 
     def _advanced(self, part: str, clock: Clock) -> str:
@@ -169,7 +167,7 @@ class ChangelogOperator(Operator):
         if part != self.clocked:
             return new
         listed = ", ".join([*(quote_name(c.name) for c in self.stored[part][:-1]), WEIGHT])
-        return f"SELECT {listed}, CAST({clock.time} AS BIGINT) AS {AT.name} FROM ({new})"
+        return f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})"
 
 
 def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:

@@ -13,6 +13,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.keyed_state import AT
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import NO_TIME, Duration
 
 ROWS = "rows"
 ABSENT_DELETES = "absent_deletes"
@@ -29,7 +30,7 @@ class ChangelogNormalize(ChangelogOperator):
     columns: tuple[Column, ...]
     time_column: str | None
     # A table has its rows as long as the source has them.
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:

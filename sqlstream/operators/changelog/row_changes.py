@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, KeyAggregate, grouped, is_inexact
 from sqlstream.operators.changelog.changes import ChangelogOperator
 from sqlstream.operators.groups import stored_columns
@@ -18,6 +18,7 @@ from sqlstream.operators.windows.assigners import PARTIALS
 from sqlstream.operators.windows.assigners import ROWS as COUNT
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
+from sqlstream.units import NO_TIME, Duration
 
 ROWS = "rows"
 
@@ -73,7 +74,7 @@ class ChangingAggregate(KeyAggregate, RowChanges):
     columns: tuple[Column, ...]
     calls: tuple[tuple[str, AggregateCall], ...]
     changing: bool = True
-    ttl: int = 0
+    ttl: Duration = NO_TIME
     lasting: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -102,7 +103,7 @@ class TopN(RowChanges):
     columns: tuple[Column, ...]
     ranking: Ranking
     changing: bool
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:
@@ -149,7 +150,7 @@ class SetOperator(RowChanges):
     function: str
     distinct: bool
     changing: bool
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:

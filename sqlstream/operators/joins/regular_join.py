@@ -21,11 +21,11 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
 from sqlstream.operators.operator import Clock, Inputs
-from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.window_operator import BATCH_ROWS
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
+from sqlstream.units import Duration, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
@@ -35,7 +35,7 @@ PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": 
 class RegularJoin(JoinOperator):
     """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
 
-    Times to live are in milliseconds, 0 for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
+    Times to live of 0 are for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
     without a match, or for having one, those that have none are kept, too, where rows of the other side are forgotten: what was
     emitted cannot be told from what is left.
     """
@@ -43,7 +43,7 @@ class RegularJoin(JoinOperator):
     matching: Matching
     join: str
     changing: tuple[bool, ...]
-    ttls: tuple[int, ...]
+    ttls: tuple[Duration, ...]
 
     @cached_property
     def _places(self) -> range:
@@ -131,7 +131,7 @@ class RegularJoin(JoinOperator):
                 changed = summed(self.columns_out, f"({changed})")
             if self.join == "semi" and not self.weighted:
                 changed = repeated(self.columns_out, f"({changed})")
-            yield from con.sql(encoded(self.outputs, f"({changed})")).to_arrow_reader(BATCH_ROWS)
+            yield from leaving(con, self.outputs, changed)
             for place in self._places:
                 self._store(con, state, place, clock, came=came[place])
         for keyed in self._states:
@@ -261,7 +261,7 @@ class RegularJoin(JoinOperator):
             at = f"SELECT {by}max({AT.name}) AS {AT.name}, CAST(1 AS BIGINT) AS {WEIGHT}"
             times = (
                 f"SELECT {by}{AT.name} FROM _old_keys_{place} "
-                f"UNION ALL SELECT {by}CAST({clock.time} AS BIGINT) AS {AT.name} FROM _delta_{place}"
+                f"UNION ALL SELECT {by}CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM _delta_{place}"
             )
             # Without keys there is one row, once there is any.
             grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
@@ -316,8 +316,7 @@ class RegularJoin(JoinOperator):
         if not keyed.ttl:
             return f"SELECT {items} FROM {own} _{place}"
         times = keyed.current({name: relations[name] for name in keyed.tables})[f"keys_{place}"]
-        instants = f"make_timestamptz({AT.name} * 1000) AS {UPDATED_AT}"
-        instants += f", make_timestamptz(({AT.name} + {keyed.ttl}) * 1000) AS {EXPIRES_AT}"
+        instants = f"{keyed.updated_at} AS {UPDATED_AT}, {keyed.expires_at} AS {EXPIRES_AT}"
         same = keyed.same(f"_{place}", "_times")
         return f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}"
 

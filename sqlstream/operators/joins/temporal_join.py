@@ -23,11 +23,11 @@ from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import JoinOperator, Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.operator import Clock, Inputs
-from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.window_operator import BATCH_ROWS
+from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, summed, zset
+from sqlstream.units import NO_TIME, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
@@ -67,7 +67,7 @@ class TemporalJoinOperator(JoinOperator):
 
     @cached_property
     def _known(self) -> KeyedState:
-        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, 0)
+        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, NO_TIME)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
@@ -110,7 +110,7 @@ class TemporalJoinOperator(JoinOperator):
             if rows or news:
                 self._find_versions(con, state, clock)
             if rows:
-                yield from con.sql(encoded(self.outputs, f"({self._joined})")).to_arrow_reader(BATCH_ROWS)
+                yield from leaving(con, self.outputs, self._joined)
             if news:
                 self._known.store(con, state, CURRENT, f"({self._newest})", clock)
         times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
@@ -143,7 +143,7 @@ class TemporalJoinOperator(JoinOperator):
         table: str,
         columns: tuple[Column, ...],
         behind: list[pa.Table],
-        watermark: int,
+        watermark: EventTime,
     ) -> int:
         """Keep in `name` the rows of a table that the watermark has passed since the last batch, and return their number."""
         found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []

@@ -1,4 +1,4 @@
-"""Which windows the stored rows of a window aggregate belong to: one that is given, or all that share a slice."""
+"""Which windows rows belong to, and when those are over: the part of an operator over windows that says so."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.types import time_literal
-from sqlstream.operators.groups import Grouping
-from sqlstream.operators.windows.grid import Grid
+from sqlstream.operators.groups import Grouping, Made
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import NO_TIME, Duration, EventTime
 
 # The table whose rows say which windows there are.
 PARTIALS = "partials"
 START = "_window_start"
 # The stored time: once the watermark reaches it, a row is not needed any more.
 END = "_window_end"
-SLICE = "_slice_end"
 # How many input rows a partial row stands for: lateness is counted in rows.
 ROWS = "_rows"
-END_OF_TIME = 2**63 - 1
-# So many windows at once are looked for one by one.
-FEW_WINDOWS = 16
 # What to write behind FROM, by table.
 Relations = Mapping[str, str]
 
@@ -50,8 +46,8 @@ def window_time(end: str) -> str:
 class WindowSpan(NamedTuple):
     """The windows to close: those that end after `closed` (None: all), up to the watermark."""
 
-    closed: int | None
-    watermark: int
+    closed: EventTime | None
+    watermark: EventTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +83,23 @@ class WindowAssigner(Grouping, Protocol):
     `source`. `bounds` are the columns that tell windows apart once `due` or `open` has put rows into windows; `start` is the
     SQL of a window's start over them. The hash of `meeting` picks the bucket of rows without a key. Rows whose stored time is
     beyond `reach` are not needed to close windows (None: all may be). `count` selects how many open windows rows are in.
+    Before the watermark reaches the column `may_be_late` a row is not late; `late` are those of some rows that are, once `admit`
+    has seen what came with them.
     """
 
     @property
     def meeting(self) -> tuple[str, ...]: ...
 
-    def reach(self, watermark: int) -> int | None: ...
+    @property
+    def may_be_late(self) -> str: ...
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool: ...
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str: ...
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival: ...
+    def reach(self, watermark: EventTime) -> EventTime | None: ...
+
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool: ...
+
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival: ...
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
@@ -108,14 +111,29 @@ class WindowAssigner(Grouping, Protocol):
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted: ...
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations: ...
 
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str: ...
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None: ...
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None: ...
+
+
+class FixedWindows(WindowAssigner, Protocol):
+    """Windows that lie where they lie, whatever rows come.
+
+    A row is in windows that end at most `spread_over` apart. `ending` are rows as rows of those windows that end
+    after one time and by another, `among` of those that are in the table `windows`, by their keys and bounds.
+    """
+
+    @property
+    def spread_over(self) -> Duration: ...
+
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str: ...
+
+    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -123,16 +141,16 @@ class AssignedWindows:
     """Every row is in one window, whose end is a column; the start too, unless all windows have one size."""
 
     end: str
-    size: int | None
+    size: Duration | None
     start_column: str | None = None
 
     @property
-    def columns(self) -> tuple[tuple[Column, str], ...]:
+    def columns(self) -> Made:
         start = () if self.size is not None else ((Column(START, "TIMESTAMP"), str(self.start_column)),)
         return (*start, (Column(END, "TIMESTAMP"), self.end))
 
     @property
-    def value_columns(self) -> tuple[tuple[Column, str], ...]:
+    def value_columns(self) -> Made:
         return self.columns
 
     @property
@@ -155,16 +173,23 @@ class AssignedWindows:
     def mergeable(self) -> bool:
         return True
 
-    def reach(self, watermark: int) -> int:
+    @property
+    def may_be_late(self) -> str:
+        return END
+
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
+        return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
+
+    def reach(self, watermark: EventTime) -> EventTime:
         return watermark
 
     def source(self, keys: Sequence[str]) -> str:
         return "_rows"
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         return segment.low is not None and segment.low > watermark
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         late = pc.less_equal(rows.column(END).cast(pa.int64()), watermark)
         if not pc.any(late).as_py():
             return Arrival(rows)
@@ -179,7 +204,7 @@ class AssignedWindows:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         return Admitted(after)
 
@@ -189,136 +214,36 @@ class AssignedWindows:
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
-
-@dataclass(frozen=True)
-class SlicedWindows:
-    """Rows are stored per slice; a window is made of its slices when it closes, so a row is aggregated once.
-
-    `time` is the DuckDB expression of a row's event time. A slice is forgotten with the last window that holds it. A row is late
-    when that window has closed; when only earlier ones have, it counts in those that are open.
-    """
-
-    time: str
-    grid: Grid
-    columns: tuple[tuple[Column, str], ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        end = self.grid.slice_end(f"epoch_us({self.time})")
-        last = f"make_timestamp({self.grid.last_end_sql(end)})"
-        object.__setattr__(self, "columns", ((Column(SLICE, "BIGINT"), end), (Column(END, "TIMESTAMP"), last)))
-
     @property
-    def value_columns(self) -> tuple[tuple[Column, str], ...]:
-        return self.columns
+    def spread_over(self) -> Duration:
+        return NO_TIME
 
-    @property
-    def group_by(self) -> tuple[str, ...]:
-        return tuple(sql for _, sql in self.columns)
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
+        return f"(SELECT * FROM {rows} WHERE {between(after, to)})"
 
-    @property
-    def bounds(self) -> tuple[str, ...]:
-        return (END,)
-
-    @property
-    def start(self) -> str:
-        return f"make_timestamp({self.grid.start_sql(f'epoch_us({END})')})"
-
-    @property
-    def meeting(self) -> tuple[str, ...]:
-        # Slices of one window must meet, and each is in several: all of them go to one bucket.
-        return ()
-
-    @property
-    def mergeable(self) -> bool:
-        return True
-
-    def reach(self, watermark: int) -> int:
-        return min(watermark + self.grid.size, END_OF_TIME)
-
-    def source(self, keys: Sequence[str]) -> str:
-        return "_rows"
-
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
-        slices = read(segment, [SLICE]).column(SLICE)
-        return bool((self.grid.first_end(slices.to_numpy()) > watermark).all())
-
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
-        slices = rows.column(SLICE).to_numpy()
-        first = self.grid.first_end(slices)
-        if (first > watermark).all():
-            return Arrival(rows)
-        last = rows.column(END).cast(pa.int64()).to_numpy()
-        late = last <= watermark
-        after = (first <= watermark) & ~late
-        missed = (watermark - first[after]) // self.grid.slide + 1
-        return Arrival(
-            rows.filter(pa.array(first > watermark)),
-            rows.filter(pa.array(after)),
-            int(weights(rows)[late].sum()),
-            int(np.dot(missed, weights(rows)[after])),
-        )
-
-    def due(
-        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
-    ) -> Due | None:
-        first = None if span.closed is None else self.grid.first_end(span.closed + 1)
-        if first is not None and first > span.watermark:
-            return None
-        if first is not None and (span.watermark - first) // self.grid.slide < FEW_WINDOWS:
-            ends = range(first, span.watermark + 1, self.grid.slide)
-            return Due({table: self._of_ends(rows, ends) for table, rows in relations.items()})
-        return Due({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
-
-    def admit(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        relations: Relations,
-        after: Relations,
-        keys: Sequence[str],
-        watermark: int,
-    ) -> Admitted:
-        return Admitted(after)
-
-    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
-        after = self.grid.first_end_sql(f"({watermark} + 1)")
-        return {table: self.spread(rows, after, None) for table, rows in relations.items()}
-
-    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
-        slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
-        return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
-
-    def _of_ends(self, rows: str, ends: Iterable[int]) -> str:
-        """Return rows of slices as rows of some windows: for a few, to look for each one's costs half of what a spread does."""
-        selects = [
-            f"SELECT * EXCLUDE ({SLICE}, {END}), make_timestamp({end}) AS {END} FROM {rows} "
-            f"WHERE {SLICE} > {self.grid.start(end)} AND {SLICE} <= {end}"
-            for end in ends
-        ]
-        return f"({' UNION ALL '.join(selects)})"
-
-    def spread(self, rows: str, from_end: int | str | None, to_end: str | None) -> str:
-        """Return rows of slices as rows of the windows whose ends lie in a range."""
-        first, last = self.grid.first_end_sql(SLICE), f"epoch_us({END})"
-        low = first if from_end is None else f"greatest({first}, {from_end})"
-        high = last if to_end is None else f"least({last}, {to_end})"
-        ends = f"unnest(generate_series({low}, {high}, {self.grid.slide}))"
-        spread = f"SELECT * EXCLUDE ({SLICE}, {END}), {ends} AS _end FROM {rows}"
-        return f"(SELECT * EXCLUDE (_end), make_timestamp(_end) AS {END} FROM ({spread}))"
-
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
-        if earliest is None:
-            return None
-        # No slice begins before the earliest end less the size.
-        begin = earliest - self.grid.size + 1
-        return self.grid.first_end(begin if watermark is None else max(begin, watermark + 1))
+    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
+        same = same_columns("_row_", "_in_", (*keys, *self.bounds))
+        return f"(SELECT * FROM {rows} _row_ SEMI JOIN {windows} _in_ ON {same})"
 
 
-def ended(watermark: int) -> str:
+def ended(watermark: EventTime) -> str:
     """Return the condition that the stored time of a row lies at the watermark or before."""
     return f"{END} <= {time_literal(watermark, 'TIMESTAMP')}"
+
+
+def between(after: EventTime | None, to: EventTime | None, column: str = END) -> str:
+    """Return the condition that a window ends after one time, and by another."""
+    bounds = [] if after is None else [f"{column} > {time_literal(after, 'TIMESTAMP')}"]
+    bounds += [] if to is None else [f"{column} <= {time_literal(to, 'TIMESTAMP')}"]
+    return " AND ".join(bounds) or "true"
+
+
+def same_columns(left: str, right: str, names: Iterable[str]) -> str:
+    """Return the condition that rows of two relations agree in some columns, at least one."""
+    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names)
 
 
 def weights(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

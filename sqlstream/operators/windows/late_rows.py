@@ -6,15 +6,19 @@ whose windows the watermark before the batch has passed; the operator keeps thos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock
-from sqlstream.duck.sql import Rows, quote_name, quote_text
-from sqlstream.duck.types import encoded
-from sqlstream.operators.groups import Groups
-from sqlstream.operators.windows.assigners import END, START, ended
-from sqlstream.operators.windows.sessions import Sessions, within
+from sqlstream.duck.sql import Rows, quote_name, quote_text, typed
+from sqlstream.duck.types import encoded, time_literal
+from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.windows.assigners import WindowAssigner
+from sqlstream.operators.windows.window_batch import WindowBatch
+from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The part, and the table.
@@ -29,44 +33,42 @@ class LateRows:
     """What is kept of late rows: their columns, and `time`, the SQL of their event time over input rows.
 
     `where` says which rows of the input count: with several grouping sets each is there once per set. A window takes rows until
-    the watermark has passed its end by the `lateness` (microseconds).
+    the watermark has passed its end by the `lateness`.
     """
 
     columns: tuple[Column, ...]
     time: str
-    lateness: int = 0
+    lateness: Duration = NO_TIME
     where: str = "true"
 
     @property
-    def stored(self) -> tuple[tuple[Column, str], ...]:
+    def stored(self) -> Made:
         """The stored columns of the rows, with the SQL that makes them from input rows."""
-        rows = ((Column(f"c{i}", c.type), quote_name(c.name)) for i, c in enumerate(self.columns))
-        return (*rows, (TIME, self.time))
+        return (*stored_columns(self.columns), (TIME, self.time))
 
     @property
     def table(self) -> TableDeclaration:
         return TableDeclaration(LATE, (*(c for c, _ in self.stored), MARK))
 
-    def part(self, groups: Groups) -> str:
+    def part(self, groups: Groups[WindowAssigner]) -> str:
         """Return what the fragment before the exchange sends: rows that may be late, with the columns of their group."""
-        items = [f"{sql} AS {name}" for name, (_, sql) in zip(groups.key_names, groups.keys, strict=True)]
-        items += [f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns]
+        items = [*groups.made_keys, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
-        source = groups.windows.source([sql for _, sql in groups.keys])
-        rows = f"SELECT {', '.join(items)} FROM {source} WHERE {self.where}"
-        # A session takes rows that begin before the watermark as long as it is open.
-        bound = START if isinstance(groups.windows, Sessions) else END
-        late = f"{bound} <= {clock.WATERMARK} - to_microseconds({self.lateness})"
+        rows = f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}"
+        late = f"{groups.windows.may_be_late} <= {clock.WATERMARK} - to_microseconds({self.lateness})"
         return encoded(self.arriving(groups), f"(SELECT * FROM ({rows}) WHERE {late})")
 
-    def arriving(self, groups: Groups) -> tuple[Column, ...]:
-        return (*groups.group, *(c for c, _ in self.stored))
+    def arriving(self, groups: Groups[WindowAssigner]) -> tuple[Column, ...]:
+        return (*groups.columns, *(c for c, _ in self.stored))
 
-    def dropped(self, groups: Groups, rows: str, watermark: int) -> str:
-        """Return those of some rows that are late, once sessions that the batch's rows touch are in the table `_sessions`."""
-        if isinstance(groups.windows, Sessions):
-            return within(rows, "_sessions", groups.key_names, ended(watermark))
-        return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
+    def dropped(self, groups: Groups[WindowAssigner], rows: Sequence[pa.Table], batch: WindowBatch) -> pa.Table:
+        """Return those of some rows that are late, as they are stored; others have been admitted before."""
+        assert batch.closed is not None
+        batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
+        given = f"(SELECT {typed(self.arriving(groups))} FROM _may_be_late)"
+        mark = f"{time_literal(batch.clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
+        late = f"(SELECT *, {mark} FROM {groups.windows.late(given, groups.key_names, batch.closed)})"
+        return batch.con.sql(encoded(self.table.columns, late)).to_arrow_table()
 
     def view(self, operator: str) -> Rows:
         """Return the view of the rows."""

@@ -1,8 +1,7 @@
 """Sessions: rows of a key that follow each other within a gap. Their bounds are known only when they close.
 
-What a batch knows of a session is stored as pieces of it, [first event, last event + gap). Rows whose times lie between the
-same multiples of the gap are one piece: no other row is needed to know that they are of one session. Pieces that touch are one
-session, as in Flink; they are joined when they are read.
+What a batch knows of a session is stored as pieces of it. Pieces that touch are one session, as in Flink; they are joined when
+they are read.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlstream.catalog import Column
 from sqlstream.duck.types import time_literal
+from sqlstream.operators.groups import Made
 from sqlstream.operators.windows.assigners import (
     END,
     PARTIALS,
@@ -28,44 +27,36 @@ from sqlstream.operators.windows.assigners import (
     WindowSpan,
     ended,
 )
-from sqlstream.operators.windows.grid import remainder
+from sqlstream.operators.windows.session_pieces import SessionPieces
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime
 
-_PIECE = "_piece"
-# The bounds of the session that a row would be alone.
-_FROM, _TO = "_from", "_to"
+# The sessions that are looked at while windows close, or while rows are admitted.
+_SESSIONS = "_sessions"
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """Rows are stored per piece of a session; `time` is the DuckDB expression of a row's event time, `gap` microseconds.
+    """Rows are stored per piece of a session.
 
-    Without a `gap` each row has its own: `end` is the expression of the time until which it waits for another one.
     A piece is forgotten when the watermark passes its end. If its session goes on, the piece is stored again with the end that
     the session has by then, so the watermark never finds a part of an open session. A row is late when the session that it
     would be in, with all that is stored, has closed.
     """
 
-    time: str
-    gap: int | None
-    end: str = ""
+    pieces: SessionPieces
 
     @property
-    def columns(self) -> tuple[tuple[Column, str], ...]:
-        if self.gap is None:
-            return (Column(START, "TIMESTAMP"), f"min({_FROM})"), (Column(END, "TIMESTAMP"), f"max({_TO})")
-        return (
-            (Column(START, "TIMESTAMP"), f"min({self.time})"),
-            (Column(END, "TIMESTAMP"), f"max({self.time}) + to_microseconds({self.gap})"),
-        )
+    def columns(self) -> Made:
+        return self.pieces.columns
 
     @property
-    def value_columns(self) -> tuple[tuple[Column, str], ...]:
+    def value_columns(self) -> Made:
         return tuple((column, column.name) for column, _ in self.columns)
 
     @property
     def group_by(self) -> tuple[str, ...]:
-        return (_PIECE,)
+        return self.pieces.group_by
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -84,62 +75,47 @@ class Sessions:
         # A piece that was stored again and the one that it replaces are told apart by their ends.
         return False
 
-    def reach(self, watermark: int) -> int | None:
+    @property
+    def may_be_late(self) -> str:
+        # A session takes rows that begin before the watermark as long as it is open.
+        return START
+
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
+        return within(rows, _SESSIONS, keys, ended(watermark))
+
+    def reach(self, watermark: EventTime) -> EventTime | None:
         return None
 
     def source(self, keys: Sequence[str]) -> str:
-        """Return the rows of a batch with the number of the piece that each is in, and that piece's bounds."""
-        pieces = f"PARTITION BY {', '.join([*keys, _PIECE])}"
-        if self.gap is None:
-            bounds = ", ".join(f"{sql} OVER ({pieces}) AS {c.name}" for c, sql in self.columns)
-            return f"(SELECT *, {bounds} FROM ({self._islands(keys)}))"
-        time = f"epoch_us({self.time})"
-        numbered = f"({time} - {remainder(time, self.gap)}) AS {_PIECE}"
-        last = f"max({self.time}) OVER ({pieces}) + to_microseconds({self.gap})"
-        bounds = f"min({self.time}) OVER ({pieces}) AS {START}, {last} AS {END}"
-        return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows))"
+        return self.pieces.source(keys)
 
-    def _islands(self, keys: Sequence[str]) -> str:
-        """Return the SELECT of the rows of a batch with the number of the session that each would be in among them alone."""
-        by = f"PARTITION BY {', '.join(keys)} " if keys else ""
-        order = f"{by}ORDER BY {_FROM}, {_TO}"
-        before = f"max({_TO}) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        rows = f"SELECT *, {self.time} AS {_FROM}, {self.end} AS {_TO} FROM _rows"
-        begun = f"SELECT *, CASE WHEN {_FROM} <= {before} THEN 0 ELSE 1 END AS _begins FROM ({rows})"
-        return f"SELECT *, sum(_begins) OVER ({order}) AS {_PIECE} FROM ({begun})"
-
-    def there(self, rows: str) -> str:
-        """Return those of some stored rows, to go behind FROM, that make sessions."""
-        return rows
-
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         # What begins after the watermark touches nothing that the watermark closes.
         first = pc.min(read(segment, [START]).column(START)).cast(pa.int64()).as_py()
         return bool(first > watermark)
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
-        early = pc.greater(rows.column(START).cast(pa.int64()), watermark)
-        if pc.all(early).as_py():
-            return Arrival(rows)
-        return Arrival(rows.filter(early), rows.filter(pc.invert(early)))
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
+        return self.pieces.arrive(rows, watermark)
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None:
         past, pieces = ended(span.watermark), relations[PARTIALS]
         passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in relations.items()}
-        there = self.there(passed[PARTIALS])
-        [(some,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE _passed AS FROM {there}").fetchall()
+        present = self.pieces.present(passed[PARTIALS])
+        [(some,)] = con.execute(f"CREATE OR REPLACE TEMP TABLE _passed AS FROM {present}").fetchall()
         if not some:
             return None
         passed[PARTIALS] = "_passed"
         # All pieces of a session that closes have passed. Others tell, by their bounds, which sessions go on.
         begun = f"{START} <= {time_literal(span.watermark, 'TIMESTAMP')}"
-        going_on = self.there(of_keys(f"(SELECT * FROM {pieces} WHERE NOT ({past}) AND {begun})", "_passed", keys))
+        going_on = self.pieces.present(
+            of_keys(f"(SELECT * FROM {pieces} WHERE NOT ({past}) AND {begun})", "_passed", keys)
+        )
         known = f"(SELECT {_bounds(keys)} FROM _passed UNION ALL SELECT {_bounds(keys)} FROM {going_on})"
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(known, keys)}")
-        closed = {name: within(rows, "_sessions", keys, past) for name, rows in passed.items()}
-        again = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in passed.items()}
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(known, keys)}")
+        closed = {name: within(rows, _SESSIONS, keys, past) for name, rows in passed.items()}
+        again = {name: within(rows, _SESSIONS, keys, f"NOT ({past})") for name, rows in passed.items()}
         return Due(closed, again)
 
     def admit(
@@ -148,24 +124,24 @@ class Sessions:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
         pieces = of_keys(both, after[PARTIALS], keys)
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _sessions AS {sessions_of(pieces, keys)}")
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(pieces, keys)}")
         past = ended(watermark)
-        rows = {name: within(rows, "_sessions", keys, f"NOT ({past})") for name, rows in after.items()}
-        return Admitted(rows, within(after[PARTIALS], "_sessions", keys, past))
+        rows = {name: within(rows, _SESSIONS, keys, f"NOT ({past})") for name, rows in after.items()}
+        return Admitted(rows, within(after[PARTIALS], _SESSIONS, keys, past))
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
-        known = f"({sessions_of(self.there(relations[PARTIALS]), keys)})"
+        known = f"({sessions_of(self.pieces.present(relations[PARTIALS]), keys)})"
         return {name: within(rows, known, keys, "true") for name, rows in relations.items()}
 
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
 

@@ -2,101 +2,63 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names
-from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.calls import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
-from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.windows.assigners import END, PARTIALS, WindowAssigner
-from sqlstream.operators.windows.late_rows import LateRows
-from sqlstream.operators.windows.window_operator import WindowOperator
-from sqlstream.operators.windows.window_rows import Ranking, WindowRows
+from sqlstream.operators.groups import Grouping, Groups, Made, stored_columns
+from sqlstream.operators.windows.assigners import END, PARTIALS, Relations
+from sqlstream.operators.windows.results import RowsResult
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 
-class WindowChanges(WindowOperator):
-    """An operator over windows that keeps rows with weights. A row and what takes it away may come in any order.
+@dataclass(frozen=True)
+class WindowChanges:
+    """A result of rows that are kept with weights. A row and what takes it away may come in any order.
 
     What comes when its window has closed is late, whether it adds a row or takes one away.
     """
 
+    groups: Groups[Grouping]
     columns: tuple[Column, ...]
-    # What is late of changes is counted only.
-    late: LateRows | None = None
-
-    @abstractmethod
-    def of_rows(self, rows: str) -> str:
-        """Return the SELECT of the result over FROM-able SQL of rows: keys and bounds as they are stored, and columns."""
+    of: RowsResult
 
     @cached_property
-    def _rows(self) -> tuple[tuple[Column, str], ...]:
+    def _rows(self) -> Made:
         """The stored columns of the rows, with the SQL that makes them from input rows."""
         return stored_columns(self.columns)
 
     @cached_property
-    def row_tables(self) -> tuple[TableDeclaration, ...]:
-        columns = (*self.group, *(c for c, _ in self._rows))
-        return (TableDeclaration(PARTIALS, (*columns, WEIGHT_COLUMN), END, summed(columns, MERGED)),)
-
-    @cached_property
-    def row_parts(self) -> dict[str, str]:
-        keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
-        bounds = [f"{sql} AS {c.name}" for c, sql in self.windows.value_columns]
-        rows = [f"{sql} AS {c.name}" for c, sql in self._rows]
-        source = self.windows.source([sql for _, sql in self.keys])
-        made = f"(SELECT {', '.join([*keys, *bounds, *rows, WEIGHT])} FROM {source})"
-        [table] = self.row_tables
-        return {PARTIALS: encoded(table.columns, f"({summed(table.columns[:-1], made)})")}
-
-    @cached_property
-    def _placed(self) -> tuple[Column, ...]:
-        """The columns of rows that are in windows."""
-        bounds = (Column(name, "TIMESTAMP") for name in self.windows.bounds)
-        return (*self.group[: len(self.keys)], *bounds, *(c for c, _ in self._rows))
-
-    def result(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result over rows with weights that are in windows."""
-        rows = repeated(self._placed, f"({summed(self._placed, relations[PARTIALS])})")
-        return self.of_rows(f"({rows})")
-
-    def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
-        [table] = self.row_tables
-        present = f"({summed(table.columns[:-1], relations[PARTIALS])})"
-        return super().open_windows({PARTIALS: f"(SELECT * FROM {present} WHERE {WEIGHT} > 0)"}, watermark)
-
-
-@dataclass(frozen=True)
-class ChangingWindowRows(WindowChanges):
-    """The rows of sessions, and ranks of rows in their window: the fields are those of WindowRows."""
-
-    name: str
-    keys: tuple[tuple[Column, str], ...]
-    windows: WindowAssigner
-    columns: tuple[Column, ...]
-    bounds: tuple[str, str, str] | None = None
-    ranking: Ranking | None = None
-
-    @cached_property
-    def _final(self) -> WindowRows:
-        return WindowRows(self.name, self.keys, self.windows, self.columns, self.bounds, self.ranking)
+    def _stored(self) -> tuple[Column, ...]:
+        return (*self.groups.columns, *(c for c, _ in self._rows))
 
     @property
-    def kind(self) -> str:
-        return self.name
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return (TableDeclaration(PARTIALS, (*self._stored, WEIGHT_COLUMN), END, summed(self._stored, MERGED)),)
+
+    @property
+    def computed(self) -> dict[str, str]:
+        bounds = [f"{sql} AS {c.name}" for c, sql in self.groups.windows.value_columns]
+        rows = [f"{sql} AS {c.name}" for c, sql in self._rows]
+        items = ", ".join([*self.groups.made_keys, *bounds, *rows, WEIGHT])
+        return {PARTIALS: summed(self._stored, f"(SELECT {items} FROM {self.groups.source})")}
 
     @property
     def outputs(self) -> tuple[Column, ...]:
-        return self._final.outputs
+        return self.of.outputs
 
-    def of_rows(self, rows: str) -> str:
-        return self._final.result({PARTIALS: rows})
+    def result(self, relations: Relations) -> str:
+        placed = (*self.groups.place, *(c for c, _ in self._rows))
+        rows = repeated(placed, f"({summed(placed, relations[PARTIALS])})")
+        return self.of.of_rows(f"({rows})")
+
+    def present(self, partials: str) -> str:
+        return f"(SELECT * FROM ({summed(self._stored, partials)}) WHERE {WEIGHT} > 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +70,11 @@ class Placed:
     mergeable: bool = True
 
     @property
-    def columns(self) -> tuple[tuple[Column, str], ...]:
+    def columns(self) -> Made:
         return tuple((Column(name, "TIMESTAMP"), name) for name in self.bounds)
 
     @property
-    def value_columns(self) -> tuple[tuple[Column, str], ...]:
+    def value_columns(self) -> Made:
         return self.columns
 
     @property
@@ -124,29 +86,26 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class ChangingWindowAggregate(WindowChanges):
-    """Aggregates per key and window; the columns are those that keys and calls need."""
+class AggregatesOfRows:
+    """Aggregates per key and window, of all rows at once; the columns are those that keys and calls need."""
 
-    keys: tuple[tuple[Column, str], ...]
-    windows: WindowAssigner
+    groups: Groups[Grouping]
     columns: tuple[Column, ...]
     bounds: tuple[str | None, str | None, str | None]
     calls: tuple[tuple[str, AggregateCall], ...]
 
     @cached_property
     def _grouped(self) -> Grouped:
-        return Grouped(self.keys, Placed(self.windows.bounds, self.windows.start), self.bounds, self.calls)
-
-    @property
-    def kind(self) -> str:
-        return "window_aggregate"
+        windows = self.groups.windows
+        return Grouped(Groups(self.groups.keys, Placed(windows.bounds, windows.start)), self.bounds, self.calls)
 
     @property
     def outputs(self) -> tuple[Column, ...]:
         return self._grouped.outputs
 
     def of_rows(self, rows: str) -> str:
-        named = ", ".join([*self.windows.bounds, *(f"{c.name} AS {sql}" for c, sql in self._rows)])
+        own = (f"{c.name} AS {sql}" for c, sql in stored_columns(self.columns))
+        named = ", ".join([*self.groups.windows.bounds, *own])
         # The partial results of rows that are all there are whole.
         computed = {
             part: f"(WITH _rows AS (SELECT {named} FROM {rows}) {sql})" for part, sql in self._grouped.computed.items()

@@ -1,8 +1,7 @@
-"""What all operators over windows share: rows are stored until the watermark closes their windows."""
+"""The operator of everything over windows: rows are stored until the watermark closes their windows."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,78 +9,93 @@ from functools import cached_property
 import duckdb
 import pyarrow as pa
 
-from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import Rows, no_rows, typed
-from sqlstream.duck.types import encoded, time_literal
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import Rows, typed
+from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.scratch import leaving
 from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
-from sqlstream.operators.windows.late_rows import LATE, MARK, LateRows
+from sqlstream.operators.windows.late_rows import LATE, LateRows
+from sqlstream.operators.windows.results import WindowResult
+from sqlstream.operators.windows.triggers import AT_END, Trigger
+from sqlstream.operators.windows.window_batch import WindowBatch, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
+from sqlstream.state.zsets import WEIGHT_COLUMN
+from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-BATCH_ROWS = 100_000
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Received:
-    """Rows of a batch: by part those that came when windows which they could be in had closed; those to keep if they are late.
+    """What has become of the rows of a batch.
 
-    And the partials that were added, where the operator asks for them: they may be many.
+    `added` are the partials that were stored, where the trigger wants them: they may be many. `after` are, by table, rows that
+    came when windows which they could be in had closed, `may_be_late` those to keep if they are late.
     """
 
-    after: dict[str, list[pa.Table]]
-    late: list[pa.Table] = field(default_factory=list)
     added: list[pa.Table | Segment] = field(default_factory=list)
+    after: dict[str, list[pa.Table]] = field(default_factory=dict)
+    may_be_late: list[pa.Table] = field(default_factory=list)
 
 
-class WindowOperator(Groups, Operator):
-    """An operator that emits a result per key and window when the watermark passes the window's end, then forgets it.
+@dataclass(frozen=True)
+class WindowOperator(Operator):
+    """Emits a result per key and window, then forgets the window.
 
-    `keys` are columns with the SQL that makes them from input rows. The first of `tables`, the partials, says by its rows which
-    windows there are. `result` is the SELECT of the result over rows that are in windows. `late` says what is kept of late rows.
+    `groups` say which windows there are and which rows are in them, `of` what they amount to, `trigger` when that is emitted,
+    and `late` what is kept of rows that come too late. `name` is what the operator is called.
     """
 
-    windows: WindowAssigner
-    late: LateRows | None
+    name: str
+    groups: Groups[WindowAssigner]
+    of: WindowResult
+    trigger: Trigger = AT_END
+    late: LateRows | None = None
 
     @property
-    @abstractmethod
-    def row_tables(self) -> tuple[TableDeclaration, ...]:
-        """The tables that hold rows as they arrive."""
-
-    @property
-    @abstractmethod
-    def row_parts(self) -> dict[str, str]:
-        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
-
-    @property
-    def tables(self) -> tuple[TableDeclaration, ...]:
-        return (*self.row_tables, *([self.late.table] if self.late else []))
-
-    @property
-    def parts(self) -> dict[str, str]:
-        return {**self.row_parts, **({LATE: self.late.part(self)} if self.late else {})}
-
-    @abstractmethod
-    def result(self, relations: Mapping[str, str]) -> str: ...
+    def kind(self) -> str:
+        return self.name
 
     @cached_property
+    def _row_tables(self) -> tuple[TableDeclaration, ...]:
+        """The tables that hold rows as they arrive."""
+        return tuple(map(self.trigger.retention.table, self.of.tables))
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return (*self._row_tables, *([self.late.table] if self.late else []), *self.trigger.tables)
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        made = self.trigger.retention.made
+        found = {t.name: encoded(t.columns, f"({made(self.of.computed[t.name])})") for t in self._row_tables}
+        return {**found, **({LATE: self.late.part(self.groups)} if self.late else {})}
+
+    @property
+    def outputs(self) -> tuple[Column, ...]:
+        return (*self.of.outputs, WEIGHT_COLUMN) if self.trigger.corrects else self.of.outputs
+
+    @property
     def hash_columns(self) -> tuple[str, ...]:
         """The columns whose hash picks the bucket: without a key, all rows of a window must meet."""
-        return self.key_names or self.windows.meeting
+        return self.groups.key_names or self.groups.windows.meeting
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result over the state tables, given as FROM-able SQL by name."""
-        return self.result(self.windows.open(relations, self.key_names, watermark))
+        """Return the SELECT of the results of all windows that can still change, over the state tables."""
+        closed = self.trigger.retention.closed_sql(watermark)
+        return self.of.result(self.groups.windows.open(relations, self.groups.key_names, closed))
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""
-        return self.windows.count(relations[PARTIALS], self.key_names, watermark)
+        closed = self.trigger.retention.closed_sql(watermark)
+        return self.groups.windows.count(self.of.present(relations[PARTIALS]), self.groups.key_names, closed)
 
     def late_view(self, name: str) -> Rows | None:
         return self.late.view(name) if self.late else None
+
+    # -- a batch
 
     def step(
         self,
@@ -90,132 +104,104 @@ class WindowOperator(Groups, Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a batch, then emit and forget every window that the watermark has closed.
+        """Take the rows of a batch, emit and forget every window that the watermark has closed, then what else has changed.
 
         Rows behind the watermark that are not late are added last: windows close without them, as they would have if an empty
         batch had come before.
         """
-        received = self._receive(state, inputs, clock)
+        names = tuple(t.name for t in self._row_tables)
+        batch = WindowBatch(con, state, clock, {t.name: t for t in self.tables}, names, self.trigger.retention)
+        received = self._receive(batch, inputs)
         if clock.watermark is not None:
-            yield from self._fire(con, state, clock.watermark, clock.batch)
-            self._forget(con, state, clock.watermark)
-            if any(received.after.values()):
-                self._admit(con, state, received.after, clock.watermark, clock.batch)
-            self._keep_late(con, state, received.late, clock.watermark, clock)
-        earliest = self._forget(con, state, NEVER if clock.watermark is None else clock.watermark)
-        state.event_timer = self.windows.next_time(earliest, clock.watermark)
+            if (closing := self._close(batch, clock.watermark)) is not None:
+                yield from leaving(con, self.outputs, closing)
+            batch.forget(clock.watermark)
+            self._admit(batch, received)
+            self._keep_late(batch, received.may_be_late)
+        if (changes := self.trigger.changes(batch, received.added)) is not None:
+            yield from leaving(con, self.outputs, changes)
+        self.trigger.set_timers(batch, self.groups.windows)
 
-    def _receive(self, state: Bucket, inputs: Inputs, clock: Clock) -> Received:
-        """Add the rows of a batch that are in no window which the clock's watermark has closed."""
-        received = Received({t.name: [] for t in self.row_tables})
+    def _receive(self, batch: WindowBatch, inputs: Inputs) -> Received:
+        """Add the rows of a batch that are in no window which has closed."""
+        received = Received()
         for port, rows in inputs:
             if port.part == LATE:
-                received.late.append(state.read(rows) if isinstance(rows, Segment) else rows)
-                continue
-            early = port.on_time or clock.watermark is None
-            if isinstance(rows, Segment):
-                if early or self._is_early(rows, state, clock):
-                    state.adopt(port.part, [rows])
-                    self._note(received, port.part, rows)
-                    continue
-                rows = state.read(rows)
-            if early:
-                state.append(port.part, rows, clock.batch)
-                self._note(received, port.part, rows)
+                received.may_be_late.append(batch.state.read(rows) if isinstance(rows, Segment) else rows)
+            elif port.on_time or batch.closed is None:
+                self._add(batch, port.part, rows, received)
             else:
-                self._arrive(state, port.part, rows, received, clock)
+                self._arrive(batch, port.part, rows, batch.closed, received)
         return received
 
-    def _note(self, received: Received, part: str, rows: pa.Table | Segment) -> None:
-        """Remember rows that were added, where that is of use."""
-
-    def _is_early(self, segment: Segment, state: Bucket, clock: Clock) -> bool:
-        return clock.watermark is None or self.windows.is_early(segment, state.read, clock.watermark)
-
-    def _arrive(self, state: Bucket, part: str, rows: pa.Table, received: Received, clock: Clock) -> None:
-        if rows.num_rows == 0 or clock.watermark is None:
+    def _arrive(
+        self, batch: WindowBatch, part: str, rows: pa.Table | Segment, closed: EventTime, received: Received
+    ) -> None:
+        """Add those of some rows that are in no window which has closed, and count the others."""
+        if isinstance(rows, Segment):
+            if self.groups.windows.is_early(batch.retention.segment(rows), batch.state.read, closed):
+                self._add(batch, part, rows, received)
+                return
+            rows = batch.state.read(rows)
+        if rows.num_rows == 0:
             return
-        arrival = self.windows.arrive(rows, clock.watermark)
-        state.append(part, arrival.before, clock.batch)
-        self._note(received, part, arrival.before)
+        arrival = self.groups.windows.arrive(rows, closed)
+        self._add(batch, part, arrival.before, received)
         if arrival.after is not None and arrival.after.num_rows:
-            received.after[part].append(arrival.after)
+            received.after.setdefault(part, []).append(arrival.after)
         # Lateness is counted in rows of the input, and once for all parts.
         if part == PARTIALS:
-            self._count_late(state, arrival.late_rows)
-            state.count("missed_windows", arrival.missed_windows)
+            self._count_late(batch, arrival.late_rows)
+            batch.state.count("missed_windows", arrival.missed_windows)
 
-    def _count_late(self, state: Bucket, rows: int) -> None:
+    def _add(self, batch: WindowBatch, part: str, rows: pa.Table | Segment, received: Received) -> None:
+        if isinstance(rows, Segment):
+            batch.state.adopt(part, [rows])
+        else:
+            batch.state.append(part, rows, batch.clock.batch)
+        if self.trigger.corrects and part == PARTIALS:
+            received.added.append(rows)
+
+    def _close(self, batch: WindowBatch, watermark: EventTime) -> str | None:
+        """Return the SELECT of what leaves with the windows that close now, None when none does."""
+        windows, closed = self.groups.windows, batch.closed
+        assert closed is not None
+        up_to = batch.retention.kept(windows.reach(closed))
+        if batch.state.relation(PARTIALS, up_to=up_to) is None:
+            return None
+        relations = {**batch.rows(up_to), **{table: batch.relation(table) for table in self.trigger.moving}}
+        due = windows.due(batch.con, relations, self.groups.key_names, WindowSpan(batch.state.closed, closed))
+        if due is None:
+            return None
+        batch.store(due.again)
+        return self.trigger.closing(batch, self.of, due.closed)
+
+    def _admit(self, batch: WindowBatch, received: Received) -> None:
+        """Add rows that came when windows which they could be in had closed, if others are open."""
+        if not received.after or batch.closed is None:
+            return
+        relations = {}
+        for name in batch.row_tables:
+            table = batch.tables[name]
+            relations[name] = empty_relation(table)
+            if rows := received.after.get(name):
+                batch.con.register(f"_after_{name}", pa.concat_tables(rows, promote_options="permissive"))
+                relations[name] = f"(SELECT {typed(table.columns)} FROM _after_{name})"
+        admitted = self.groups.windows.admit(batch.con, batch.rows(), relations, self.groups.key_names, batch.closed)
+        if admitted.late is not None:
+            self._count_late(batch, int(weights(batch.con.sql(f"FROM {admitted.late}").to_arrow_table()).sum()))
+        stored = batch.store(admitted.rows)
+        if self.trigger.corrects:
+            received.added.append(stored[PARTIALS])
+
+    def _count_late(self, batch: WindowBatch, rows: int) -> None:
         # Rows that are kept are counted one by one.
         if self.late is None:
-            state.count(LATE, rows)
+            batch.state.count(LATE, rows)
 
-    def _keep_late(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, rows: Sequence[pa.Table], watermark: int, clock: Clock
-    ) -> None:
-        """Keep the rows that are late where windows are closed up to a watermark."""
+    def _keep_late(self, batch: WindowBatch, rows: Sequence[pa.Table]) -> None:
         if self.late is None or not rows:
             return
-        con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
-        given = f"(SELECT {typed(self.late.arriving(self))} FROM _may_be_late)"
-        mark = f"{time_literal(clock.watermark or 0, 'TIMESTAMP')} AS {MARK.name}"
-        found = f"(SELECT *, {mark} FROM {self.late.dropped(self, given, watermark)})"
-        dropped = con.sql(encoded(self.late.table.columns, found)).to_arrow_table()
-        state.append(LATE, dropped, clock.batch)
-        state.count(LATE, dropped.num_rows)
-
-    def _forget(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int) -> int | None:
-        return min(
-            (t for table in self.tables if (t := state.forget(con, table.name, watermark)) is not None), default=None
-        )
-
-    def _relations(self, state: Bucket, up_to: int | None = None) -> dict[str, str]:
-        return {t.name: state.relation(t.name, up_to=up_to) or empty_relation(t) for t in self.row_tables}
-
-    def _fire(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int, batch: int
-    ) -> Iterator[pa.RecordBatch]:
-        reach = self.windows.reach(watermark)
-        if state.relation(PARTIALS, up_to=reach) is None:
-            return
-        due = self.windows.due(con, self._relations(state, reach), self.key_names, WindowSpan(state.closed, watermark))
-        if due is None:
-            return
-        self._store(con, state, due.again, batch)
-        sql = self.result(due.closed)
-        yield from con.sql(encoded(self.outputs, f"({sql})")).to_arrow_reader(BATCH_ROWS)
-
-    def _admit(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        state: Bucket,
-        after: Mapping[str, Sequence[pa.Table]],
-        watermark: int,
-        batch: int,
-    ) -> dict[str, pa.Table]:
-        """Add rows that came when windows which they could be in had closed, and return those that count."""
-        relations = {}
-        for table in self.row_tables:
-            if not after[table.name]:
-                relations[table.name] = empty_relation(table)
-                continue
-            con.register(f"_after_{table.name}", pa.concat_tables(after[table.name], promote_options="permissive"))
-            relations[table.name] = f"(SELECT {typed(table.columns)} FROM _after_{table.name})"
-        admitted = self.windows.admit(con, self._relations(state), relations, self.key_names, watermark)
-        if admitted.late is not None:
-            self._count_late(state, int(weights(con.sql(f"FROM {admitted.late}").to_arrow_table()).sum()))
-        return self._store(con, state, admitted.rows, batch)
-
-    def _store(
-        self, con: duckdb.DuckDBPyConnection, state: Bucket, rows: Mapping[str, str], batch: int
-    ) -> dict[str, pa.Table]:
-        tables = [t for t in self.tables if t.name in rows]
-        found = {t.name: con.sql(encoded(t.columns, rows[t.name])).to_arrow_table() for t in tables}
-        for table, stored in found.items():
-            state.append(table, stored, batch)
-        return found
-
-
-def empty_relation(table: TableDeclaration) -> str:
-    """Return a FROM-able relation with the table's columns and no rows."""
-    return f"({no_rows(table.columns)})"
+        dropped = self.late.dropped(self.groups, rows, batch)
+        batch.state.append(LATE, dropped, batch.clock.batch)
+        batch.state.count(LATE, dropped.num_rows)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
-from sqlstream.duck.types import encoded
-from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.windows.assigners import END, PARTIALS, WindowAssigner, window_time
-from sqlstream.operators.windows.late_rows import LateRows
-from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.windows.assigners import END, PARTIALS, Relations, WindowAssigner, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 # An item of ORDER BY as sqlglot writes it.
@@ -59,39 +56,33 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class WindowRows(WindowOperator):
-    """The operator: keys, the windows that rows are in, the columns of the rows, and how they are ranked, if at all.
+class WindowRows:
+    """The rows of windows: with the bounds of their window, and a rank in it, where those are asked for.
 
     `bounds` are names of the window's start, end and time to be added to the rows; None adds none.
     """
 
-    name: str
-    keys: tuple[tuple[Column, str], ...]
-    windows: WindowAssigner
+    groups: Groups[WindowAssigner]
     columns: tuple[Column, ...]
     bounds: tuple[str, str, str] | None = None
     ranking: Ranking | None = None
-    late: LateRows | None = None
-
-    @property
-    def kind(self) -> str:
-        return self.name
 
     @cached_property
-    def _stored(self) -> tuple[tuple[Column, str], ...]:
+    def _stored(self) -> Made:
         """The stored columns of the rows, with the SQL that makes them from input rows."""
         return stored_columns(self.columns)
 
     @cached_property
-    def row_tables(self) -> tuple[TableDeclaration, ...]:
-        columns = (*self.group, *(c for c, _ in self._stored))
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        group = self.groups.columns
+        columns = (*group, *(c for c, _ in self._stored))
         merge = None
         if self.ranking is not None and self.ranking.limit is not None:
             # Rows beyond the limit among some are beyond it among all.
             names = ", ".join(c.name for c in columns)
-            rows = f"(SELECT {', '.join([*(c.name for c in self.group), self._named()])} FROM {MERGED})"
-            made = ", ".join([*(c.name for c in self.group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
-            ranked = f"SELECT {made}, {self._rank()} AS _rank FROM {rows}"
+            rows = f"(SELECT {', '.join([*(c.name for c in group), self._named()])} FROM {MERGED})"
+            made = ", ".join([*(c.name for c in group), *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+            ranked = f"SELECT {made}, {self._rank(self.ranking)} AS _rank FROM {rows}"
             merge = f"SELECT {names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}"
         return (TableDeclaration(PARTIALS, columns, END, merge),)
 
@@ -99,23 +90,20 @@ class WindowRows(WindowOperator):
         """The stored columns under the names of the input."""
         return ", ".join(f"{c.name} AS {sql}" for c, sql in self._stored)
 
-    def _rank(self) -> str:
-        assert self.ranking is not None
-        return self.ranking.call(self.names, self.columns)
+    def _rank(self, ranking: Ranking) -> str:
+        return ranking.call(self.groups.names, self.columns)
 
     @cached_property
-    def row_parts(self) -> dict[str, str]:
-        keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.key_names, self.keys, strict=True)]
-        bounds = [f"{sql} AS {c.name}" for c, sql in self.windows.value_columns]
-        source = self.windows.source([sql for _, sql in self.keys])
-        items = ", ".join([*keys, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
-        rows = f"SELECT {items} FROM {source}"
-        if self.ranking is not None and self.ranking.limit is not None:
-            partition = [*(sql for _, sql in self.keys), *(sql for _, sql in self.windows.value_columns)]
-            rank = self.ranking.call(", ".join(partition), self.columns)
-            rows = f"SELECT {items} FROM {self.ranking.candidates(source, partition)} QUALIFY {rank} <= {self.ranking.limit}"
-        [table] = self.row_tables
-        return {PARTIALS: encoded(table.columns, f"({rows})")}
+    def computed(self) -> dict[str, str]:
+        groups, ranking = self.groups, self.ranking
+        bounds = [f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns]
+        items = ", ".join([*groups.made_keys, *bounds, *(f"{sql} AS {c.name}" for c, sql in self._stored)])
+        if ranking is None or ranking.limit is None:
+            return {PARTIALS: f"SELECT {items} FROM {groups.source}"}
+        partition = [*(sql for _, sql in groups.keys), *(sql for _, sql in groups.windows.value_columns)]
+        rank = ranking.call(", ".join(partition), self.columns)
+        candidates = ranking.candidates(groups.source, partition)
+        return {PARTIALS: f"SELECT {items} FROM {candidates} QUALIFY {rank} <= {ranking.limit}"}
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -123,18 +111,23 @@ class WindowRows(WindowOperator):
         rank = (Column(self.ranking.name, "BIGINT"),) if self.ranking is not None else ()
         return (*self.columns, *added, *rank)
 
-    def result(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result over rows that are in windows."""
+    def result(self, relations: Relations) -> str:
+        return self.of_rows(relations[PARTIALS])
+
+    def of_rows(self, rows: str) -> str:
         items = [self._named()]
         if self.bounds is not None:
             start, end, time = map(quote_name, self.bounds)
-            items += [f"{self.windows.start} AS {start}, {END} AS {end}, {window_time(END)} AS {time}"]
+            items += [f"{self.groups.windows.start} AS {start}, {END} AS {end}, {window_time(END)} AS {time}"]
         if self.ranking is None:
-            return f"SELECT {', '.join(items)} FROM {relations[PARTIALS]}"
+            return f"SELECT {', '.join(items)} FROM {rows}"
         rank = quote_name(self.ranking.name)
-        named = f"(SELECT {self.names}, {', '.join(items)} FROM {relations[PARTIALS]})"
+        named = f"(SELECT {self.groups.names}, {', '.join(items)} FROM {rows})"
         columns = ", ".join(quote_name(c.name) for c in self.columns)
-        ranked = f"SELECT {columns}, {self._rank()} AS {rank} FROM {named}"
+        ranked = f"SELECT {columns}, {self._rank(self.ranking)} AS {rank} FROM {named}"
         if self.ranking.limit is None:
             return ranked
         return f"SELECT * FROM ({ranked}) WHERE {rank} <= {self.ranking.limit}"
+
+    def present(self, partials: str) -> str:
+        return partials

@@ -24,7 +24,7 @@ def test_a_file_that_vanished_is_named(con: Con, tmp_path: Path, format: str, he
     declared = table(format, {"a": "BIGINT"}, header=header)
     error = failure(con, declared, split(tmp_path / "gone[1].x"))
     assert error.message == f'file "{tmp_path}/gone[1].x" of table "t" disappeared after it was listed'
-    assert error.hint == "Put it back and run the job again; it goes on from its last committed batch."
+    assert error.hint == "Put it back and run the job again; it continues after its last committed batch."
 
 
 @pytest.mark.parametrize("name", ["a[1].x", "b*.x", "c?.x", "it's.x", "{x,y}.x", "back\\slash.x", "k=5/d.x", "ü ü.x"])
@@ -49,7 +49,7 @@ def test_truncated_and_wrongly_named_compression(con: Con, tmp_path: Path, forma
     for name, data in (("cut.gz", gzip.compress(text)[:-200]), ("plain.gz", b"1\n")):
         file = write(tmp_path / name, data)
         assert failure(con, declared, file).message == (
-            f'file "{file.path}" of table "t" is not whole, or not compressed as its name says'
+            f'file "{file.path}" of table "t" is incomplete, or not compressed as its name says'
         )
 
 

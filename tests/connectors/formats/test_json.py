@@ -151,7 +151,7 @@ def test_what_else_json_values_become(con: Con, tmp_path: Path) -> None:
 
 def test_a_line_that_is_not_whole_yet(con: Con, tmp_path: Path) -> None:
     hint = (
-        "The file may not be whole yet."
+        "The file may not be complete yet."
         " Write files under a name that starts with a dot and rename them when they are complete."
     )
     error = failure(con, table("json", {"a": "BIGINT"}), write(tmp_path / "a.json", '{"a": 1}\n{"a": 2, "b'))

@@ -211,4 +211,4 @@ def test_parquet_files_that_are_not_whole(con: Con, tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.parquet", "")
     for file in (cut, text, empty):
         message = failure(con, declared, good, file).message
-        assert message == f'file "{file.path}" of table "t" is not a Parquet file, or not a whole one'
+        assert message == f'file "{file.path}" of table "t" is not a Parquet file, or an incomplete one'

@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import duckdb
 import pytest
 
-from sqlstream.operators.aggregates.calls import (
-    AggregateCall,
-    Refused,
-    is_aggregate,
-    partial,
-    partials,
-    reason,
-    strategy,
-    values,
-)
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.operators.aggregates.calls import is_aggregate, partial, partials, reason, strategy, values
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 
 
@@ -98,3 +91,15 @@ def test_calls_share_values() -> None:
     )
     assert first.columns == (("v0", "BIGINT"),)
     assert first.distinct
+
+
+def test_types_are_never_a_template() -> None:
+    """Fields of a struct may be named as a placeholder would be."""
+    struct = 'STRUCT("{r}" INTEGER, "{0}" INTEGER)'
+    call = AggregateCall("approx_top_k", ("s", "2"), (struct, "INTEGER"), result_type=f"{struct}[]")
+    made = partial(call, "p")
+    [(column, _)], [once], [merge] = made.columns, made.partial, made.merge
+    with duckdb.connect() as con:
+        rows = f"SELECT {once} AS {column} FROM (SELECT {{'{{r}}': 1, '{{0}}': 2}} AS s)"
+        merged = con.sql(f"SELECT {made.final} FROM (SELECT {merge} AS {column} FROM ({rows}))")
+        assert merged.fetchall() == [([{"{r}": 1, "{0}": 2}],)]

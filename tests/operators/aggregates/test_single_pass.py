@@ -15,15 +15,10 @@ import pytest
 
 from sqlstream.catalog import Column
 from sqlstream.duck.types import check_encoded, encoded
-from sqlstream.operators.aggregates.calls import (
-    AggregateCall,
-    Strategy,
-    partials,
-    reason,
-    strategy,
-    values,
-)
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import partials, reason, strategy, values
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
+from sqlstream.operators.aggregates.partial_columns import Strategy
 from tests.operators.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
 
 pytestmark = pytest.mark.slow

@@ -163,7 +163,7 @@ class TailedLines(ValueRows):
         found = look(split.path)
         read = lines(split.path, split.start, split.end) if found and found.identity == split.identity else None
         if read is None:
-            hint = "Put the file back, and run the job again: it goes on from its last committed batch."
+            hint = "Put the file back, and run the job again: it continues after its last committed batch."
             message = f'file "{split.path}" of table "{self.table.name}" was rotated or truncated before it was read'
             raise DataError(message, hint=hint)
         return list(read)

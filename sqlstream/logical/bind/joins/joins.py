@@ -21,6 +21,7 @@ from sqlstream.logical.plan.joins import Joining, Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.sql.spans import head_span, span_of
+from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class JoinBinder:
     Columns get names that are all different: those that occur before get a number.
     """
 
-    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, int]):
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, Duration]):
         self.catalog, self.checker, self.source = catalog, checker, source
-        # Milliseconds, by the names of relations in lower case.
+        # By the names of relations in lower case.
         self.ttls = ttls
         # What is read, None where a relation is made of the rows before it; and the columns of all.
         self.nodes: list[Node | None] = []
@@ -72,16 +73,16 @@ class JoinBinder:
                 self.hidden.add(place)
 
     def add_made(self, join: exp.Join) -> None:
-        """Add UNNEST(..) or LATERAL (..), which is made of the rows of the relations before it."""
+        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), which is made of the rows of the relations before it."""
         place, span = len(self.nodes), head_span(join, join.this, self.source)
         kind = self._kind(join, span)
         if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
             hint = "Write CROSS JOIN, or LEFT JOIN .. ON TRUE."
             raise UnsupportedError("this join with rows that are made of the row itself", span, hint=hint)
         made = LateralBinder(self.catalog, self.checker, self.source, self.scope, [*self.places]).bind(join.this)
-        if made.rows.volatile:
+        if isinstance(made.rows, Expression) and made.rows.volatile:
             raise UnsupportedError(
-                "a random function in UNNEST or LATERAL",
+                "a random function in LATERAL (SELECT ..)",
                 span_of(join.this, self.source),
                 hint="Compute it in a subquery before.",
             )

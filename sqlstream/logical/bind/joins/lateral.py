@@ -1,4 +1,4 @@
-"""UNNEST and LATERAL in FROM: the rows that are made of a row's own values."""
+"""UNNEST, table functions and LATERAL in FROM: the rows that are made of a row's own values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
-from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
+from sqlstream.logical.bind.joins.lists import BoundList, ListBinder, is_list, named
+from sqlstream.logical.bind.scope import Scope, Visible, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
+from sqlstream.logical.plan.relational import Elements
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
-ORDINALITY = "ordinality"
 # Their results depend on the order of rows; here it is that of the lists, which nobody else knows.
 _ORDERED = {
     *("list", "array_agg", "string_agg", "group_concat", "listagg", "first", "last", "any_value", "arbitrary"),
@@ -35,24 +36,14 @@ _OVER_TABLES = (
 class Made:
     """A bound item of FROM that is made of the row before it.
 
-    `rows` is a SELECT over that row with the columns `fields`; `key` are those that tell the rows of one row apart, if known.
+    `rows` is a SELECT over that row with the columns `fields`, or a list whose elements have them; `key` are those that tell the
+    rows of one row apart, if known.
     """
 
-    rows: Expression
+    rows: Expression | Elements
     fields: Schema
     visible: Visible
     key: frozenset[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    """A bound UNNEST: a SELECT of its columns, and that of them which numbers its rows (the last one), shown or not."""
-
-    sql: str
-    fields: Schema
-    visible: Visible
-    number: str | None
-    values: Expression
 
 
 def is_made(item: exp.Expr) -> bool:
@@ -65,68 +56,27 @@ class LateralBinder:
 
     def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, scope: Scope, taken: Sequence[str]):
         self.catalog, self.checker, self.source, self.scope = catalog, checker, source, scope
-        self.taken = list(taken)
+        self.lists = ListBinder(catalog, checker, source, taken)
 
     def bind(self, item: exp.Expr) -> Made:
-        """Return the rows of UNNEST(..) or LATERAL (SELECT ..)."""
-        alias = item.args.get("alias")
+        """Return the rows of UNNEST(..), of a call of a table function, or of LATERAL (SELECT ..)."""
         inner = item.this if isinstance(item, exp.Lateral) else item
         while isinstance(inner, exp.Subquery):
             inner = inner.this
         match inner:
-            case exp.Unnest():
-                found = self._unnest(inner, alias or inner.args.get("alias"), self.scope, numbered=False)
-                rows = _rows([found.values], found.sql, span_of(item, self.source))
-                return Made(rows, found.fields, found.visible, frozenset({found.number}) if found.number else None)
+            case exp.Unnest() | exp.Anonymous():
+                found = self.lists.bind(item, self.scope, numbered=False)
+                return Made(
+                    found.elements, found.fields, found.visible, frozenset({found.number}) if found.number else None
+                )
             case exp.Select():
-                return self._select(inner, alias)
+                return self._select(inner, item.args.get("alias"))
             case exp.Values() | exp.SetOperation():
                 hint = "Write UNNEST([a, b]) for several values of a row."
                 raise self._unsupported(f"{inner.key.upper()} in LATERAL", inner, hint)
             case _:
-                hint = "LATERAL takes a subquery; write UNNEST(f(x)) for a function that gives a list."
-                raise self._unsupported("a function in LATERAL", inner, hint)
-
-    # -- UNNEST
-
-    def _unnest(self, item: exp.Expr, alias: exp.Expr | None, scope: Scope, *, numbered: bool) -> _List:
-        """Return the elements of a list, or the entries of a map: with their numbers where someone, or we, want them."""
-        if len(item.expressions) != 1:
-            raise self._unsupported("UNNEST of several lists", item, "Write UNNEST(list_zip(a, b)).")
-        [written] = item.expressions
-        binder = ExpressionBinder(scope, self.catalog, self.checker)
-        binder.refuse_aggregates(written, "in FROM")
-        values = binder.bind(written)
-        elements = f"map_entries({values.sql})" if values.type.startswith("MAP(") else values.sql
-        if not values.type.endswith("]") and elements == values.sql:
-            kind = values.type.strip('"')
-            message = f"UNNEST takes a list or a map, not {kind}"
-            hint = "Name its fields: they are columns already." if values.type.startswith("STRUCT(") else None
-            raise BindError(message, values.span, hint=hint)
-        parts = self.checker.parts(scope.rows, f"({elements})[1]")
-        whole = alias.name if alias is not None and alias.this is not None else "unnest"
-        names = [part.name or whole for part in parts]
-        offset = item.args.get("offset")
-        given = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
-        # The last of the names stands apart in the tree.
-        given += [offset.name] if isinstance(offset, exp.Identifier) else []
-        shown = self._named([*names, *([ORDINALITY] if offset else [])], given, alias or item)
-        numbered = numbered or bool(offset)
-        own = self._own([*shown, *([ORDINALITY] if numbered and not offset else [])])
-        values_of = [f"struct_extract_at(_element, {i})" for i in range(1, len(parts) + 1)]
-        items = [*(values_of if parts[0].name else ["_element"]), *(["_number"] if numbered else [])]
-        kinds = [*(part.type for part in parts), *(["BIGINT"] if numbered else [])]
-        columns = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(items, own, strict=True))
-        rows = f"unnest({elements}) AS _element"
-        rows += f", unnest(range(1, len({elements}) + 1)) AS _number" if numbered else ""
-        called = alias.name if alias is not None else ""
-        return _List(
-            f"SELECT {columns} FROM (SELECT {rows})",
-            tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
-            Visible(called, f'"{called}"' if called else "UNNEST", dict(zip(shown, own, strict=False))),
-            own[-1] if numbered else None,
-            values,
-        )
+                hint = "LATERAL takes a table function, UNNEST(..), or a subquery over the values of the row."
+                raise self._unsupported("this in LATERAL", inner, hint)
 
     # -- LATERAL (SELECT ..)
 
@@ -147,34 +97,36 @@ class LateralBinder:
         sql = f"SELECT {'DISTINCT ' if select.args.get('distinct') else ''}{columns}"
         sql += f" FROM {', '.join(f'({made.sql})' for made in lists)}" if lists else ""
         sql += self._clauses(select, binder, names, numbers)
-        names = self._named(names, [c.name for c in alias.args.get("columns") or ()] if alias else [], alias or select)
-        own = self._own(names)
+        names = named(
+            names, [c.name for c in alias.args.get("columns") or ()] if alias else [], alias or select, self.source
+        )
+        own = self.lists.own(names)
         renamed = ", ".join(f"{quote_name(f'_{i}')} AS {quote_name(name)}" for i, name in enumerate(own))
         sql = f"SELECT {renamed} FROM ({sql})"
         kinds = self._types(sql, select)
         fields = tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True))
         called = alias.name if alias is not None else ""
         described = f'subquery "{called}"' if called else "the subquery"
-        rows = _rows([*binder.bound, *(made.values for made in lists)], sql, span_of(select, self.source))
+        rows = _rows([*binder.bound, *(made.elements.values for made in lists)], sql, span_of(select, self.source))
         one = not lists or (binder.aggregates and select.args.get("group") is None)
         return Made(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
 
-    def _lists(self, select: exp.Select) -> list[_List]:
-        """Return what the subquery reads: UNNEST of the row's lists, or of lists in those."""
+    def _lists(self, select: exp.Select) -> list[BoundList]:
+        """Return what the subquery reads: UNNEST of the row's lists, or of lists in those, and rows of table functions."""
         clause = select.args.get("from_")
         joins = select.args.get("joins") or ()
-        found: list[_List] = []
+        found: list[BoundList] = []
         for item in [*([clause.this] if clause is not None else []), *(j.this for j in joins)]:
-            if not isinstance(item, exp.Unnest):
+            if not is_list(item):
                 what = "a subquery in LATERAL" if isinstance(item, exp.Subquery) else "LATERAL over another table"
                 raise self._unsupported(what, item, _OVER_TABLES)
-            found.append(self._unnest(item, item.args.get("alias"), self._inside(found), numbered=True))
+            found.append(self.lists.bind(item, self._inside(found), numbered=True))
         for join in joins:
             if join.side or join.args.get("on") is not None or join.args.get("using"):
                 raise self._unsupported("a join in LATERAL", join, "Write FROM UNNEST(a) AS x, UNNEST(b) AS y WHERE ..")
         return found
 
-    def _inside(self, lists: Sequence[_List]) -> Scope:
+    def _inside(self, lists: Sequence[BoundList]) -> Scope:
         """Return what can be named over some lists: their columns, then the row's."""
         shown = {own for made in lists for own in made.visible.columns.values()}
         fields = tuple(f for made in lists for f in made.fields if f.name in shown)
@@ -218,21 +170,6 @@ class LateralBinder:
             return [column.type for column in self.checker.columns(self.scope.rows, sql)]
         except duckdb.Error as error:
             raise self.checker.translate(error, select, self.source) from error
-
-    # -- names
-
-    def _named(self, names: Sequence[str], given: Sequence[str], at: exp.Expr) -> list[str]:
-        """Return names of columns, the first of which are given."""
-        if len(given) > len(names):
-            columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
-            raise BindError(f"{len(given)} names are given for {columns}", span_of(at, self.source))
-        return unique([*given, *names[len(given) :]])
-
-    def _own(self, names: Sequence[str]) -> list[str]:
-        """Return names that no other column has."""
-        own = unique([*self.taken, *names])[len(self.taken) :]
-        self.taken += own
-        return own
 
     def _unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
         return UnsupportedError(what, span_of(node, self.source), hint=hint)

@@ -34,8 +34,8 @@ def lookup_join(
     Raises UnsupportedError for rows that change, and for anything but a table; BindError where no column is looked up.
     """
     if left.is_changelog:
-        hint = "Look up before rows are grouped, ranked or joined: a row that is taken back could find another answer."
-        raise UnsupportedError("AS OF PROCTIME() of rows that change", as_of.span, hint=hint)
+        hint = "Look up before rows are grouped, ranked or joined: a retraction could find another answer than its row did."
+        raise UnsupportedError("a lookup join after a changelog", as_of.span, hint=hint)
     found = _lookup_table(right)
     if found is None:
         hint = "Name the table itself behind JOIN, and write conditions into ON or WHERE."

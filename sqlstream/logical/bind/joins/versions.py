@@ -96,10 +96,8 @@ def check_time(node: Node, as_of: AsOf) -> None:
         hint = f"Time attributes of the rows before: {existing}."
         raise BindError(f"AS OF {as_of.written}: it is no time attribute", as_of.span, hint=hint)
     if node.is_changelog:
-        hint = (
-            "Rows that are only added can be joined so: before they are grouped or ranked, of a table without changes."
-        )
-        raise UnsupportedError("AS OF a time of rows that change", as_of.span, hint=hint)
+        hint = "Its left side must be append-only: join before rows are grouped or ranked, and read a table without changes."
+        raise UnsupportedError("a temporal join after a changelog", as_of.span, hint=hint)
 
 
 def no_versions(described: str, span: Span) -> BindError:

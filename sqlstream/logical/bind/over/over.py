@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
@@ -27,7 +27,7 @@ from sqlstream.sql.spans import span_of
 # They tell a row's place among all rows, which are never all there.
 _OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
 _HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
-WAITED = "Rows that wait for later ones, for LEAD or n FOLLOWING, leave behind the watermark: do this before."
+WAITED = "LEAD and n FOLLOWING emit rows behind the watermark: do this before them."
 # Up to the parenthesis that closes OVER.
 _FRAME = re.compile(r"\b(?:ROWS|RANGE|GROUPS)\b(?:[^()]|\([^()]*\))*", re.IGNORECASE)
 _DIRECTION = re.compile(r"\s+(ASC|DESC)\b", re.IGNORECASE)
@@ -220,7 +220,7 @@ def _bound_of(value: object, side: str | None, mode: str, block: Block) -> int |
     assert isinstance(value, exp.Expr)
     sign = -1 if (side or "").upper() == "FOLLOWING" else 1
     if mode == "RANGE":
-        length = microseconds(block.checker, value, block.scope.source)
+        length = constant_interval(block.checker, value, block.scope.source)
         if length < 0:
             raise BindError("a frame's interval must not be negative", block.span(value))
         return sign * length
@@ -295,16 +295,16 @@ def lost_in_join(node: Node) -> str | None:
     joins = [n for n in walk(node) if isinstance(n, Joining)]
     if any(isinstance(n, Join) for n in joins):
         bound = "AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"
-        return f"A join of all rows so far is in the order of no time: bound how far times lie apart, {bound}."
+        return f"A regular join keeps no time attribute. Make it an interval join: bound how far apart the times may be, {bound}."
     if any(n.padded for n in joins):
-        return "Of an outer join within an interval, the time of the side that is never NULL is a time attribute."
+        return "Of an outer interval join, only the time of the side that is never NULL is a time attribute."
     return None
 
 
 def _not_in_order(node: Node, span: Span, ordered: Span) -> UnsupportedError:
     if node.is_changelog:
-        hint = "It takes rows that are only added: aggregate in windows first, and write OVER over their results."
-        return UnsupportedError("OVER over a result that changes", span, hint=hint)
+        hint = "OVER takes append-only rows: aggregate in windows first, and write OVER over their results."
+        return UnsupportedError("OVER over a changelog", span, hint=hint)
     times = dict.fromkeys(t for t in (node.time_attribute, *node.processing_times) if t is not None)
     hint = "Its input has no time attribute: declare WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, or p AS PROCTIME()."
     if waits_for_later(node):

@@ -147,7 +147,7 @@ def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Bl
     if waiting and len(found) > 1:
         [_, (_, [item, *_])] = list(found.values())[:2]
         raise UnsupportedError(
-            "calls that wait for later rows in two ways",
+            "calls that wait for later rows, with different partitions or kinds of frames",
             item.call.span,
             hint="Write one PARTITION BY for LEAD and for frames that end at FOLLOWING, and those of ROWS or of RANGE.",
         )

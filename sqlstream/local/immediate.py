@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -15,10 +14,10 @@ from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
-from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on
-from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.runtime.engine import Receivers, hand_on
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.retention import sweep_directory
+from sqlstream.units import END_OF_INPUT, ProcessingTime, now
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status
 
@@ -49,7 +48,7 @@ class ImmediateRun:
 
     def start(self) -> None:
         """Run the batch to its end."""
-        started = int(time.time() * 1000)
+        started = now()
         try:
             self._run(started)
             self.state = FINISHED
@@ -59,27 +58,26 @@ class ImmediateRun:
                 e.kind = f'job "{self.job.name}" failed'
         self._write_status(started)
 
-    def _run(self, now: int) -> None:
+    def _run(self, time: ProcessingTime) -> None:
         commits = self._commits
         fs, paths = commits.warehouse.fs, commits.paths
         batch = self.totals.version + 1
-        descriptor = Descriptor(batch, now, values_splits(self.job), {}, last=True)
+        descriptor = Descriptor(batch, time, values_splits(self.job), {}, last=True)
         outputs = []
         for work in from_lines(to_lines(descriptor, self.job.labels)):
             outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
-        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
+        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, time)
         # From here on the rows are there for readers.
         write_commit(fs, paths, batch)
         fs.delete(f"{paths.commits}/{batch - KEPT_COMMITS}")
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == "table":
-                sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, now)
+                sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, time)
 
-    def _write_status(self, started: int) -> None:
+    def _write_status(self, started: ProcessingTime) -> None:
         error = self.error.render() if self.error else None
-        now = int(time.time() * 1000)
         version = self.totals.version if self.state == FINISHED else None
-        status = Status(self.state, os.getpid(), socket.gethostname(), started, now, error, version)
+        status = Status(self.state, os.getpid(), socket.gethostname(), started, now(), error, version)
         write_status(self._commits.warehouse.fs, self._commits.paths, status)
 
     # -- what a session asks of a run
@@ -95,19 +93,3 @@ class ImmediateRun:
 
     def is_alive(self) -> bool:
         return False
-
-
-class ValuesEngine:
-    """Runs jobs of nothing but VALUES, in this process."""
-
-    def layout(self, partitions: int) -> Layout:
-        return Layout(1, (0,))
-
-    def prepare(self, resources: Resources) -> None:
-        """There is nothing to start."""
-
-    def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> ImmediateRun:
-        return ImmediateRun(job, receivers)
-
-    def close(self) -> None:
-        """There is nothing to end."""

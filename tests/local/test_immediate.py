@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session
-from sqlstream.local import values as immediate
+from sqlstream.local import immediate
 
 TABLE = "CREATE TABLE t (a INT);"
 

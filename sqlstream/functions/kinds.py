@@ -1,0 +1,31 @@
+"""All kinds of functions: what a Python object under one of the decorators is in SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlstream.catalog import AnyFunction, ProcessFunction
+from sqlstream.functions.declare import declare
+from sqlstream.functions.decorators import DECORATORS, mark_of
+from sqlstream.functions.process.api import is_process
+from sqlstream.functions.process.declare import declare_process
+
+
+def is_marked(value: object) -> bool:
+    """Return whether a value is a function or a class under one of the decorators."""
+    return mark_of(value) is not None or is_process(value)
+
+
+def decorator_of(function: AnyFunction) -> str:
+    """Return the name of the decorator that makes functions of this kind."""
+    return "process" if isinstance(function, ProcessFunction) else DECORATORS[function.kind]
+
+
+def declare_any(value: Any, *, name: str | None = None, root: str | None = None, **options: Any) -> AnyFunction:
+    """Return what a value is in SQL, under a name of its own or the one that is given; options are those of its decorator.
+
+    Raises BindError or UnsupportedError, with the place.
+    """
+    if is_process(value):
+        return declare_process(value, name=name, root=root)
+    return declare(value, name=name, root=root, **options)

@@ -1,0 +1,120 @@
+"""How a class says that it is a process function: `@process`, `@table` and `state(..)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+_PROCESS = "__sqlstream_process__"
+_TABLE = "__sqlstream_table__"
+
+
+class Row:
+    """The hint of a row with all columns of its table: they are its attributes, and it is a named tuple."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What `@process(...)` was told; None stands for what the class itself says."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What `@table(...)` was told; None stands for the method's own name."""
+
+    name: str | None = None
+
+
+class State:
+    """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
+
+    def __init__(
+        self, ttl: str | None, refresh: Literal["write", "read"], visibility: Literal["never", "until_cleaned"]
+    ):
+        self.ttl, self.refresh, self.visibility = ttl, refresh, visibility
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        # The operator puts handles into the instance, which come before this.
+        raise AttributeError(f'state "{self.name}" is there only while the function runs, not in __init__ or open')
+
+
+def state(
+    *,
+    ttl: str | None = None,
+    refresh: Literal["write", "read"] = "write",
+    visibility: Literal["never", "until_cleaned"] = "never",
+) -> Any:
+    """Declare a state of a process function: `last: ValueState[float] = state(ttl="1 h")`.
+
+    A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
+    counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
+    with `visibility="until_cleaned"` it is, as long as it is stored.
+    """
+    return State(ttl, refresh, visibility)
+
+
+@overload
+def process(function: C, /) -> C: ...
+@overload
+def process(*, name: str | None = None) -> Callable[[C], C]: ...
+def process(function: C | None = None, /, *, name: str | None = None) -> C | Callable[[C], C]:
+    """Mark a class as a process function, which SQL calls like a table: `SELECT * FROM f(TABLE t PARTITION BY k)`.
+
+    Its name in SQL is that of the class in lower case with underscores, or `name`. The method `process(self, ctx, row)` gets
+    every row and yields rows; of several tables each has a method under `@table`. `on_timer(self, ctx)` is called for timers.
+    Parameters of `__init__` are constants that the call gives. `open()` is called before the first row in a process,
+    `close()` when the process is done with the job.
+    """
+
+    def mark(function: C) -> C:
+        setattr(function, _PROCESS, ProcessOptions(name))
+        return function
+
+    return mark if function is None else mark(function)
+
+
+@overload
+def table(method: F, /) -> F: ...
+@overload
+def table(*, name: str | None = None) -> Callable[[F], F]: ...
+def table(method: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
+    """Mark the method that gets the rows of one table argument; the argument has the method's name, or `name`.
+
+    The tables of a call are in the order of these methods.
+    """
+
+    def mark(method: F) -> F:
+        setattr(method, _TABLE, TableOptions(name))
+        return method
+
+    return mark if method is None else mark(method)
+
+
+def is_process(value: object) -> bool:
+    """Return whether a value is a class under `@process`."""
+    return isinstance(value, type) and _PROCESS in vars(value)
+
+
+def process_options(function: type) -> ProcessOptions:
+    found: ProcessOptions = vars(function).get(_PROCESS, ProcessOptions())
+    return found
+
+
+def table_options(method: object) -> TableOptions | None:
+    """Return what `@table` said of a method, None where it is not there."""
+    found: TableOptions | None = getattr(method, _TABLE, None)
+    return found

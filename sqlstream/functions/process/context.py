@@ -1,0 +1,118 @@
+"""What the methods of a process function are told, and what they can ask for: time, timers, counters."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+EPOCH = dt.datetime(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_INSTANT = EPOCH.replace(tzinfo=dt.UTC)
+
+
+class Timer(NamedTuple):
+    """A timer of a key: its name (empty: it has none), when it is due, and by which clock.
+
+    An event time has no time zone, a processing time is in UTC.
+    """
+
+    name: str
+    time: dt.datetime
+    is_event_time: bool
+
+
+class Timers(Protocol):
+    """The timers of the current key. One without a name is told by its time: to set it twice sets it once.
+
+    To set one with the name of another replaces that.
+    """
+
+    def at(self, time: dt.datetime, name: str = "") -> None:
+        """Call `on_timer` when the watermark has passed an event time; one in the past is due after this key's rows."""
+
+    def at_processing_time(self, time: dt.datetime, name: str = "") -> None:
+        """Call `on_timer` when the clock has reached a time."""
+
+    def after(self, delay: dt.timedelta, name: str = "") -> None:
+        """Call `on_timer` when the clock is so far beyond the time of this batch."""
+
+    def delete(self, timer: str | dt.datetime) -> None:
+        """Delete the timer of a name, or the one without a name that is due at a time, if there is one."""
+
+    def clear(self) -> None:
+        """Delete all timers of the key."""
+
+    def list(self) -> list[Timer]:
+        """Return the timers of the key, in the order of their times."""
+
+
+class Context:
+    """What the methods of a process function get with every row, and with every timer."""
+
+    __slots__ = (
+        "_clear",
+        "_count",
+        "_key",
+        "event_time",
+        "input_ended",
+        "processing_time",
+        "timer",
+        "timers",
+        "watermark",
+    )
+
+    # The values of the key columns: one value, or a tuple of several.
+    _key: Any
+    # The event time of the row, or that for which the timer is due; None without `on_time`.
+    event_time: dt.datetime | None
+    # How far event time has come: None before the first row.
+    watermark: dt.datetime | None
+    # The time of the batch, in UTC.
+    processing_time: dt.datetime
+    # Whether all of a bounded input has come: the watermark is then at the end of time.
+    input_ended: bool
+    # The timer for which `on_timer` is called.
+    timer: Timer
+    timers: Timers
+
+    def __init__(self, timers: Timers, clear: Callable[[], None], count: Callable[[str, int], None]):
+        self.timers, self._clear, self._count = timers, clear, count
+        self._key = self.event_time = self.watermark = None
+        self.input_ended = False
+
+    @property
+    def key(self) -> Any:
+        """The value of the partition column; a tuple where there are several, None without PARTITION BY."""
+        return self._key
+
+    def clear(self) -> None:
+        """Forget all state and all timers of the current key."""
+        self._clear()
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to a counter of a name, which `sqlstream.operators` shows."""
+        self._count(name, number)
+
+
+def event_micros(time: dt.datetime) -> int:
+    """Return an event time as microseconds; an instant counts as it is in UTC."""
+    return (time - (EPOCH if time.tzinfo is None else _INSTANT)) // _MICROSECOND
+
+
+def event_datetime(micros: int) -> dt.datetime:
+    """Return microseconds as an event time; what is beyond Python's is its last moment."""
+    try:
+        return EPOCH + dt.timedelta(microseconds=micros)
+    except OverflowError:
+        return dt.datetime.max if micros > 0 else dt.datetime.min
+
+
+def instant_micros(time: dt.datetime) -> int:
+    """Return a processing time as microseconds; one without a zone is in UTC."""
+    return event_micros(time)
+
+
+def instant(micros: int) -> dt.datetime:
+    """Return microseconds as a processing time."""
+    return event_datetime(micros).replace(tzinfo=dt.UTC)

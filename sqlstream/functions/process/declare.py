@@ -1,0 +1,333 @@
+"""What it takes for a class to become a process function of SQL."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, ProcessFunction, ScalarArgument, StateDeclaration, TableArgument
+from sqlstream.errors import BindError, Span, UnsupportedError
+from sqlstream.functions import pickling, types
+from sqlstream.functions import source_locations as places
+from sqlstream.functions.declaration import builtin_names, literal
+from sqlstream.functions.process.api import State, process_options, table_options
+from sqlstream.functions.process.implementation import Implementation
+from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
+from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
+from sqlstream.units import Duration, parse_duration
+
+# Arguments that every call can have beside the function's own.
+RESERVED = ("on_time", "uid")
+# The column of a plain value that is emitted.
+VALUE = "value"
+_KINDS = {handle: kind for kind, handle in HANDLES.items()}
+
+
+def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
+    """Return the process function that a class declares, under a name of its own or the one that is given.
+
+    Files are shown relative to `root`, the current folder by default. Raises BindError or UnsupportedError, with the
+    place.
+    """
+    return _Declaration(made, name, root or os.getcwd()).function()
+
+
+def sql_name(name: str) -> str:
+    """Return the name in SQL of a class.
+
+    >>> sql_name("TemperatureAlerts"), sql_name("HTTPLog"), sql_name("Top2")
+    ('temperature_alerts', 'http_log', 'top2')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method that gets rows (those of a table argument) or timers."""
+
+    name: str
+    inner: FunctionType
+    table: str | None
+
+
+class _Declaration:
+    def __init__(self, made: type, name: str | None, root: str):
+        self.made, self.root = made, root
+        self.name = name or process_options(made).name or sql_name(made.__name__)
+
+    def function(self) -> ProcessFunction:
+        self._check_name()
+        tables = list(self._tables())
+        timer = self._method("on_timer")
+        methods = [*tables, *([_Method("on_timer", timer, None)] if timer else [])]
+        hints = {m.name: self._hints(m.inner) for m in methods}
+        shapes = [self._row_shape(m, hints[m.name]) for m in tables]
+        result = self._result(methods, hints)
+        states, state_hints = self._states()
+        scalars, scalar_hints = self._scalars()
+        arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
+        self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
+        location = self.location
+        implementation = Implementation(
+            self.name, self.made, tuple(shapes), result, state_hints, scalar_hints, self.root, location
+        )
+        return ProcessFunction(
+            name=self.name,
+            tables=arguments,
+            scalars=scalars,
+            states=states,
+            outputs=tuple(Column(name, type) for name, type, _ in result.fields),
+            pickled=self._packed(implementation),
+            has_timers=timer is not None,
+            location=location,
+        )
+
+    # -- places
+
+    @property
+    def location(self) -> str:
+        first = next((m for m in vars(self.made).values() if isinstance(m, FunctionType)), None)
+        return places.class_location(self.made, self.root) or (places.location(first, self.root) if first else "")
+
+    @property
+    def _span(self) -> Span | None:
+        return places.class_definition(self.made, self.root)
+
+    def _error(self, message: str, span: Span | None = None, hint: str | None = None) -> BindError:
+        return BindError(message, span or self._span, hint=hint)
+
+    # -- methods
+
+    def _check_name(self) -> None:
+        if not re.fullmatch(r"[A-Za-z_]\w*", self.name):
+            raise self._error(f'"{self.name}" is not a function name', hint="Use letters, digits and _.")
+        if (taken := builtin_names().get(self.name.lower())) is not None:
+            hint = f"Give it another name: @process(name='my_{self.name.lower()}')."
+            raise self._error(f'process function "{self.name}" has the name of {taken} of SQL', hint=hint)
+
+    def _tables(self) -> Iterator[_Method]:
+        """Yield the methods that get rows: those under `@table` in their order, else `process`."""
+        found = {
+            name: method
+            for base in reversed(self.made.__mro__)
+            for name, method in vars(base).items()
+            if table_options(method) is not None
+        }
+        if not found:
+            inner = self._method("process")
+            if inner is None:
+                hint = "Write def process(self, ctx, row): ..., or a method under @table for each table."
+                raise self._error(f'process function "{self.name}" has no method "process"', hint=hint)
+            parameters = self._parameters("process", inner, 2)
+            yield _Method("process", inner, parameters[1].name)
+            return
+        if self._method("process") is not None and "process" not in found:
+            hint = "Leave @table out for one table; for several, every method that gets rows has it."
+            raise self._error(f'process function "{self.name}" has a method "process" beside @table', hint=hint)
+        for name in found:
+            inner = self._method(name)
+            assert inner is not None
+            options = table_options(getattr(self.made, name))
+            self._parameters(name, inner, 2)
+            yield _Method(name, inner, (options and options.name) or name)
+
+    def _method(self, name: str) -> FunctionType | None:
+        found = getattr(self.made, name, None)
+        if found is None:
+            return None
+        inner = places.unwrapped(found)
+        if inner is None:
+            raise self._error(f'"{name}" of process function "{self.name}" is not a method')
+        if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
+            raise UnsupportedError(
+                f'method "{name}" of process function "{self.name}" is async',
+                places.definition(inner, self.root),
+                hint="Use def instead of async def.",
+            )
+        if name == "on_timer":
+            self._parameters(name, inner, 1)
+        return inner
+
+    def _parameters(self, name: str, inner: FunctionType, count: int) -> list[inspect.Parameter]:
+        parameters = list(inspect.signature(inner).parameters.values())[1:]
+        if len(parameters) != count or any(p.kind != inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
+            form = f"def {name}(self, ctx{', row' if count == 2 else ''}): ..."
+            message = f'method "{name}" of process function "{self.name}" has other parameters than it is called with'
+            raise self._error(message, places.definition(inner, self.root), f"Write {form}")
+        return parameters
+
+    def _hints(self, inner: FunctionType) -> Mapping[str, Any]:
+        try:
+            return typing.get_type_hints(inner, include_extras=True)
+        except Exception as error:
+            message = f'the type hints of method "{inner.__name__}" of "{self.name}" cannot be evaluated: {error}'
+            hint = "Hints may use what is defined at the top level of the file, not only under TYPE_CHECKING."
+            raise self._error(message, places.definition(inner, self.root), hint) from error
+
+    # -- rows and results
+
+    def _row_parameter(self, method: _Method) -> str:
+        return list(inspect.signature(method.inner).parameters)[2]
+
+    def _row_shape(self, method: _Method, hints: Mapping[str, Any]) -> RowShape:
+        parameter = self._row_parameter(method)
+        try:
+            return row_shape(hints.get(parameter))
+        except types.UnusableType as error:
+            span = places.parameter(method.inner, parameter, self.root)
+            message = f'parameter "{parameter}" of method "{method.name}" of "{self.name}": {error}'
+            raise self._error(message, span, "A row is a dataclass, a NamedTuple or Row.") from error
+
+    def _table(self, method: _Method, shape: RowShape) -> TableArgument:
+        parameter = self._row_parameter(method)
+        span = places.parameter(method.inner, parameter, self.root)
+        columns = []
+        for name, hint in shape.hints:
+            try:
+                columns.append(Column(name, types.canonical(types.sql_type(hint))))
+            except types.UnusableType as error:
+                message = f'field "{name}" of the row of method "{method.name}" of "{self.name}": {error}'
+                raise self._error(message, span, f"{types.USABLE}.") from error
+        assert method.table is not None
+        line = places.location(method.inner, self.root)
+        return TableArgument(method.table, method.name, tuple(columns) if shape.made else None, line)
+
+    def _result(self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]]) -> ResultShape:
+        """Return what methods emit; all that emit rows emit the same."""
+        found: ResultShape | None = None
+        before = ""
+        for method in methods:
+            span = places.definition(method.inner, self.root)
+            what = f'method "{method.name}" of process function "{self.name}"'
+            if "return" not in hints[method.name]:
+                raise self._error(f"{what} has no hint of what it emits", span, "Write -> Iterator[Alert], or -> None.")
+            try:
+                hint = emitted(hints[method.name]["return"])
+                shape = None if hint is None else result_shape(hint, VALUE)
+            except types.UnusableType as error:
+                hint = "Write -> Iterator[Alert], of a dataclass, a NamedTuple or a type of SQL."
+                raise self._error(f"what {what} emits has no usable type: {error}", span, hint) from error
+            if shape is None:
+                continue
+            if found is not None and shape != found:
+                message = f'{what} emits other rows than method "{before}"'
+                raise self._error(message, span, "All methods of a class emit rows of one class.")
+            found, before = found or shape, method.name
+        if found is None or not found.fields:
+            raise self._error(f'process function "{self.name}" emits nothing', hint="Write -> Iterator[Alert].")
+        return found
+
+    # -- state and arguments
+
+    def _states(self) -> tuple[tuple[StateDeclaration, ...], dict[str, tuple[Any, ...]]]:
+        declared, hints = [], {}
+        found = {n: s for base in reversed(self.made.__mro__) for n, s in vars(base).items() if isinstance(s, State)}
+        classes = self._class_hints() if found else {}
+        for name, one in found.items():
+            what = f'state "{name}" of process function "{self.name}"'
+            span = places.assignment(self.made, name, self.root)
+            handle, parts = typing.get_origin(classes.get(name)), typing.get_args(classes.get(name))
+            if handle not in _KINDS or len(parts) != (2 if handle is MapState else 1):
+                usable = ", ".join(
+                    f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in (ValueState, ListState, MapState)
+                )
+                raise self._error(
+                    f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state()."
+                )
+            try:
+                sql = [types.canonical(types.sql_type(part)) for part in parts]
+            except types.UnusableType as error:
+                raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
+            key_type = sql[0] if handle is MapState else None
+            ttl = self._ttl(one, what, span)
+            declared.append(
+                StateDeclaration(
+                    name,
+                    _KINDS[handle],
+                    sql[-1],
+                    key_type,
+                    ttl,
+                    one.refresh,
+                    one.visibility == "until_cleaned",
+                )
+            )
+            hints[name] = parts
+        return tuple(declared), hints
+
+    def _class_hints(self) -> Mapping[str, Any]:
+        try:
+            return typing.get_type_hints(self.made, include_extras=True)
+        except Exception as error:
+            raise self._error(f'the type hints of "{self.name}" cannot be evaluated: {error}') from error
+
+    def _ttl(self, one: State, what: str, span: Span | None) -> Duration | None:
+        if one.refresh not in ("write", "read") or one.visibility not in ("never", "until_cleaned"):
+            hint = 'refresh is "write" or "read", visibility "never" or "until_cleaned".'
+            raise self._error(f"{what} has options that do not exist", span, hint)
+        try:
+            return None if one.ttl is None else parse_duration(one.ttl)
+        except ValueError as error:
+            raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
+
+    def _scalars(self) -> tuple[tuple[ScalarArgument, ...], dict[str, Any]]:
+        init = places.unwrapped(getattr(self.made, "__init__", None))
+        if init is None:
+            return (), {}
+        hints = self._hints(init)
+        found, used = [], {}
+        for parameter in list(inspect.signature(init).parameters.values())[1:]:
+            name = parameter.name
+            span = places.parameter(init, name, self.root)
+            what = f'parameter "{name}" of process function "{self.name}"'
+            if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+                raise UnsupportedError(f"{what} takes any number of arguments", span, hint="Name each parameter.")
+            if name not in hints:
+                raise self._error(f"{what} has no type hint", span, f"Write {name}: float, say.")
+            try:
+                sql = types.canonical(types.sql_type(hints[name]))
+            except types.UnusableType as error:
+                raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
+            nullable = types.optional(hints[name])[1]
+            found.append(ScalarArgument(name, sql, nullable, self._default(parameter, sql, hints[name], what, span)))
+            used[name] = hints[name]
+        return tuple(found), used
+
+    def _default(self, parameter: inspect.Parameter, sql: str, hint: Any, what: str, span: Span | None) -> str | None:
+        value = parameter.default
+        if value is inspect.Parameter.empty:
+            return None
+        try:
+            return literal(types.codec(sql, hint), sql, value)
+        except (pa.ArrowException, duckdb.Error, TypeError, ValueError, OverflowError) as error:
+            raise self._error(f"the default value of {what}, {value!r}, is no {sql}", span) from error
+
+    def _check_arguments(self, names: list[str]) -> None:
+        for place, name in enumerate(names):
+            if name.lower() in (other.lower() for other in names[:place]):
+                raise self._error(f'process function "{self.name}" has two arguments "{name}"')
+            if name.lower() in RESERVED:
+                raise self._error(
+                    f'"{name}" cannot be an argument of process function "{self.name}"',
+                    hint=f"Every call has {' and '.join(RESERVED)} already: take another name.",
+                )
+
+    def _packed(self, implementation: Implementation) -> bytes:
+        try:
+            return pickling.pack_class(implementation)
+        except pickling.Uncarriable as error:
+            raise self._error(
+                f'process function "{self.name}" cannot be sent to worker processes: {error}',
+                hint="Create such an object in open().",
+            ) from error
+
+
+Declare = Callable[[type], ProcessFunction]

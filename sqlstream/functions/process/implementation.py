@@ -1,0 +1,27 @@
+"""What travels to worker processes of a process function: the class by value, and how its methods take and give rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlstream.functions.process.shapes import ResultShape, RowShape
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """A class with all that is needed to run it in a process that has none of the user's files.
+
+    `rows` are the shapes of what its tables' methods get, `hints` those of its states (of a map: of its keys, then its
+    values), `scalars` those of the parameters of its `__init__`. `root` is the folder relative to which files are shown.
+    """
+
+    name: str
+    made: type
+    rows: tuple[RowShape, ...]
+    result: ResultShape
+    hints: Mapping[str, tuple[Any, ...]]
+    scalars: Mapping[str, Any]
+    root: str
+    location: str

@@ -1,0 +1,125 @@
+"""Instances of process functions in this process: made once, opened, used by one bucket after the other, closed at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlstream.catalog import ProcessFunction
+from sqlstream.duck import databases
+from sqlstream.errors import JobError
+from sqlstream.functions import pickling, types
+from sqlstream.functions.invocation import named
+from sqlstream.functions.process.implementation import Implementation
+from sqlstream.functions.process.shapes import python_values
+from sqlstream.functions.process.states import HANDLES, Handle
+from sqlstream.functions.source_locations import raised_at
+
+# So many that nobody uses stay open.
+KEPT = 32
+
+
+class Instance:
+    """An instance of the class with its methods, and a handle for each of its states."""
+
+    def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
+        self.function = function
+        self.implementation: Implementation = pickling.unpack_class(function.name, function.pickled)
+        self._made = self._opened(self._values(arguments))
+        self.methods: list[Callable[..., Any]] = [getattr(self._made, t.method) for t in function.tables]
+        self.on_timer: Callable[..., Any] | None = getattr(self._made, "on_timer", None)
+        self.handles: dict[str, Handle] = {s.name: HANDLES[s.kind]() for s in function.states}
+        for name, handle in self.handles.items():
+            self._made.__dict__[name] = handle
+
+    def _values(self, arguments: tuple[str, ...]) -> dict[str, Any]:
+        """Return the values of constants, which are SQL."""
+        if not arguments:
+            return {}
+        items = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(arguments))
+        with databases.passing() as con:
+            row = con.sql(f"SELECT {items}").to_arrow_table()
+        hints = self.implementation.scalars
+        return {
+            scalar.name: python_values(types.codec(scalar.type, hints[scalar.name]), column)[0]
+            for scalar, column in zip(self.function.scalars, row.columns, strict=True)
+        }
+
+    def _opened(self, values: dict[str, Any]) -> Any:
+        try:
+            made = self.implementation.made(**values)
+            if (opening := getattr(made, "open", None)) is not None:
+                opening()
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, "could not be opened, it ") from error
+        return made
+
+    def close(self) -> None:
+        """Call `close` of the instance, if there is one; raises what it raises as JobError."""
+        closing = getattr(self._made, "close", None)
+        try:
+            if closing is not None:
+                closing()
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, "could not be closed, it ") from error
+
+    def raised(self, error: BaseException, when: str = "", about: str = "") -> JobError:
+        """Return the error for what the user's code has raised."""
+        place = raised_at(error.__traceback__, self.implementation.root)
+        return self.failed(f"{when}raised {named(error)}", about, place)
+
+    def failed(self, what: str, about: str = "", place: str | None = None) -> JobError:
+        """Return an error of the function, with the key and the row that it is about."""
+        detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
+        return JobError(f'process function "{self.function.name}" {what}', detail=detail)
+
+
+_Key = tuple[bytes, tuple[str, ...]]
+_idle: list[tuple[_Key, Instance]] = []
+_lock = threading.RLock()
+
+
+@contextmanager
+def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterator[Instance]:
+    """Yield an instance that nobody else uses meanwhile."""
+    key = function.pickled, arguments
+    with _lock:
+        place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)
+        found = _idle.pop(place)[1] if place is not None else None
+    if found is None:
+        found = Instance(function, arguments)
+    yield found
+    # After an error it may be in the middle of something: then it is not used again.
+    with _lock:
+        _idle.append((key, found))
+        old = _idle[:-KEPT]
+        del _idle[:-KEPT]
+    for _, instance in old:
+        instance.close()
+
+
+def close_instances(pickled: bytes) -> None:
+    """Close what is open of a function; raises JobError for the first that fails, after all were closed."""
+    with _lock:
+        found = [entry for entry in _idle if entry[0][0] == pickled]
+        _idle[:] = [entry for entry in _idle if entry[0][0] != pickled]
+    failed: list[JobError] = []
+    for _, instance in found:
+        try:
+            instance.close()
+        except JobError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def close_all() -> None:
+    """Close all instances of this process, which is about to end: nobody is left to be told what fails."""
+    with _lock:
+        found, _idle[:] = list(_idle), []
+    for _, instance in found:
+        with contextlib.suppress(JobError):
+            instance.close()

@@ -1,0 +1,184 @@
+"""Rows as Python objects: what the hint of a row asks for, and what the hint of a result promises."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import types as python_types
+import typing
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+from operator import attrgetter
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from sqlstream.functions import types
+from sqlstream.functions.codecs import Codec, column, objects
+from sqlstream.functions.invocation import shown
+from sqlstream.functions.process.api import Row
+
+_SHOWN = 200
+_MANY = (
+    collections.abc.Iterator,
+    collections.abc.Iterable,
+    collections.abc.Generator,
+    collections.abc.Sequence,
+    list,
+    tuple,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """What a method gets: instances of a dataclass with hints of its fields, or named tuples where there is no `made`."""
+
+    made: type | None = None
+    hints: tuple[tuple[str, Any], ...] = ()
+
+    def reader(self, columns: Sequence[tuple[str, str]]) -> Callable[[pa.Table], Iterator[Any]]:
+        """Return what makes the rows of Arrow columns of these names and types."""
+        hints = dict(self.hints)
+        codecs = [types.codec(type, hints.get(name)) for name, type in columns]
+        made = self.made
+        if made is None:
+            names = [name for name, _ in columns]
+            make = namedtuple("Row", names, rename=True)._make  # type: ignore[attr-defined]
+            return lambda table: map(make, zip(*decoded(codecs, table), strict=True))
+        return lambda table: starmap(made, zip(*decoded(codecs, table), strict=True))
+
+
+def decoded(codecs: Sequence[Codec], table: pa.Table) -> list[list[Any]]:
+    """Return the columns of an Arrow table as Python objects."""
+    return [python_values(codec, values) for codec, values in zip(codecs, table.columns, strict=True)]
+
+
+def python_values(codec: Codec, values: pa.ChunkedArray) -> list[Any]:
+    """Return a column as the Python objects that a codec promises."""
+    found = objects(codec, values)
+    return found if codec.plain else list(map(codec.decode, found))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultShape:
+    """What methods emit: a class with fields (a dataclass or a NamedTuple), or plain values in a column of their own."""
+
+    kind: Literal["object", "tuple", "value"]
+    made: Any
+    # Column names, their types, and the hints that made them.
+    fields: tuple[tuple[str, str, Any], ...]
+
+    def writer(self) -> Callable[[list[Any]], dict[str, pa.Array]]:
+        """Return what makes Arrow columns of emitted rows; it raises Misfit for the first that is not of the shape."""
+        codecs = [(name, type, types.codec(type, hint)) for name, type, hint in self.fields]
+        classes = {self.made} if isinstance(self.made, type) else set()
+
+        def write(rows: list[Any]) -> dict[str, pa.Array]:
+            if self.kind != "value" and not classes.issuperset(map(type, rows)):
+                self._check_classes(rows)
+            match self.kind:
+                case "object":
+                    columns: Iterable[list[Any]] = (list(map(attrgetter(name), rows)) for name, _, _ in codecs)
+                case "tuple":
+                    columns = map(list, zip(*rows, strict=True)) if rows else [[] for _ in codecs]
+                case _:
+                    columns = [rows]
+            return {
+                name: written(f'"{name}"', type, codec, values)
+                for (name, type, codec), values in zip(codecs, columns, strict=True)
+            }
+
+        return write
+
+    def _check_classes(self, rows: Iterable[Any]) -> None:
+        for number, row in enumerate(rows):
+            if not isinstance(row, self.made):
+                raise Misfit(
+                    number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.made.__name__}"
+                )
+
+
+class Misfit(Exception):
+    """An emitted row is not what the hint promises; `number` is its place among those that were written together."""
+
+    def __init__(self, number: int, what: str):
+        super().__init__(what)
+        self.number, self.what = number, what
+
+
+def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
+    """Return values of a type as Arrow; raises Misfit for the first that is none, `what` being where it was put."""
+    try:
+        return column(codec, values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for number, value in enumerate(values):
+            try:
+                column(codec, [value])
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                kind = value.__class__.__qualname__
+                misfit = f"put {shown(value, _SHOWN)} ({kind}) into {what}, which is {type}"
+                raise Misfit(number, misfit) from error
+        raise
+
+
+def row_shape(hint: Any) -> RowShape:
+    """Return what a hint of a row asks for; raises UnusableType."""
+    if hint in (None, Any, Row):
+        return RowShape()
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        hints = evaluated(hint)
+        names = [f.name for f in dataclasses.fields(hint) if f.init]
+        if any(f.init and f.kw_only for f in dataclasses.fields(hint)):
+            raise types.UnusableType(f"{types.describe(hint)} has fields that are given by name alone")
+        return RowShape(hint, tuple((name, hints[name]) for name in names))
+    if is_named_tuple(hint):
+        hints = evaluated(hint)
+        return RowShape(hint, tuple((name, hints.get(name)) for name in hint._fields))
+    raise types.UnusableType(f"{types.describe(hint)} is no row")
+
+
+def is_named_tuple(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+def evaluated(hint: type) -> Mapping[str, Any]:
+    """Return the hints of a class's fields; raises UnusableType."""
+    try:
+        return typing.get_type_hints(hint)
+    except Exception as error:
+        raise types.UnusableType(f"a type hint of {types.describe(hint)} cannot be evaluated: {error}") from error
+
+
+def emitted(hint: Any) -> Any:
+    """Return the hint of a row that a method emits, None where it emits nothing; raises UnusableType."""
+    hint, _ = types.optional(hint)
+    if hint is None or hint is type(None):
+        return None
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in _MANY and arguments:
+        return arguments[0]
+    raise types.UnusableType(f"{types.describe(hint)} does not say which rows there are")
+
+
+def result_shape(hint: Any, name: str) -> ResultShape:
+    """Return what emitting values of a hint promises; a plain value is in a column of the given name. Raises UnusableType."""
+    inner, _ = types.optional(hint)
+    if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+        hints = evaluated(inner)
+        names = [f.name for f in dataclasses.fields(inner)]
+        return ResultShape("object", inner, _typed((n, hints[n]) for n in names))
+    if is_named_tuple(inner):
+        hints = evaluated(inner)
+        missing = [n for n in inner._fields if n not in hints]
+        if missing:
+            raise types.UnusableType(f"field {missing[0]} of {types.describe(inner)} has no type")
+        return ResultShape("tuple", inner, _typed((n, hints[n]) for n in inner._fields))
+    if isinstance(inner, python_types.UnionType) or typing.get_origin(inner) is typing.Union:
+        raise types.UnusableType(f"{types.describe(inner)} is not one class")
+    return ResultShape("value", None, _typed([(name, hint)]))
+
+
+def _typed(fields: Iterable[tuple[str, Any]]) -> tuple[tuple[str, str, Any], ...]:
+    return tuple((name, types.canonical(types.sql_type(hint)), hint) for name, hint in fields)

@@ -1,0 +1,233 @@
+"""Table functions: any number of rows for the arguments of a row. What `@udtf` makes of a Python function.
+
+To DuckDB such a function is a scalar one that returns the list of its rows. The lists of a chunk are made as one array of all
+rows, and where those of each input row begin.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import typing
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from types import GeneratorType
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.catalog import FunctionKind
+from sqlstream.errors import BindError
+from sqlstream.functions import types
+from sqlstream.functions.declaration import Declaration, builtin_names, table_function_names
+from sqlstream.functions.invocation import SHOWN, Call, named, shown
+from sqlstream.functions.rows import RowType, WrongRow, row_type
+
+_ROWS = (
+    collections.abc.Iterator,
+    collections.abc.Iterable,
+    collections.abc.Generator,
+    collections.abc.Sequence,
+    collections.abc.Collection,
+    list,
+)
+_WRITE = "Write -> Iterator[Row], where Row is a dataclass, a NamedTuple, tuple[int, str] or a plain type"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDeclaration(Declaration):
+    """A Python function that gives rows."""
+
+    kind: ClassVar[FunctionKind] = "table"
+    null_rule: ClassVar[str] = "NULL gives no rows"
+
+    def call(self) -> TableCall:
+        name = self.name()
+        hints = self.hints()
+        parameters = self.parameters(hints)
+        rows = self._rows(hints.get("return"), name)
+        return TableCall(
+            name=name,
+            function=self.function,
+            parameters=parameters,
+            returns=types.canonical(f"{rows.type}[]"),
+            rows=rows,
+            generates=inspect.isgeneratorfunction(self.inner),
+            root=self.root,
+            location=self.location(),
+            vectorized=self.options.vectorized,
+            method=self.method,
+        )
+
+    def taken(self) -> dict[str, str]:
+        # A state query would find DuckDB's.
+        return {**table_function_names(), **builtin_names()}
+
+    def _rows(self, hint: Any, name: str) -> RowType:
+        """Return what the rows are, from the option `returns`, else from the hint of the result."""
+        explicit = self.options.returns
+        what, place = f"what {self.called} gives", self.definition()
+        spelled = f"@{self.decorator}(returns='STRUCT(word VARCHAR, length BIGINT)')"
+        if explicit is None and self.options.vectorized:
+            hint = f"Name them: @{self.decorator}(vectorized=True, returns=Row) with a dataclass, or {spelled}."
+            raise BindError(f"the columns of vectorized {self.called} are not named", place, hint=hint)
+        try:
+            if isinstance(explicit, type):
+                return row_type(explicit, None, name)
+            if hint is None and explicit is None:
+                raise BindError(f"{what} has no type hint", place, hint=f"{_WRITE}. Or name the SQL type: {spelled}.")
+            row = None if self.options.vectorized or hint is None else self._row_hint(hint)
+            return row_type(row, explicit, name)
+        except types.UnusableType as error:
+            hint = f"{_WRITE}. {types.USABLE}. Or name the SQL type: {spelled}."
+            raise BindError(f"{what} has no usable type: {error}", place, hint=hint) from error
+
+    def _row_hint(self, hint: Any) -> Any:
+        """Return the hint of a row from that of all rows."""
+        hint, _ = types.optional(hint)
+        arguments = typing.get_args(hint)
+        if typing.get_origin(hint) not in _ROWS or not arguments:
+            raise types.UnusableType(f"{types.describe(hint)} does not say what the rows are")
+        return arguments[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCall(Call):
+    """Calls a function for every row, or for all rows of a chunk, and returns the list of rows that each gives.
+
+    `generates` says that it is a generator, so that nobody has to look at what it returns.
+    """
+
+    rows: RowType
+    generates: bool
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((c.name, c.type) for c in self.rows.columns)
+
+    def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
+        if self.vectorized:
+            return self._vector(columns)
+        decoded = self.decoded(columns)
+        called = self.called(columns)
+        given = decoded if called is None else [list(compress(values, called)) for values in decoded]
+        rows, ends = self._called(given, len(given[0]))
+        arrays = self._arrays(rows, ends, given)
+        if called is not None:
+            # A row that is left out ends where the one before it ends.
+            before = np.cumsum(called)
+            ends = np.asarray([0, *ends])[before].tolist()
+        return self._lists([0, *ends], arrays)
+
+    def constant(self) -> Any:
+        rows, ends = self._called([], 1)
+        return self._lists([0, *ends], self._arrays(rows, ends, [])).to_pylist()[0]
+
+    def _called(self, arguments: list[list[Any]], calls: int) -> tuple[list[Any], list[int]]:
+        """Return the rows of all calls, and the place behind those of each."""
+        rows: list[Any] = []
+        ends: list[int] = []
+        results = map(self.function, *arguments) if arguments else (self.function() for _ in range(calls))
+        if not self.generates:
+            results = map(self._checked, results)
+        try:
+            # As few steps as can be for each call: what ends early is found by the number of ends.
+            for result in results:
+                rows.extend(result)
+                ends.append(len(rows))
+            if len(ends) < calls:
+                raise StopIteration
+        except _NoRows as error:
+            what = f"returned {shown(error.value, SHOWN)} ({type(error.value).__qualname__}), which are no rows"
+            raise self.failed(what, self.location, _row(arguments, len(ends))) from None
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, _row(arguments, len(ends))) from error
+        return rows, ends
+
+    def _checked(self, result: Any) -> Iterable[Any]:
+        if isinstance(result, GeneratorType | list | tuple):
+            return result
+        if isinstance(result, str | bytes | dict) or not isinstance(result, Iterable):
+            raise _NoRows(result)
+        return result
+
+    def _arrays(self, rows: list[Any], ends: list[int], arguments: list[list[Any]]) -> list[pa.Array]:
+        try:
+            return self.rows.arrays(rows)
+        except WrongRow as error:
+            value = rows[error.row]
+            what = f"yielded {shown(value, SHOWN)} ({type(value).__qualname__}), {error}"
+            raise self.failed(what, self.location, _row(arguments, bisect_right(ends, error.row))) from error
+
+    def _lists(self, offsets: Sequence[int] | np.ndarray[Any, Any], arrays: list[pa.Array]) -> pa.Array:
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), self.rows.arrow(arrays))
+
+    # -- many rows at a time
+
+    def _vector(self, columns: tuple[pa.ChunkedArray, ...]) -> pa.Array:
+        number = len(columns[0])
+        try:
+            result = self.function(*(c.combine_chunks() for c in columns))
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, ()) from error
+        if (
+            not isinstance(result, tuple | list)
+            or len(result) != 2
+            or not isinstance(result[0], pa.Table | pa.RecordBatch)
+        ):
+            kinds = ", ".join(type(r).__qualname__ for r in result) if isinstance(result, tuple | list) else None
+            got = f"({kinds})" if kinds is not None else f"a {type(result).__qualname__}"
+            raise self._wrong(f"returned {got}, not an Arrow table and the index of the input row of each of its rows")
+        table, index = result[0], self._index(result[1], number)
+        if len(index) != table.num_rows:
+            raise self._wrong(f"returned an index of {len(index)} rows for a table of {table.num_rows}")
+        arrays = self._table_arrays(table)
+        if len(index) > 1 and not bool(np.all(index[1:] >= index[:-1])):
+            order = np.argsort(index, kind="stable")
+            index, arrays = index[order], [a.take(pa.array(order)) for a in arrays]
+        return self._lists(np.searchsorted(index, np.arange(number + 1)), arrays)
+
+    def _index(self, given: Any, number: int) -> np.ndarray[Any, Any]:
+        try:
+            array = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else pa.array(given)
+            if array.null_count or not (pa.types.is_integer(array.type) or len(array) == 0):
+                raise self._wrong(f"returned an index of {array.type} with {array.null_count} NULLs, not of numbers")
+            index: np.ndarray[Any, Any] = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise self._wrong(f"returned an index that is none: {named(error)}") from error
+        if len(index) and (index.min() < 0 or index.max() >= number):
+            wrong = int(index.min()) if index.min() < 0 else int(index.max())
+            raise self._wrong(f"returned the index {wrong}, and there are {number} input rows")
+        return index
+
+    def _table_arrays(self, table: Any) -> list[pa.Array]:
+        wanted = [c.name for c in self.rows.columns]
+        if missing := [name for name in wanted if name not in table.column_names]:
+            raise self._wrong(f'returned a table without the column "{missing[0]}"')
+        if extra := [name for name in table.column_names if name not in wanted]:
+            raise self._wrong(f'returned a table with an unexpected column "{extra[0]}"')
+        arrays = []
+        for column in self.rows.columns:
+            values = table.column(column.name)
+            values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+            try:
+                arrays.append(values if values.type == column.codec.arrow else values.cast(column.codec.arrow))
+            except pa.ArrowException as error:
+                what = f'returned a table whose column "{column.name}" is an array of {values.type}'
+                raise self._wrong(f"{what}, which is no {column.type}: {named(error)}") from error
+        return arrays
+
+    def _wrong(self, what: str) -> Exception:
+        return self.failed(what, self.location)
+
+
+class _NoRows(Exception):
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def _row(arguments: list[list[Any]], number: int) -> tuple[Any, ...]:
+    return tuple(values[number] for values in arguments)

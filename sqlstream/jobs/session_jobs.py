@@ -1,0 +1,89 @@
+"""The jobs of one session: each on the engine that suits it, under one lock, until the session ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.project import Project
+from sqlstream.errors import SqlStreamError
+from sqlstream.jobs import ending
+from sqlstream.jobs.job import Job
+from sqlstream.jobs.start import Starter
+from sqlstream.local.engine import LocalEngine
+from sqlstream.runtime.engine import Engine, Receivers
+from sqlstream.spark.engine import SparkEngine
+from sqlstream.state.check import repair_job
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.paths import Warehouse
+
+
+class SessionJobs:
+    """Starts jobs, and does to those of the warehouse what must not be done while another process runs them.
+
+    Engines and the lock of the session are opened when a job first needs them.
+    """
+
+    def __init__(self, project: Project, warehouse: Warehouse, notice: Callable[[str], None]):
+        self.started: list[Job] = []
+        self._project, self._warehouse = project, warehouse
+        self._open_lock: SessionLock | None = None
+        self.spark = SparkEngine(project, lambda: self._lock().descriptor, notice)
+        self._local = LocalEngine()
+        self._starter = Starter(project, warehouse, self._lock, notice)
+        self._queries = 0
+
+    def start(
+        self, planned: PlannedJob, receivers: Receivers, *, fresh: bool = False, engine: Engine | None = None
+    ) -> Job:
+        """Start a job, or go on with it: without an engine to run it, on the one that suits it.
+
+        Raises UsageError when another process runs it, or a job of this name has another plan.
+        """
+        if planned.is_query:
+            self._queries += 1
+        name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
+        engine = engine or (self._local if planned.is_immediate else self.spark)
+        job = self._starter.start(planned, name, engine, receivers, fresh=fresh)
+        self.started.append(job)
+        return job
+
+    def drop(self, name: str) -> None:
+        """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+        ending.drop(self._warehouse, self._lock(), name, self._project.root)
+
+    def repair(self, name: str) -> list[str]:
+        """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""
+        paths = ending.existing(self._warehouse, name)
+        lock = JobLock.acquire(self._warehouse.fs, paths, self._lock())
+        try:
+            return repair_job(self._warehouse, paths.name)
+        finally:
+            lock.release()
+
+    def wait(self, jobs: Iterable[Job] | None = None) -> None:
+        """Wait for jobs (all by default); raise the first error."""
+        for job in jobs if jobs is not None else self.started:
+            job.wait()
+
+    def close(self) -> None:
+        """Stop what still runs, after its batch, and the engines."""
+        for job in self.started:
+            job.stop()
+        for job in self.started:
+            try:
+                job.wait()
+            except SqlStreamError:
+                # Whoever waited for the job was told.
+                continue
+        for engine in (self.spark, self._local):
+            engine.close()
+        if self._open_lock is not None:
+            self._open_lock.close()
+            self._open_lock = None
+
+    def _lock(self) -> SessionLock:
+        if self._open_lock is None:
+            self._open_lock = SessionLock.open(self._warehouse)
+        return self._open_lock

@@ -1,0 +1,104 @@
+"""Micro-batches of a job in this process: what Spark does for a job, without Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from sqlstream.operators.operator import Clock
+from sqlstream.runtime import tasks
+from sqlstream.runtime.batches import Work, from_lines
+from sqlstream.runtime.commits import Commits
+from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.tasks import Output
+from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
+from sqlstream.state.snapshot import named_manifest
+from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.warehouse.commits import committed_spark_millis, write_commit
+
+
+class LocalBatches:
+    """Runs batches of a job one after the other; after a restart from the last committed one on.
+
+    It keeps what Spark keeps between batches: the state of each bucket, its timers, and the watermarks.
+    """
+
+    def __init__(self, commits: Commits):
+        self.commits, self.job = commits, commits.job
+        self.number = commits.totals.version + 1
+        # By stage and bucket.
+        self.manifests: dict[tuple[int, int], str] = {}
+        self.timers: dict[tuple[int, int], EventTime] = {}
+        # Spark's watermark, and those of the scans, on its own scale, in milliseconds.
+        self.watermark = 0
+        self._marks: dict[int, int] = {}
+        if self.number > 0:
+            self._restore()
+
+    def _restore(self) -> None:
+        commits = self.commits
+        fs, version = commits.warehouse.fs, commits.totals.version
+        self.watermark = committed_spark_millis(fs, commits.paths, version)
+        entry = commits.log.entry(version)
+        assert entry is not None
+        for number, stage in enumerate(self.job.plan.stages):
+            for label, name in entry.state_manifests(stage.name).items():
+                manifest = named_manifest(fs, commits.paths.operator(stage.name), label, name)
+                self.manifests[number, label] = manifest.to_json()
+                if manifest.event_timer is not None:
+                    self.timers[number, label] = manifest.event_timer
+        for number, scan in enumerate(self.job.plan.scans):
+            mark = commits.totals.sources[scan.name].watermark
+            if mark is not None:
+                self._marks[number] = to_spark_micros(mark) // 1000
+
+    def run(self, lines: str, now: ProcessingTime) -> None:
+        """Run the batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
+        before = self.watermark
+        self._run(lines, now)
+        if self.watermark > before:
+            self._run("", now)
+
+    def catch_up(self, now: ProcessingTime) -> None:
+        """Run the empty batch that a process did not come to, which ended after the watermark had moved."""
+        if self.number > 0 and from_spark_millis(self.watermark) != self.commits.totals.watermark:
+            self._run("", now)
+
+    def _run(self, lines: str, now: ProcessingTime) -> None:
+        arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
+        work: dict[tuple[int, int], list[Work]] = defaultdict(list)
+        for one in from_lines(lines):
+            work[one.scan, one.slot].append(one)
+        watermark = from_spark_millis(self.watermark)
+        for (scan, _), of_task in work.items():
+            for mark, output in tasks.run_scan(self.job, scan, of_task, self.number, watermark):
+                self._marks[scan] = max(self._marks.get(scan, 0), to_spark_micros(mark) // 1000)
+                arriving[output.stage if isinstance(output, Frame) else None].append(output)
+        clock = Clock(self.number, watermark, now)
+        for number in range(len(self.job.plan.stages)):
+            frames = [f for f in arriving.pop(number, []) if isinstance(f, Frame)]
+            for output in self._advance(number, frames, clock):
+                arriving[output.stage if isinstance(output, Frame) else None].append(output)
+        outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
+        self.commits.commit(self.number, outputs, watermark, now)
+        self.watermark = max(self.watermark, self._minimum())
+        write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, self.watermark)
+        self.number += 1
+
+    def _minimum(self) -> int:
+        return min((self._marks.get(i, 0) for i in self.job.plan.watched), default=0)
+
+    def _advance(self, stage: int, frames: Sequence[Frame], clock: Clock) -> Iterator[Frame | Output]:
+        by_bucket: dict[int, list[Frame]] = defaultdict(list)
+        for frame in frames:
+            by_bucket[frame.bucket].append(frame)
+        for (owner, bucket), due in list(self.timers.items()):
+            if owner == stage and timer_millis(due) <= self.watermark:
+                by_bucket.setdefault(bucket, [])
+        for bucket, arrived in by_bucket.items():
+            advance = tasks.Advance(self.job, stage, bucket, self.manifests.get((stage, bucket)), clock)
+            yield from advance.run(arrived)
+            self.manifests[stage, bucket] = advance.manifest
+            self.timers.pop((stage, bucket), None)
+            if advance.event_timer is not None:
+                self.timers[stage, bucket] = advance.event_timer

@@ -1,0 +1,173 @@
+"""Jobs that run a batch when somebody says so, and at a time that somebody says: the engine of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Split
+from sqlstream.connectors.filesystem.connector import Files
+from sqlstream.connectors.registry import source_of
+from sqlstream.errors import SqlStreamError
+from sqlstream.local.batches import LocalBatches
+from sqlstream.local.immediate import values_splits
+from sqlstream.physical.plan import ScanStage
+from sqlstream.runtime.batches import Descriptor, to_lines
+from sqlstream.runtime.commits import Commits, Totals
+from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
+from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.idle import idle_ticks
+from sqlstream.runtime.worker import JobSpec, release
+from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.warehouse.status import RUNNING, STOPPED
+
+
+class SteppedRun:
+    """A job that does nothing by itself; `clock` is its processing time."""
+
+    is_waiting = True
+
+    def __init__(self, job: JobSpec, receivers: Receivers, clock: Callable[[], ProcessingTime]):
+        self.job, self.receivers, self.clock = job, receivers, clock
+        self.state = RUNNING
+        self.error: SqlStreamError | None = None
+        self.cause: BaseException | None = None
+        self.commits = Commits(job, partial(hand_on, receivers, self), began=clock())
+        self.batches = LocalBatches(self.commits)
+        self.sequence = self.totals.sequence
+        self._feeds: dict[str, Feed] = {}
+
+    # -- what an engine's run is asked
+
+    @property
+    def totals(self) -> Totals:
+        return self.commits.totals
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.state != RUNNING
+
+    def start(self) -> None:
+        """Read what stands in the query."""
+        if splits := values_splits(self.job):
+            self.batch(splits)
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Run no further batch."""
+        self.state = STOPPED
+
+    def take_warnings(self) -> list[str]:
+        return []
+
+    def join(self, timeout: float | None = None) -> None:
+        """No batch runs but in the thread that asks for it."""
+
+    def is_alive(self) -> bool:
+        return self.state == RUNNING
+
+    # -- steps
+
+    def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, EventTime] | None = None) -> None:
+        """Run a batch of splits and ticks, by scan, and an empty one when the watermark has moved.
+
+        Nothing, once the job was stopped, or has given all rows that it was to give.
+        """
+        if self.is_stopping or have_enough(self.receivers):
+            return
+        self.sequence += 1
+        now = self.clock()
+        clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        opens = self.sequence == 0 and self.job.plan.opens
+        descriptor = Descriptor(
+            self.sequence, now, splits, {**clocks, **(ticks or {})}, fires_timers=self._is_called(), opens=opens
+        )
+        self.run(descriptor)
+
+    def run(self, descriptor: Descriptor) -> None:
+        """Run the batch that a descriptor says, and an empty one when the watermark has moved."""
+        self.batches.run(to_lines(descriptor, self.job.labels), self.clock())
+
+    def follow(self) -> None:
+        """Read what other jobs have committed since the last time."""
+        scans = {i: replace(s, table=_followed(s.table)) for i, s in self._scans() if s.table.connector is None}
+        self._read("tables", scans)
+
+    def pull(self) -> None:
+        """Read what sources have that feed themselves; of one without an end, a batch."""
+        given = values_splits(self.job)
+        own = {i: s for i, s in self._scans() if i not in given and s.table.connector is not None}
+        self._read("sources", {i: s for i, s in own.items() if not takes_files(s.table)})
+
+    def tick_idle(self) -> None:
+        """Move the watermarks of idle sources as far as those of the others allow."""
+        if ticks := idle_ticks(self.commits.clocks(), self.clock()):
+            self.batch({}, ticks)
+
+    def fire_timers(self) -> None:
+        """Run a batch without rows if windows over processing time are to close, or an operator asked for it."""
+        clocks = [i for i, scan in self._scans() if scan.by_clock]
+        now = self.clock()
+        if self._is_called() or (clocks and any(timer <= now for timer in self.batches.timers.values())):
+            self.batch({})
+
+    def _is_called(self) -> bool:
+        processing_timer = self.totals.processing_timer
+        return processing_timer is not None and processing_timer <= self.clock()
+
+    def _scans(self) -> list[tuple[int, ScanStage]]:
+        return list(enumerate(self.job.plan.scans))
+
+    def _read(self, name: str, scans: Mapping[int, ScanStage]) -> None:
+        if not scans:
+            return
+        if name not in self._feeds:
+            self._feeds[name] = Feed(
+                self.commits.warehouse.fs,
+                f"{self.commits.paths.root}/{name}",
+                list(scans.values()),
+                self.job.labels,
+                project=self.job.project,
+                finish=False,
+                warehouse=self.job.warehouse,
+                paced=False,
+            )
+        feed, numbers = self._feeds[name], list(scans)
+        while (descriptor := feed.compose()) is not None:
+            feed.write(descriptor)
+            self.batch({numbers[i]: splits for i, splits in descriptor.splits.items()})
+            if name == "sources" and not feed.bounded:
+                break
+
+
+def takes_files(table: Table) -> bool:
+    """Tell whether a batch can be given to a table as a file."""
+    return isinstance(source_of(table), Files)
+
+
+def _followed(table: Table) -> Table:
+    return replace(table, options={**table.options, "source.monitor-interval": "0 s"})
+
+
+class SteppedEngine:
+    """Runs jobs a batch at a time; `clock` gives their processing time."""
+
+    def __init__(self, clock: Callable[[], ProcessingTime]):
+        self._clock = clock
+        self._runs: list[SteppedRun] = []
+
+    def layout(self, partitions: int) -> Layout:
+        return Layout(partitions, tuple(range(partitions)))
+
+    def prepare(self, resources: Resources) -> None:
+        """There is nothing to start."""
+
+    def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> SteppedRun:
+        run = SteppedRun(job, receivers, self._clock)
+        self._runs.append(run)
+        return run
+
+    def close(self) -> None:
+        for run in self._runs:
+            release(run.job)

@@ -1,0 +1,163 @@
+"""Lists in FROM: UNNEST of a value, and the rows of a table function, which DuckDB gets as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog, Function
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import BindError, SourceText, UnsupportedError, missing
+from sqlstream.logical.bind.expressions.arguments import place_arguments
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
+from sqlstream.logical.bind.scope import Scope, Visible, unique
+from sqlstream.logical.plan.expressions import Expression, Field, Schema
+from sqlstream.logical.plan.relational import Elements
+from sqlstream.sql.spans import name_span, span_of
+
+ORDINALITY = "ordinality"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundList:
+    """A bound list of FROM: a SELECT of its columns, and that of them which numbers its rows (the last one), shown or not."""
+
+    sql: str
+    fields: Schema
+    visible: Visible
+    number: str | None
+    elements: Elements
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """What a list is and what errors and columns are called after it; `offset` is the name of its number, where asked for."""
+
+    values: Expression
+    name: str
+    ordinality: bool
+    offset: str | None
+
+
+class ListBinder:
+    """Binds lists over a row. `taken` are the names that columns have already; those of a list get names of their own."""
+
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, taken: Sequence[str]):
+        self.catalog, self.checker, self.source, self.taken = catalog, checker, source, list(taken)
+
+    def bind(self, item: exp.Expr, scope: Scope, *, numbered: bool) -> BoundList:
+        """Return the elements of a list, or the entries of a map: with their numbers where someone, or we, want them.
+
+        `item` is UNNEST(..), a call of a table function, or LATERAL with one of these.
+        """
+        inner = item.this if isinstance(item, exp.Lateral | exp.Table) else item
+        alias = item.args.get("alias") or inner.args.get("alias")
+        if isinstance(inner, exp.Unnest):
+            found = self._unnested(inner, scope)
+        else:
+            assert isinstance(inner, exp.Anonymous)
+            found = self._called(inner, scope, bool(item.args.get("ordinality")))
+        return self._list(found, alias, scope, item, numbered=numbered)
+
+    def _unnested(self, item: exp.Unnest, scope: Scope) -> _Values:
+        if len(item.expressions) != 1:
+            raise UnsupportedError(
+                "UNNEST of several lists", span_of(item, self.source), hint="Write UNNEST(list_zip(a, b))."
+            )
+        [written] = item.expressions
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
+        binder.refuse_aggregates(written, "in FROM")
+        values = binder.bind(written)
+        if values.type.startswith("MAP("):
+            values = Expression.over([values], f"map_entries({values.sql})", "")
+        elif not values.type.endswith("]"):
+            kind = values.type.strip('"')
+            message = f"UNNEST takes a list or a map, not {kind}"
+            hint = "Name its fields: they are columns already." if values.type.startswith("STRUCT(") else None
+            raise BindError(message, values.span, hint=hint)
+        offset = item.args.get("offset")
+        # The last of the names stands apart in the tree.
+        name = offset.name if isinstance(offset, exp.Identifier) else None
+        return _Values(values, "unnest", bool(offset), name)
+
+    def _called(self, call: exp.Anonymous, scope: Scope, ordinality: bool) -> _Values:
+        """Return the rows of a table function, as the list that it is to DuckDB."""
+        function = self._function(call)
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
+        binder.refuse_aggregates(call, "in FROM")
+        bound = call.copy()
+        place_arguments(bound, function, self.source)
+        bound.set("expressions", [binder.rewrite(argument) for argument in bound.expressions])
+        return _Values(binder.typed(bound, call), function.name, ordinality, None)
+
+    def _function(self, call: exp.Anonymous) -> Function:
+        name = call.name
+        function = self.catalog.function(name)
+        if function is not None and function.kind == "table":
+            return function
+        span, tables = (
+            name_span(call, self.source),
+            [f.name for f in self.catalog.functions.values() if f.kind == "table"],
+        )
+        if function is None and not self.checker.knows(name):
+            if self.checker.broken:
+                raise self.checker.no_function(name, span)
+            hint = (
+                missing("table function", name, tables) if tables else "Mark a Python generator @udtf to make it one."
+            )
+            raise BindError(f'table function "{name}" does not exist', span, hint=hint)
+        hint = "Call it in the select list."
+        if function is not None and function.returns.endswith("]"):
+            hint = f"Write CROSS JOIN UNNEST({name}(..)) AS x for the elements of its list."
+        raise BindError(f'"{name}" is no table function: it gives one value, and no rows', span, hint=hint)
+
+    def _list(
+        self, found: _Values, alias: exp.Expr | None, scope: Scope, item: exp.Expr, *, numbered: bool
+    ) -> BoundList:
+        sql = found.values.sql
+        parts = self.checker.parts(scope.rows, f"({sql})[1]")
+        whole = alias.name if alias is not None and alias.this is not None else found.name
+        names = [part.name or whole for part in parts]
+        given = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
+        given += [found.offset] if found.offset is not None else []
+        shown = named([*names, *([ORDINALITY] if found.ordinality else [])], given, alias or item, self.source)
+        numbered = numbered or found.ordinality
+        own = self.own([*shown, *([ORDINALITY] if numbered and not found.ordinality else [])])
+        fields = bool(parts[0].name)
+        values_of = [f"struct_extract_at(_element, {i})" for i in range(1, len(parts) + 1)] if fields else ["_element"]
+        items = [*values_of, *(["_number"] if numbered else [])]
+        kinds = [*(part.type for part in parts), *(["BIGINT"] if numbered else [])]
+        columns = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(items, own, strict=True))
+        rows = f"unnest({sql}) AS _element"
+        rows += f", unnest(range(1, len({sql}) + 1)) AS _number" if numbered else ""
+        called = alias.name if alias is not None else ""
+        return BoundList(
+            f"SELECT {columns} FROM (SELECT {rows})",
+            tuple(Field(name, kind) for name, kind in zip(own, kinds, strict=True)),
+            Visible(called, f'"{called}"' if called else found.name, dict(zip(shown, own, strict=False))),
+            own[-1] if numbered else None,
+            Elements(found.values, fields, numbered),
+        )
+
+    def own(self, names: Sequence[str]) -> list[str]:
+        """Return names that no other column has."""
+        own = unique([*self.taken, *names])[len(self.taken) :]
+        self.taken += own
+        return own
+
+
+def named(names: Sequence[str], given: Sequence[str], at: exp.Expr, source: SourceText) -> list[str]:
+    """Return names of columns, the first of which are given."""
+    if len(given) > len(names):
+        columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
+        raise BindError(f"{len(given)} names are given for {columns}", span_of(at, source))
+    return unique([*given, *names[len(given) :]])
+
+
+def is_list(item: exp.Expr) -> bool:
+    """Tell whether an item of FROM is UNNEST or a call of a function."""
+    inner = item.this if isinstance(item, exp.Lateral | exp.Table) else item
+    return isinstance(inner, exp.Unnest | exp.Anonymous)

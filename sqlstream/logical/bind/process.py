@@ -1,0 +1,373 @@
+"""Binding of calls of process functions: which table, column and constant each argument is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog, Column, ProcessFunction, ScalarArgument, TableArgument
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
+from sqlstream.logical.bind.joins.joins import Relation
+from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.plan.expressions import Expression, Field, Item
+from sqlstream.logical.plan.process import ROWTIME, Process, ProcessInput
+from sqlstream.names import check_name
+from sqlstream.sql.process_calls import ArgumentSQL, DescriptorSQL, ProcessCall, TableArgumentSQL
+from sqlstream.sql.spans import span_of
+
+# Arguments that every call can have beside the function's own.
+ON_TIME, UID = "on_time", "uid"
+_INTEGERS = {
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
+}
+_TIMESTAMPS = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"}
+
+
+@dataclass
+class _Given:
+    """The arguments of a call by the names of the function's own, and those that every call can have."""
+
+    tables: dict[str, TableArgumentSQL] = field(default_factory=dict)
+    scalars: dict[str, exp.Expr] = field(default_factory=dict)
+    on_time: DescriptorSQL | None = None
+    uid: exp.Expr | None = None
+
+
+class ProcessBinder:
+    """Binds one call; `relation` binds a table, a view or a subquery."""
+
+    def __init__(
+        self, catalog: Catalog, checker: TypeChecker, source: SourceText, relation: Callable[[exp.Expr], Relation]
+    ):
+        self.catalog, self.checker, self.source, self.relation = catalog, checker, source, relation
+
+    def bind(self, call: ProcessCall) -> Process:
+        """Return the node that a call is."""
+        function = self._function(call)
+        given = self._given(function, call)
+        relations = [self.relation(given.tables[t.name].this) for t in function.tables]
+        for argument, relation in zip(function.tables, relations, strict=True):
+            self._check_table(function, given.tables[argument.name], relation)
+        keys = self._keys(function, given, relations)
+        times = self._times(function, given, relations)
+        reads = tuple(
+            ProcessInput(relation.alias, own, self._columns(function, argument, relation, given), time)
+            for argument, relation, own, time in zip(function.tables, relations, keys, times, strict=True)
+        )
+        span = self._span(call.this)
+        self._check_state(function, keys, span)
+        name = self._uid(given)
+        names = tuple(k.column or "" for k in keys[0])
+        node = Process(
+            tuple(r.node for r in relations),
+            name or "",
+            function,
+            reads,
+            tuple(self._scalar(function, s, given, span) for s in function.scalars),
+            names,
+            uid=name,
+            span=span,
+        )
+        self._check_names(node, span)
+        return node
+
+    # -- the function
+
+    def _function(self, call: ProcessCall) -> ProcessFunction:
+        name, span = call.name, self._span(call.this)
+        found = self.catalog.process_function(name)
+        if found is not None:
+            return found
+        if self.catalog.function(name) is not None:
+            hint = "A function that takes tables is a class under @process."
+            raise BindError(f'"{name}" is a function of values, not of tables', span, hint=hint)
+        hint = missing("process function", name, [f.name for f in self.catalog.process_functions.values()])
+        detail = "\n".join(f"{error.message}." for error in self.catalog.broken) or None
+        raise BindError(f'process function "{name}" does not exist', span, hint=hint, detail=detail)
+
+    # -- arguments
+
+    def _given(self, function: ProcessFunction, call: ProcessCall) -> _Given:
+        """Return the arguments by their names: tables come first, then constants, and named ones in any order."""
+        given = _Given()
+        parameters = [*(t.name for t in function.tables), *(s.name for s in function.scalars), ON_TIME, UID]
+        named = False
+        for place, argument in enumerate(call.expressions):
+            written = argument.args.get("name")
+            if written is None and named:
+                hint = f"arguments: {', '.join(parameters)}"
+                raise self._error(function, "an argument without a name behind one with a name", argument, hint)
+            named = written is not None
+            if written is None and place >= len(parameters):
+                raise self._error(function, f"it takes {len(parameters)} arguments at most", argument)
+            wanted = parameters[place] if written is None else written.name
+            name = next((p for p in parameters if p.lower() == wanted.lower()), None)
+            if name is None:
+                raise self._error(
+                    function, f'it has no argument "{wanted}"', written, missing("argument", wanted, parameters)
+                )
+            self._take(function, given, name, argument)
+        for table in function.tables:
+            if table.name not in given.tables:
+                hint = f"Write {table.name} => TABLE t PARTITION BY k."
+                raise self._error(function, f'it needs a table for "{table.name}"', call.this, hint)
+        return given
+
+    def _take(self, function: ProcessFunction, given: _Given, name: str, argument: ArgumentSQL) -> None:
+        value = argument.args["value"]
+        is_there = {*given.tables, *given.scalars}
+        is_there |= {n for n, v in ((ON_TIME, given.on_time), (UID, given.uid)) if v is not None}
+        if name in is_there:
+            raise self._error(function, f'"{name}" is given twice', argument)
+        if name in (t.name for t in function.tables):
+            if not isinstance(value, TableArgumentSQL):
+                raise self._error(function, f'"{name}" is a table', value, f"Write {name} => TABLE t PARTITION BY k.")
+            given.tables[name] = value
+        elif isinstance(value, TableArgumentSQL):
+            raise self._error(function, f'"{name}" is not a table', value)
+        elif name == ON_TIME:
+            if not isinstance(value, DescriptorSQL):
+                raise self._error(function, "on_time is a time column", value, "Write on_time => DESCRIPTOR(ts).")
+            given.on_time = value
+        elif isinstance(value, DescriptorSQL):
+            hint = f"{ON_TIME} => DESCRIPTOR(..) says which column has the event time."
+            raise self._error(function, f'"{name}" is a constant, not a column', value, hint)
+        elif name == UID:
+            given.uid = value
+        else:
+            given.scalars[name] = value
+
+    def _uid(self, given: _Given) -> str | None:
+        if given.uid is None:
+            return None
+        span = self._span(given.uid)
+        if not isinstance(given.uid, exp.Literal) or not given.uid.is_string:
+            raise BindError("uid is a name in quotes", span, hint="Write uid => 'reconcile'.")
+        check_name("an operator", given.uid.name, span)
+        return str(given.uid.name)
+
+    def _scalar(self, function: ProcessFunction, wanted: ScalarArgument, given: _Given, call: Span) -> Expression:
+        """Return the value of a constant as an expression of its type."""
+        node = given.scalars.get(wanted.name)
+        if node is None:
+            if wanted.default is None:
+                hint = f"Write {wanted.name} => .., a constant of type {wanted.type}."
+                raise BindError(f'{_called(function)}: it needs a value for "{wanted.name}"', call, hint=hint)
+            return Expression.over((), wanted.default, wanted.type)
+        bound = self._constant(function, wanted, node)
+        span = bound.span
+        if bound.type == NULL_TYPE or self._is_null(bound.sql):
+            if not wanted.nullable:
+                raise BindError(f'{_called(function)}: "{wanted.name}" is NULL', span, hint="Its hint has no | None.")
+        elif not self._fits(bound.type, wanted.type):
+            message = f'{_called(function)}: "{wanted.name}" is {wanted.type}, not {bound.type}'
+            raise BindError(message, span, hint=f"Write CAST(.. AS {wanted.type}).")
+        return bound.cast(wanted.type)
+
+    def _constant(self, function: ProcessFunction, wanted: ScalarArgument, node: exp.Expr) -> Expression:
+        scope = Scope("", (), self.source, "a constant")
+        column = node.find(exp.Column)
+        if column is not None:
+            hint = "A value of each row is in the row that the method gets."
+            raise self._error(function, f'"{wanted.name}" is a constant, not a column', column, hint)
+        binder = ExpressionBinder(scope, self.catalog, self.checker)
+        binder.refuse_aggregates(node, "in a constant")
+        bound = binder.bind(node)
+        if bound.volatile or bound.reads.clock:
+            hint = "It has one value for the life of the job."
+            raise self._error(function, f'"{wanted.name}" is a constant, and differs between calls', node, hint)
+        return bound
+
+    def _is_null(self, sql: str) -> bool:
+        try:
+            [(null,)] = self.checker.con.execute(f"SELECT ({sql}) IS NULL").fetchall()
+        except duckdb.Error:
+            return False
+        return bool(null)
+
+    # -- tables
+
+    def _check_table(self, function: ProcessFunction, node: TableArgumentSQL, relation: Relation) -> None:
+        span = self._span(node.this)
+        if node.args.get("order_by"):
+            raise UnsupportedError("ORDER BY in a call of a process function", self._span(node.args["order_by"][0]))
+        if node.args.get("broadcast"):
+            raise UnsupportedError("BROADCAST in a call of a process function", self._span(node))
+        origin = relation.node.changelog_origin
+        if origin is not None:
+            raise UnsupportedError(
+                f"{relation.described}, whose rows change, as an argument of {_called(function)}",
+                span,
+                detail=f"{origin.label} takes rows back that it has emitted.",
+                hint="Aggregate in windows: their results are final.",
+            )
+
+    def _keys(
+        self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
+    ) -> list[tuple[Expression, ...]]:
+        """Return the partition columns of each table: as many, and of one type each."""
+        found = []
+        for table, relation in zip(function.tables, relations, strict=True):
+            columns = given.tables[table.name].args.get("partition_by") or ()
+            found.append(tuple(self._column(relation, column) for column in columns))
+        for table, keys in zip(function.tables[1:], found[1:], strict=True):
+            node = given.tables[table.name]
+            first = function.tables[0].name
+            if len(keys) != len(found[0]):
+                message = f'"{table.name}" is partitioned by {len(keys)} columns, but "{first}" by {len(found[0])}'
+                hint = "All tables of a call are partitioned alike: rows of equal keys meet."
+                raise self._error(function, message, node, hint)
+            for own, other in zip(keys, found[0], strict=True):
+                if own.type != other.type:
+                    message = f'column "{own.column}" is {own.type}, but "{other.column}" of "{first}" is {other.type}'
+                    hint = f"Convert it in a subquery: TABLE (SELECT CAST({own.column} AS {other.type}) AS .. FROM ..)."
+                    raise BindError(f"{_called(function)}: {message}", own.span, hint=hint)
+        return found
+
+    def _column(self, relation: Relation, column: exp.Expr) -> Expression:
+        names = [f.name for f in relation.node.schema]
+        found = next((f for f in relation.node.schema if f.name.lower() == column.name.lower()), None)
+        span = self._span(column)
+        if found is None:
+            message = f'column "{column.name}" does not exist in {relation.described}'
+            raise BindError(message, span, hint=missing("column", column.name, names))
+        return Expression.of_column(found.name, found.type, span)
+
+    def _times(self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]) -> list[str | None]:
+        """Return the event time of each table: a column of the same name in all, or one for each."""
+        if given.on_time is None:
+            return [None] * len(relations)
+        columns = given.on_time.expressions
+        if len(columns) not in (1, len(relations)):
+            message = f"on_time has {len(columns)} columns for {len(relations)} tables"
+            hint = "Name one column that all tables have, or one for each table."
+            raise self._error(function, message, given.on_time, hint)
+        found: list[str | None] = []
+        types = []
+        for place, relation in enumerate(relations):
+            column = self._column(relation, columns[place if len(columns) > 1 else 0])
+            assert column.column is not None
+            if column.column not in relation.node.time_attributes:
+                attribute = relation.node.time_attribute
+                hint = (
+                    f'The time attribute of {relation.described} is "{attribute}".'
+                    if attribute
+                    else (
+                        f"Declare it in CREATE TABLE: WATERMARK FOR {column.column} AS {column.column}. "
+                        "It remains one as long as every query on the way passes it on unchanged."
+                    )
+                )
+                message = f'column "{column.column}" of {relation.described} is not a time attribute'
+                raise BindError(message, column.span, hint=hint)
+            if relation.node.reads_by_clock:
+                raise UnsupportedError(
+                    "on_time over processing time", column.span, hint="Leave it out: ctx.processing_time is the clock."
+                )
+            found.append(column.column)
+            types.append(column.type)
+        if len(set(types)) > 1:
+            raise self._error(function, f"on_time has columns of types {' and '.join(types)}", given.on_time)
+        return found
+
+    def _columns(
+        self, function: ProcessFunction, argument: TableArgument, relation: Relation, given: _Given
+    ) -> tuple[Item, ...]:
+        """Return the columns that a method gets: those that the hint of its row names, else all."""
+        fields = {f.name.lower(): f for f in relation.node.schema}
+        span = self._span(given.tables[argument.name].this)
+        if argument.columns is None:
+            return tuple(Item(f.name, Expression.of_column(f.name, f.type, span)) for f in relation.node.schema)
+        return tuple(self._item(function, argument, c, fields, relation, span) for c in argument.columns)
+
+    def _item(
+        self,
+        function: ProcessFunction,
+        argument: TableArgument,
+        wanted: Column,
+        fields: Mapping[str, Field],
+        relation: Relation,
+        span: Span,
+    ) -> Item:
+        own = fields.get(wanted.name.lower())
+        at = f" --> {argument.line}"
+        if own is None:
+            message = f'{_called(function)}: its rows have a column "{wanted.name}", which {relation.described} has not'
+            hint = missing("column", wanted.name, [f.name for f in fields.values()])
+            raise BindError(message, span, detail=at, hint=hint)
+        expression = Expression.of_column(own.name, own.type, span)
+        if _alike(own.type, wanted.type):
+            return Item(wanted.name, expression)
+        if not self._fits(own.type, wanted.type):
+            message = f'{_called(function)}: column "{wanted.name}" is {wanted.type} in its rows, but {own.type}'
+            hint = (
+                f"Convert it in a subquery: TABLE (SELECT CAST({own.name} AS {wanted.type}) AS {own.name}, .. FROM ..)."
+            )
+            raise BindError(f"{message} in {relation.described}", span, detail=at, hint=hint)
+        return Item(wanted.name, expression.cast(wanted.type))
+
+    def _fits(self, own: str, wanted: str) -> bool:
+        """Tell whether a value of a type is one of another without a loss."""
+        if own == wanted:
+            return True
+        numbers = own.startswith("DECIMAL") and wanted in ("DOUBLE", "FLOAT")
+        try:
+            sql = f"SELECT can_cast_implicitly(CAST(NULL AS {own}), CAST(NULL AS {wanted}))"
+            [(fits,)] = self.checker.con.execute(sql).fetchall()
+        except duckdb.Error:
+            return False
+        return bool(fits) or numbers
+
+    # -- the whole
+
+    def _check_state(self, function: ProcessFunction, keys: Sequence[Sequence[Expression]], span: Span) -> None:
+        if keys[0]:
+            return
+        what = None
+        if function.states:
+            what = f"it keeps {', '.join(s.name for s in function.states)} for each key"
+        elif function.has_timers:
+            what = "its timers are those of keys"
+        elif len(function.tables) > 1:
+            what = "its tables meet by their keys"
+        if what is not None:
+            hint = (
+                "Write TABLE t PARTITION BY k. For one key of all rows, make a column of it: SELECT 1 AS k, * FROM t."
+            )
+            raise BindError(f"{_called(function)} without PARTITION BY: {what}", span, hint=hint)
+
+    def _check_names(self, node: Process, span: Span) -> None:
+        taken: dict[str, str] = {}
+        for place, f in enumerate(node.schema):
+            what = "a partition column" if place < len(node.key_names) else "a column that it emits"
+            if f.name == ROWTIME and place == len(node.schema) - 1 and node.time_type:
+                what = "the event time"
+            if (before := taken.get(f.name.lower())) is not None:
+                hint = "Rename the field in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
+                raise BindError(
+                    f'{_called(node.function)}: its result has two columns "{f.name}", {before} and {what}',
+                    span,
+                    hint=hint,
+                )
+            taken[f.name.lower()] = what
+
+    def _error(self, function: ProcessFunction, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
+        return BindError(f"{_called(function)}: {message}", self._span(node), hint=hint)
+
+    def _span(self, node: exp.Expr) -> Span:
+        return span_of(node, self.source)
+
+
+def _called(function: ProcessFunction) -> str:
+    return f'process function "{function.name}"'
+
+
+def _alike(own: str, wanted: str) -> bool:
+    """Tell whether values of two types are of one Python class: then a row has the column as it is."""
+    if own == wanted or {own, wanted} <= _INTEGERS or {own, wanted} <= _TIMESTAMPS:
+        return True
+    return own.startswith("DECIMAL(") and wanted.startswith("DECIMAL(")

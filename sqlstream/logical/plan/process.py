@@ -1,0 +1,153 @@
+"""Calls of process functions: the user's code over the rows of each key, with state and timers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from sqlstream.catalog import ProcessFunction, StateDeclaration
+from sqlstream.errors import Span
+from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, WindowColumns
+from sqlstream.units import NO_TIME, Duration, duration
+
+# The event time of an emitted row: that of the row, or the timer, for which it was emitted.
+ROWTIME = "rowtime"
+
+
+@dataclass(frozen=True)
+class ProcessInput:
+    """How the rows of one input come to a function: its keys, the columns that it gets, and their event time, if any."""
+
+    alias: str
+    keys: tuple[Expression, ...]
+    columns: tuple[Item, ...]
+    time: str | None = None
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*self.keys, *(i.expression for i in self.columns))
+
+
+@dataclass(frozen=True)
+class Process(Node):
+    """Gives the rows of its inputs to a function of the user's, key by key, and emits what that emits.
+
+    Emits the key columns, those of the function, and the event time of the row, or of the timer, for which a row was emitted.
+    Keeps the states and the timers of each key; a value that was not written for its time to live is forgotten. `ttl` is that
+    of states which have none of their own. Without keys the function keeps nothing.
+    """
+
+    inputs: tuple[Node, ...]
+    name: str
+    function: ProcessFunction
+    reads: tuple[ProcessInput, ...]
+    arguments: tuple[Expression, ...]
+    key_names: tuple[str, ...]
+    ttl: Duration | None = None
+    # What the call says itself: a view's name does not replace it.
+    uid: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return self.inputs
+
+    def _over(self, children: tuple[Node, ...]) -> Node:
+        return replace(self, inputs=children)
+
+    @property
+    def label(self) -> str:
+        return f'process function "{self.function.name}"'
+
+    @cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*(e for read in self.reads for e in read.expressions), *self.arguments)
+
+    @cached_property
+    def schema(self) -> Schema:
+        keys = tuple(Field(n, k.type) for n, k in zip(self.key_names, self.reads[0].keys, strict=True))
+        emitted = tuple(Field(c.name, c.type) for c in self.function.outputs)
+        return (*keys, *emitted, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
+
+    @cached_property
+    def time_type(self) -> str | None:
+        """The type of the event times, None where there are none."""
+        read = self.reads[0]
+        return next((f.type for f in self.inputs[0].schema if f.name == read.time), None)
+
+    @property
+    def time_attributes(self) -> tuple[str, ...]:
+        return (ROWTIME,) if self.time_type else ()
+
+    @property
+    def batch_times(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def leaves_at_once(self) -> bool:
+        return False
+
+    @property
+    def on_time(self) -> bool:
+        """Rows that are late come to the function, too, and what it emits for them is late."""
+        return False
+
+    @property
+    def window_columns(self) -> WindowColumns | None:
+        return None
+
+    @property
+    def window_size(self) -> Duration | None:
+        return None
+
+    @cached_property
+    def changelog_origin(self) -> Node | None:
+        """A function gets rows that are added: binding refuses others."""
+        return None
+
+    @property
+    def unique_keys(self) -> Keys:
+        return ()
+
+    # -- state
+
+    def ttl_of(self, state: StateDeclaration) -> Duration:
+        """Return the time to live of a state, 0 for ever."""
+        return state.ttl if state.ttl is not None else self.ttl or NO_TIME
+
+    @property
+    def forgets_keys(self) -> bool:
+        return any(map(self.ttl_of, self.function.states))
+
+    @property
+    def _lasting(self) -> tuple[StateDeclaration, ...]:
+        return tuple(s for s in self.function.states if not self.ttl_of(s))
+
+    @cached_property
+    def state_bound(self) -> str:
+        if not self.function.states and not self.function.has_timers:
+            return "it keeps no state"
+        parts = []
+        if self._lasting:
+            names = ", ".join(s.name for s in self._lasting)
+            parts.append(
+                f"what the function clears, of {names}"
+                if self.function.has_timers
+                else f"nothing: {self.state_growth}"
+                if self.state_growth
+                else f"the values of the key, for {names}"
+            )
+        forgetting = [s for s in self.function.states if self.ttl_of(s)]
+        parts += [f"time to live of {s.name}: {duration(self.ttl_of(s))}" for s in forgetting]
+        if self.function.has_timers:
+            parts.append("timers go when they are due")
+        return "; ".join(parts)
+
+    @cached_property
+    def state_growth(self) -> str | None:
+        if not self._lasting or self.function.has_timers:
+            return None
+        if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):
+            return None
+        return f"{', '.join(s.name for s in self._lasting)} of every key"

@@ -1,0 +1,88 @@
+"""A call of an aggregate function, and what is known of the function."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sqlstream.duck.types import stored_type
+from sqlstream.errors import UnsupportedError
+from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind, Shape
+
+
+class Refused(ValueError):
+    """The call cannot run incrementally; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of an ORDER BY inside a call."""
+
+    expression: str
+    type: str
+    direction: str
+
+
+_DIRECTION = re.compile(r"(?P<key>.*?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?", re.I | re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """A bound call. All texts are DuckDB SQL over the input's columns, all types are as DuckDB's `typeof` prints them.
+
+    `function` is lower case with `ALIASES` resolved; `arguments` is () for count(*). `order_by` holds texts such as
+    `expr DESC NULLS LAST`, `order_types` the type of each expression (needed where it is none of the arguments). Write
+    `percentile_cont(q) WITHIN GROUP (ORDER BY x DESC)` as quantile_cont with arguments (x, q) and order_by ("x DESC",).
+    `result_type` must be set.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+    argument_types: tuple[str, ...]
+    distinct: bool = False
+    order_by: tuple[str, ...] = ()
+    filter: str | None = None
+    result_type: str = ""
+    order_types: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """How the function runs; raise Refused."""
+        if self.function in REFUSED:
+            raise Refused(REFUSED[self.function])
+        if self.function not in FUNCTIONS:
+            raise Refused(f"there is no incremental form of the aggregate {self.function}")
+        return FUNCTIONS[self.function]
+
+    @property
+    def limited(self) -> bool:
+        """Whether the call asks for the n extreme values."""
+        return len(self.arguments) > {Kind.FOLD: 1, Kind.ARG: 2}.get(self.shape.kind, 9)
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys of ORDER BY inside the call."""
+        types = dict(zip(self.arguments, self.argument_types, strict=True))
+        keys = []
+        for i, text in enumerate(self.order_by):
+            item = _DIRECTION.fullmatch(text.strip())
+            assert item is not None
+            direction = f"{(item['way'] or 'ASC').upper()} NULLS {(item['nulls'] or 'LAST').upper()}"
+            keys.append(Key(item["key"], types.get(item["key"]) or self.order_types[i], direction))
+        return keys
+
+    def where(self, *conditions: str) -> str:
+        """Return the FILTER of the call and of further conditions, an empty text where there are none."""
+        kept = [f"({c})" for c in (*conditions, self.filter) if c]
+        return f" FILTER (WHERE {' AND '.join(kept)})" if kept else ""
+
+
+def kept_type(type_: str) -> str:
+    """Return the type of a value that is to be kept; raise Refused when none of it can be."""
+    if '"NULL"' in type_:
+        raise Refused("a value that is always NULL has no type; write CAST(NULL AS INTEGER)")
+    try:
+        stored_type(type_)
+    except UnsupportedError as error:
+        raise Refused(error.message) from None
+    return type_

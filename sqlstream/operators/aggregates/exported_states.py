@@ -1,0 +1,64 @@
+"""Aggregates that are kept as the state which DuckDB exports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlstream.duck.sql import quote_text
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.operators.aggregates.functions import State, state_of
+from sqlstream.operators.aggregates.kept_values import collected
+from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strategy
+
+
+def quantile(call: AggregateCall, columns: Columns) -> Built:
+    """Keep the list of values, as quantile_disc exports it: faster than list(), and one for all quantiles of x."""
+    value, type_ = call.arguments[0], call.argument_types[0]
+    if call.shape.ordered and call.order_by:
+        keys = call.keys
+        if len(keys) != 1 or keys[0].expression != value:
+            raise Refused(f"{call.function} can only be ordered by its argument")
+        if keys[0].direction.startswith("DESC"):
+            return collected(call, columns)
+    kept = f"{type_}[]"
+    state = State("quantile_disc", (type_, "DOUBLE"), kept)
+
+    def plain(exported: str) -> str:
+        # CAST leaves an exported list the type AGGREGATE_STATE; joining it to a list does not.
+        return f"(CAST({exported} AS {kept}) || CAST([] AS {kept}))"
+
+    made = plain(f"quantile_disc({value}, 0.5){call.where()} EXPORT_STATE")
+    column = columns.add(kept, made, lambda c, over: plain(f"combine_aggr({_as_state(state, c, ('0.5',))}){over}"))
+    return Strategy.STATE, f"list_aggregate({', '.join((column, quote_text(call.function), *call.arguments[1:]))})"
+
+
+def exported(call: AggregateCall, columns: Columns) -> Built:
+    """Keep what the function's EXPORT_STATE hands out."""
+    shape = call.shape
+    positions = shape.constants
+    listed = any("[" in call.argument_types[i] for i in positions)
+    result = call.result_type.removesuffix("[]") if listed else call.result_type
+    state = state_of(call.function, call.argument_types[0], result)
+    own = tuple(call.arguments[i] for i in positions)
+    shared = state.constants or own
+    arguments = [
+        f"CAST({text} AS {state.parameters[i]})" for i, text in enumerate(call.arguments) if i not in positions
+    ]
+
+    def merge(column: str, over: str) -> str:
+        order = f" ORDER BY {column}" if state.ordered else ""
+        return f"CAST(combine_aggr({_as_state(state, column, shared)}{order}){over} AS {state.type})"
+
+    made = f"{state.exporter}({', '.join((*arguments, *shared))}){call.where()} EXPORT_STATE"
+    column = columns.add(state.type, f"CAST({made} AS {state.type})", merge)
+    last = (f"{state.parameters[-1]}[]",) if listed else state.parameters[-1:]
+    own_state = replace(state, exporter=call.function, parameters=(*state.parameters[:-1], *last))
+    return Strategy.STATE, f"coalesce(finalize({_as_state(own_state, column, own)}), {shape.empty})"
+
+
+def _as_state(state: State, column: str, constants: tuple[str, ...]) -> str:
+    """Turn a column back into a state: DuckDB wants its exact type and signature, and the constants."""
+    signature = ", ".join(map(quote_text, state.parameters))
+    given = ", ".join(("NULL",) * (len(state.parameters) - len(constants)) + constants)
+    constant = f", [{given}]" if constants else ""
+    return f"to_aggregate_state(CAST({column} AS {state.type}), '{state.exporter}', [{signature}]{constant})"

@@ -1,0 +1,85 @@
+"""Aggregates that keep their values, since nothing smaller gives the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused, kept_type
+from sqlstream.operators.aggregates.functions import Kind
+from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A column of the value table: its name there, its type, and its expression over the input."""
+
+    name: str
+    type: str
+    expression: str
+
+
+def argument_rows(call: AggregateCall, prefix: str) -> list[Row]:
+    """Return the columns v0, v1, .. for the arguments that are not constants."""
+    constants = call.shape.constants
+    pairs = [pair for i, pair in enumerate(zip(call.arguments, call.argument_types, strict=True)) if i not in constants]
+    return [Row(f"{prefix}v{i}", kept_type(type_), text) for i, (text, type_) in enumerate(pairs)]
+
+
+def key_rows(call: AggregateCall, prefix: str) -> list[Row]:
+    """Return the columns o0, o1, .. for the keys of ORDER BY that are no arguments."""
+    if not call.shape.ordered:
+        return []
+    keys = [key for key in call.keys if key.expression not in call.arguments]
+    if keys and call.distinct:
+        raise Refused("in a DISTINCT aggregate, ORDER BY can only name its arguments")
+    return [Row(f"{prefix}o{i}", kept_type(key.type), key.expression) for i, key in enumerate(keys)]
+
+
+def collected(call: AggregateCall, columns: Columns) -> Built:
+    """Keep the values, and apply the function to all of them."""
+    if call.distinct and (call.function in _JSON or call.function in _NOT_DISTINCT or call.shape.kind is Kind.ARG):
+        raise Refused(f"{call.function} does not take DISTINCT")
+    shape = call.shape
+    arguments = argument_rows(call, columns.prefix)
+    order, where = "", f" FILTER (WHERE {columns.rows})" if columns.rows else ""
+    if shape.ordered:
+        names = {row.expression: row.name for row in (*key_rows(call, columns.prefix), *arguments)}
+        chosen = {names[key.expression]: key.direction for key in call.keys}
+        ways = chosen | {row.name: "ASC NULLS LAST" for row in arguments if row.name not in chosen}
+        order = f" ORDER BY {', '.join(f'{name} {way}' for name, way in ways.items())}"
+    if call.function in _JSON:
+        return Strategy.VALUES, _JSON[call.function]([row.name for row in arguments], order, columns.rows)
+    names_left = iter(row.name for row in arguments)
+    texts = [text if i in shape.constants else next(names_left) for i, text in enumerate(call.arguments)]
+    return Strategy.VALUES, f"{call.function}({'DISTINCT ' if call.distinct else ''}{', '.join(texts)}{order}){where}"
+
+
+def _json_array(names: Sequence[str], order: str, rows: str | None) -> str:
+    where = f" FILTER (WHERE {rows})" if rows else ""
+    return f"'[' || string_agg({_as_json(names[0])}, ','{order}){where} || ']'"
+
+
+def _json_structure(names: Sequence[str], order: str, rows: str | None) -> str:
+    return f"json_structure(CAST({_json_array(names, order, rows)} AS JSON)) -> 0"
+
+
+def _json_object(names: Sequence[str], order: str, rows: str | None) -> str:
+    key, value = names
+    where, guard = (f" FILTER (WHERE {rows})", f" AND {rows}") if rows else ("", "")
+    wrong = "error('json_group_object key cannot be NULL')"
+    text = f"CASE WHEN {key} IS NULL{guard} THEN {wrong} ELSE to_json(CAST({key} AS VARCHAR)) END"
+    return f"'{{' || string_agg({text} || ':' || {_as_json(value)}, ','{order}){where} || '}}'"
+
+
+def _as_json(value: str) -> str:
+    return f"coalesce(CAST(to_json({value}) AS VARCHAR), 'null')"
+
+
+# DuckDB's aggregate macros: what becomes of the kept values, given their names, their order and the condition on rows.
+_JSON: dict[str, Callable[[Sequence[str], str, str | None], str]] = {
+    "json_group_array": _json_array,
+    "json_group_structure": _json_structure,
+    "json_group_object": _json_object,
+}
+_NOT_DISTINCT = {"geomean", "weighted_avg"}

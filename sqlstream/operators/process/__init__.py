@@ -1,0 +1,1 @@
+"""Process functions: the user's code over the rows of each key."""

@@ -1,0 +1,93 @@
+"""The rows of a batch, by key: keys get numbers, and rows come sorted by them, in the order in which they arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.operators.operator import Inputs
+from sqlstream.operators.process.tables import listed
+from sqlstream.operators.scratch import keep
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+
+if TYPE_CHECKING:
+    from sqlstream.operators.process.operator import InputPlan
+
+# The keys of a batch with their numbers, from 0 on.
+TOUCHED, NUMBER = "_touched", "n"
+# So many rows become Python objects together.
+BLOCK = 50_000
+
+
+class Arrivals:
+    """What has come for a bucket in a batch."""
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, inputs: Sequence[InputPlan], keys: tuple[Column, ...], timed: bool
+    ):
+        self.con, self.inputs, self.keys, self.timed = con, inputs, keys, timed
+
+    def take(self, state: Bucket, inputs: Inputs) -> None:
+        """Make `_arrived_<n>` of the rows of each input."""
+        arrived: dict[str, list[pa.Table]] = {one.name: [] for one in self.inputs}
+        for port, rows in inputs:
+            table = state.read(rows) if isinstance(rows, Segment) else rows
+            # A call without rows has no columns either.
+            if table.num_columns:
+                arrived[port.part].append(table)
+        for number, one in enumerate(self.inputs):
+            if found := arrived[one.name]:
+                self.con.register(f"_arrived_{number}", pa.concat_tables(found, promote_options="permissive"))
+            else:
+                keep(self.con, f"_arrived_{number}", no_rows(one.arriving(self.keys)))
+
+    def touch(self, due: Sequence[str]) -> int:
+        """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
+        if not self.keys:
+            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE EXISTS (FROM _arrived_0)")
+        keys = listed(self.keys)
+        parts = [f"SELECT {keys} FROM _arrived_{i}" for i in range(len(self.inputs))]
+        distinct = f"SELECT DISTINCT {keys} FROM ({' UNION ALL '.join([*parts, *due])})"
+        return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
+
+    def same(self, a: str, b: str) -> str:
+        """Return the condition that rows of two relations have the same key."""
+        return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in self.keys) or "true"
+
+    def rows(self, number: int) -> pa.Table:
+        """Return the rows of an input in the order of their keys' numbers, which are the first column; the last is their time.
+
+        Rows of a key are in the order of their source where that is known, else of their time, then of their values: so a
+        batch that is repeated gives them in the same order.
+        """
+        one = self.inputs[number]
+        arriving = one.arriving(self.keys)
+        own = [c for c in arriving if c.name.startswith("c")]
+        order = [f"r.o{i}" for i in range(len(one.order))]
+        if one.order != PLACE:
+            order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
+        items = [f"t.{NUMBER}", *(f"CAST(r.{c.name} AS {c.type}) AS {c.name}" for c in own)]
+        items += ["r._time"] if one.time else []
+        joined = f"_arrived_{number} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
+        sql = f"SELECT {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
+        return self.con.sql(sql).to_arrow_table()
+
+
+def blocks(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of a table in blocks that become Python objects together."""
+    for start in range(0, table.num_rows, BLOCK):
+        yield table.slice(start, BLOCK)
+
+
+def dense(columns: Sequence[Column], rows: str, keys: Arrivals) -> str:
+    """Return the SELECT of columns of a relation for every key of the batch, in the order of their numbers."""
+    items = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
+    joined = f"{TOUCHED} t LEFT JOIN ({rows}) s ON {keys.same('t', 's')}"
+    return f"SELECT {items} FROM {joined} ORDER BY t.{NUMBER}"

@@ -1,0 +1,218 @@
+"""Lists and maps: loaded when they are read, for a stretch of keys; changed item by item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.types import encoded
+from sqlstream.functions import types
+from sqlstream.functions.process.shapes import python_values, written
+from sqlstream.functions.process.states import REMOVED, ListState, MapState
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
+from sqlstream.operators.process.tables import AT, ITEM, StateTable, StateTables, is_live, listed
+from sqlstream.operators.scratch import keep
+from sqlstream.state.bucket import EXPIRED, WEIGHTS, Bucket
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+
+# The items of so many keys become Python objects together.
+STRETCH = 2_000
+
+
+class Collection:
+    """The items of a list or a map, for the keys of a batch."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        tables: StateTables,
+        one: StateTable,
+        clock: Clock,
+        hints: tuple[Any, ...],
+    ):
+        assert one.table is not None
+        self.con, self.state, self.tables, self.one, self.clock = con, state, tables, one, clock
+        self.table: str = one.table
+        place_hint = hints[0] if one.state.kind == "map" else None
+        self.place_codec = types.codec(one.place.type, place_hint)
+        self.item_codec = types.codec(one.state.type, hints[-1])
+        self.columns: tuple[Column, ...] = tables.items(one)
+        # The items of keys that follow the one that was read, by the keys' numbers; None: nothing is stored.
+        self._loaded: str | None = None
+        self._is_loaded = False
+        self._known: dict[int, list[tuple[Any, Any]]] = {}
+        self._until = 0
+        # Keys whose items all go, and items that are put in the place of others.
+        self.cleared: list[int] = []
+        self.numbers: list[int] = []
+        self.places: list[Any] = []
+        self.items: list[Any] = []
+
+    # -- reading
+
+    def stored(self, number: int) -> list[tuple[Any, Any]]:
+        """Return the items of a key with their places; keys are asked for in the order of their numbers."""
+        if not self._is_loaded:
+            self._load()
+        if self._loaded is None:
+            return []
+        if number >= self._until:
+            self._fetch(number)
+        return self._known.pop(number, [])
+
+    def _load(self) -> None:
+        """Keep the items of all keys of the batch."""
+        self._is_loaded = True
+        rows = self.state.relation(self.table)
+        if rows is None:
+            return
+        self._loaded = f"_items_{self.one.number}"
+        own = f"(SELECT * FROM {rows} _item SEMI JOIN {TOUCHED} t ON {self.tables.same('_item', 't')})"
+        live = is_live(self.one, f"s.{AT.name}", str(self.clock.time))
+        items = ", ".join(f"CAST(s.{c.name} AS {c.type}) AS {c.name}" for c in self.columns[len(self.tables.keys) :])
+        sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {TOUCHED} t"
+        keep(self.con, self._loaded, f"{sql} ON {self.tables.same('s', 't')} WHERE {live} ORDER BY t.{NUMBER}")
+
+    def _fetch(self, number: int) -> None:
+        """Make Python objects of the items of some keys, from one on."""
+        self._until = number + STRETCH
+        found = self.con.sql(
+            f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} "
+            f"WHERE {NUMBER} >= {number} AND {NUMBER} < {self._until} ORDER BY {NUMBER}, {self.one.place.name}"
+        ).to_arrow_table()
+        places = python_values(self.place_codec, found.column(1))
+        items = python_values(self.item_codec, found.column(2))
+        self._known = {}
+        for at, place, item in zip(found.column(0).to_pylist(), places, items, strict=True):
+            self._known.setdefault(at, []).append((place, item))
+
+    # -- changing
+
+    def put(self, number: int, place: Any, item: Any) -> None:
+        """Let there be an item at a place, or none."""
+        self.numbers.append(number)
+        self.places.append(place)
+        self.items.append(item)
+
+    def store(self) -> None:
+        """Write what has changed."""
+        if self.cleared or (self.numbers and self.one.state.kind == "map"):
+            self._take_away()
+        kept = [i for i, item in enumerate(self.items) if item is not REMOVED]
+        if not kept:
+            return
+        what = f'state "{self.one.state.name}"'
+        self.con.register(
+            "_items",
+            pa.table(
+                {
+                    NUMBER: pa.array([self.numbers[i] for i in kept], pa.int64()),
+                    self.one.place.name: written(
+                        what, self.one.place.type, self.place_codec, [self.places[i] for i in kept]
+                    ),
+                    ITEM: written(what, self.one.state.type, self.item_codec, [self.items[i] for i in kept]),
+                }
+            ),
+        )
+        at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
+        items = f"{listed(self.tables.keys)}, {self.one.place.name}, {ITEM}{at}, 1::BIGINT AS {WEIGHT}"
+        self._append(f"SELECT {items} FROM _items JOIN {TOUCHED} USING ({NUMBER})")
+
+    def _take_away(self) -> None:
+        """Take away the items of keys that were cleared, and those in whose place others are put."""
+        rows = self.state.relation(self.table)
+        if rows is None:
+            return
+        gone = set(self.cleared)
+        self.con.register("_cleared", pa.table({NUMBER: pa.array(self.cleared, pa.int64())}))
+        own = f"{rows} s JOIN {TOUCHED} t ON {self.tables.same('s', 't')}"
+        columns = f"{listed(self.columns, 's')}, s.{WEIGHT}"
+        parts = [f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"] if gone else []
+        replaced = [i for i, number in enumerate(self.numbers) if number not in gone]
+        if replaced and self.one.state.kind == "map":
+            what, place = f'a key of state "{self.one.state.name}"', self.one.place
+            places = written(what, place.type, self.place_codec, [self.places[i] for i in replaced])
+            self.con.register(
+                "_given", pa.table({NUMBER: pa.array([self.numbers[i] for i in replaced], pa.int64()), "place": places})
+            )
+            stored = encoded([place], f"(SELECT place AS {place.name} FROM _given)")
+            put = f"(SELECT g.{NUMBER}, e.{place.name} FROM _given g POSITIONAL JOIN ({stored}) e)"
+            same = f"c.{NUMBER} = t.{NUMBER} AND c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
+            parts.append(f"SELECT {columns} FROM {own} SEMI JOIN {put} c ON {same}")
+        if parts:
+            both = summed(self.columns, f"({' UNION ALL '.join(parts)})")
+            self._append(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({both})")
+
+    def _append(self, sql: str) -> None:
+        rows = self.con.sql(encoded((*self.columns, WEIGHT_COLUMN), f"({sql})")).to_arrow_table()
+        self.state.append(self.table, rows, self.clock.batch)
+        self.state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+
+    def sweep(self) -> None:
+        """Take items out of the state that have expired."""
+        rows = self.state.relation(self.table) if self.one.ttl else None
+        if rows is None:
+            return
+        past = f"(SELECT * FROM {rows} WHERE {AT.name} <= {self.clock.time - self.one.ttl})"
+        before = self.state.counters.get(WEIGHTS, 0)
+        self._append(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({summed(self.columns, past)})")
+        self.state.count(EXPIRED, before - self.state.counters.get(WEIGHTS, 0))
+
+
+class KeyCollection:
+    """What joins a handle of the user's code to the items of the current key."""
+
+    def __init__(self, collection: Collection, handle: ListState[Any] | MapState[Any, Any]):
+        self.collection, self.handle = collection, handle
+        self.refreshes = collection.one.ttl > 0 and collection.one.state.refreshed_by == "read"
+        self.number = 0
+        handle.load = self._items if isinstance(handle, ListState) else self._entries
+
+    def _items(self) -> list[Any]:
+        return [item for _, item in self.collection.stored(self.number)]
+
+    def _entries(self) -> dict[Any, Any]:
+        return dict(self.collection.stored(self.number))
+
+    def enter(self, number: int) -> None:
+        """Go to another key."""
+        self.number = number
+        handle = self.handle
+        handle.stored = None
+        handle.is_cleared = handle.is_read = False
+        if isinstance(handle, ListState):
+            handle.added = []
+        else:
+            handle.changed = {}
+
+    def leave(self, length: int) -> int | None:
+        """Collect what has changed of the key; return the length that a list has now, None where nothing has changed."""
+        handle, number = self.handle, self.number
+        if self.refreshes and handle.is_read:
+            self._write_again()
+        if handle.is_cleared:
+            self.collection.cleared.append(number)
+            length = 0
+        if isinstance(handle, MapState):
+            for key, value in handle.changed.items():
+                self.collection.put(number, key, value)
+            return None
+        for place, item in enumerate(handle.added, length):
+            self.collection.put(number, place, item)
+        return length + len(handle.added) if handle.added or handle.is_cleared else None
+
+    def _write_again(self) -> None:
+        """Let all items count as written now."""
+        handle = self.handle
+        if isinstance(handle, ListState):
+            handle.set(handle.get())
+        else:
+            entries = handle.get_all()
+            handle.clear()
+            handle.update(entries)

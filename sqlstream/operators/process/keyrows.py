@@ -1,0 +1,133 @@
+"""The row of each key: values and the lengths of lists, read for the keys of a batch, and written for those that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.types import encoded
+from sqlstream.functions import types
+from sqlstream.functions.codecs import Codec
+from sqlstream.functions.process.shapes import python_values, written
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
+from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables, is_live, listed
+from sqlstream.state.bucket import EXPIRED, WEIGHTS, Bucket
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+
+_BIGINT = types.codec("BIGINT")
+
+
+class KeyRows:
+    """The rows of the keys of a batch; `hints` are those of the states' values, by the state's name."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        tables: StateTables,
+        clock: Clock,
+        hints: dict[str, tuple[Any, ...]],
+    ):
+        self.con, self.state, self.tables, self.clock = con, state, tables, clock
+        # What rows hold behind the key: column, codec, what errors call it.
+        self.parts: list[tuple[Column, Codec, str]] = []
+        for one in tables.in_row:
+            assert one.column is not None
+            is_value = one.state.kind == "value"
+            codec = types.codec(one.column.type, hints[one.state.name][0]) if is_value else _BIGINT
+            self.parts.append((one.column, codec, f'state "{one.state.name}"'))
+            if one.written:
+                self.parts.append((one.written, _BIGINT, ""))
+        self.stored: pa.Table | None = None
+        # The numbers of keys that have changed, and what their rows hold now.
+        self.numbers: list[int] = []
+        self.changed: list[tuple[Any, ...]] = []
+
+    def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
+        """Yield what the row of each key of the batch holds; NULLs where there is none, or it has expired."""
+        rows = self.state.relation(KEYS) if self.parts else None
+        if rows is None:
+            return repeat((None,) * len(self.parts))
+        own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
+        columns = (*self.tables.row, WEIGHT_COLUMN)
+        self.stored = self.con.sql(dense(columns, summed(self.tables.row, own), arrivals)).to_arrow_table()
+        items = ", ".join(self._seen(one) for one in self.tables.in_row)
+        self.con.register("_stored_keys", self.stored)
+        # The order is that of the table: rows are read one after the other.
+        seen = self.con.sql(f"SELECT {items} FROM _stored_keys").to_arrow_table()
+        return self._tuples(seen)
+
+    def _seen(self, one: StateTable) -> str:
+        """Return what is seen of a state as items of a SELECT."""
+        assert one.column is not None
+        if not one.written:
+            return f"CAST({one.column.name} AS {one.column.type}) AS {one.column.name}"
+        live = is_live(one, one.written.name, str(self.clock.time))
+        value = f"CASE WHEN {live} THEN CAST({one.column.name} AS {one.column.type}) END AS {one.column.name}"
+        return f"{value}, {one.written.name}"
+
+    def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
+        for block in blocks(seen):
+            columns = [python_values(c, v) for (_, c, _), v in zip(self.parts, block.columns, strict=True)]
+            yield from zip(*columns, strict=True)
+
+    def change(self, number: int, row: tuple[Any, ...]) -> None:
+        """Let the row of a key hold something else."""
+        self.numbers.append(number)
+        self.changed.append(row)
+
+    def store(self) -> None:
+        """Write the rows that have changed: what was stored is taken away, and what is there now is added."""
+        if not self.numbers:
+            return
+        numbers = pa.array(self.numbers, pa.int64())
+        if self.stored is not None:
+            old = self.stored.take(numbers).filter(pc.is_valid(self.stored.column(WEIGHT).take(numbers)))
+            self._append(old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
+        columns = {NUMBER: numbers}
+        for (column, codec, what), values in zip(self.parts, zip(*self.changed, strict=True), strict=True):
+            columns[column.name] = written(what, column.type, codec, list(values))
+        self.con.register("_changed_keys", pa.table(columns))
+        there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
+        listed_parts = listed(column for column, _, _ in self.parts)
+        new = f"SELECT {listed(self.tables.keys)}, {listed_parts}, {self.clock.time}::BIGINT AS {AT.name}"
+        new += f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {there}"
+        self._append(self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), f"({new})")).to_arrow_table())
+
+    def _append(self, rows: pa.Table) -> None:
+        self.state.append(KEYS, rows, self.clock.batch)
+        self.state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+
+    def sweep(self) -> None:
+        """Take values out of the state that have expired."""
+        rows = self.state.relation(KEYS) if any(one.ttl for one in self.tables.in_row) else None
+        if rows is None:
+            return
+        expiring = [one for one in self.tables.in_row if one.written]
+        past = {one.number: f"w{one.number} <= {self.clock.time - one.ttl}" for one in expiring}
+        known = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
+        left = []
+        for one in self.tables.in_row:
+            assert one.column is not None
+            left.append(
+                f"CASE WHEN NOT coalesce({past[one.number]}, false) THEN {one.column.name} END AS {one.column.name}"
+                if one.number in past
+                else one.column.name
+            )
+        names = listed(self.tables.row)
+        there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
+        sql = (
+            f"WITH _past AS MATERIALIZED ({known}) SELECT {names}, -{WEIGHT} AS {WEIGHT} FROM _past UNION ALL "
+            f"SELECT {names}, {WEIGHT} FROM (SELECT * REPLACE ({', '.join(left)}) FROM _past) WHERE {there}"
+        )
+        changes = self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), f"({sql})")).to_arrow_table()
+        gone = pc.sum(pc.less(changes.column(WEIGHT), 0)).as_py() or 0
+        self._append(changes)
+        self.state.count(EXPIRED, gone)

@@ -1,0 +1,141 @@
+"""The operator: rows come sorted by key, the user's code runs over each key, and what it has changed is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, ProcessFunction
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import Rows, quote_name
+from sqlstream.duck.types import encoded, stored_type
+from sqlstream.functions.process.instances import close_instances, instance_of
+from sqlstream.logical.plan.process import ROWTIME
+from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.runs import Run
+from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
+from sqlstream.state.bucket import Bucket
+from sqlstream.units import Duration
+from sqlstream.warehouse.declarations import TableDeclaration
+
+# Whether an emitted row is late where its event time counts.
+LATE_RESULT = Column(internal("late"), "BOOLEAN")
+# The event time of a row in microseconds.
+EVENT_TIME = Column("_time", "BIGINT")
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """An input: its name, the SQL of its keys, its columns, its event time if any, and columns of the order in which it comes."""
+
+    name: str
+    keys: tuple[str, ...]
+    columns: tuple[tuple[Column, str], ...]
+    time: str | None
+    order: tuple[Column, ...]
+
+    def arriving(self, keys: tuple[Column, ...]) -> tuple[Column, ...]:
+        """The columns in which rows arrive."""
+        own = tuple(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns))
+        order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
+        return (*keys, *own, *((EVENT_TIME,) if self.time else ()), *order)
+
+
+@dataclass(frozen=True)
+class ProcessOperator(Operator):
+    """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
+
+    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any.
+    """
+
+    function: ProcessFunction
+    keys: tuple[Column, ...]
+    inputs: tuple[InputPlan, ...]
+    arguments: tuple[str, ...]
+    ttls: tuple[Duration, ...]
+    time_type: str | None
+
+    @property
+    def kind(self) -> str:
+        return self.function.name
+
+    # -- what comes, and what is stored
+
+    @cached_property
+    def stored_keys(self) -> tuple[Column, ...]:
+        return tuple(Column(f"k{i}", c.type) for i, c in enumerate(self.keys))
+
+    @cached_property
+    def state_tables(self) -> StateTables:
+        pairs = zip(self.function.states, self.ttls, strict=True)
+        states = tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
+        return StateTables(self.stored_keys, states, self.function.has_timers)
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        found = {}
+        for one in self.inputs:
+            columns = one.arriving(self.stored_keys)
+            sqls = [*one.keys, *(sql for _, sql in one.columns)]
+            sqls += [f"epoch_us({one.time})"] if one.time else []
+            sqls += [c.name for c in one.order]
+            items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
+            found[one.name] = encoded(columns, f"(SELECT {items} FROM _rows)")
+        return found
+
+    @cached_property
+    def hash_columns(self) -> tuple[str, ...]:
+        """The keys; without them rows are spread by all that they have, so that every task gets some."""
+        return tuple(c.name for c in (self.stored_keys or self.inputs[0].arriving(())))
+
+    @property
+    def hashed(self) -> tuple[Column, ...]:
+        columns = self.stored_keys or self.inputs[0].arriving(())
+        return tuple(Column(c.name, stored_type(c.type)) for c in columns)
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return self.state_tables.declarations
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
+        return (*self.keys, *self.function.outputs, *time)
+
+    # -- a batch
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
+        arrivals = Arrivals(con, self.inputs, self.stored_keys, self.time_type is not None)
+        arrivals.take(state, inputs)
+        with instance_of(self.function, self.arguments) as instance:
+            run = Run(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            yield from run.rows()
+
+    # -- views
+
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
+        return key_view(self.state_tables, self.keys, relations).sql
+
+    @cached_property
+    def viewed(self) -> tuple[Column, ...]:
+        relations = {table.name: table.name for table in self.tables}
+        return tuple(Column(n, t) for n, t in key_view(self.state_tables, self.keys, relations).columns)
+
+    def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
+        """Yield the views of lists, maps and timers, by their names."""
+        yield from more_views(self.state_tables, self.keys, relations)
+
+    def release(self) -> None:
+        close_instances(self.function.pickled)

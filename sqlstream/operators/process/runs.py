@@ -1,0 +1,373 @@
+"""A batch: the user's code over the keys of a bucket, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.internal_columns import internal
+from sqlstream.functions import types
+from sqlstream.functions.invocation import shown
+from sqlstream.functions.process.context import Context, event_datetime, instant
+from sqlstream.functions.process.instances import Instance
+from sqlstream.functions.process.shapes import Misfit, python_values
+from sqlstream.functions.process.states import MapState, ValueState
+from sqlstream.logical.plan.process import ROWTIME
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
+from sqlstream.operators.process.collections import Collection, KeyCollection
+from sqlstream.operators.process.keyrows import KeyRows
+from sqlstream.operators.process.tables import StateTables
+from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
+from sqlstream.state.bucket import Bucket
+from sqlstream.units import END_OF_INPUT, MILLISECOND
+
+# So many emitted rows leave together.
+EMITTED = 100_000
+# So often within a time to live the state is looked through for what has expired.
+SWEEPS = 4
+SWEPT_AT = "swept_at"
+
+
+class Run:
+    """One batch of one bucket."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        clock: Clock,
+        tables: StateTables,
+        keys: tuple[Column, ...],
+        instance: Instance,
+        arrivals: Arrivals,
+    ):
+        self.con, self.state, self.clock, self.tables = con, state, clock, tables
+        self.keys, self.instance, self.arrivals = keys, instance, arrivals
+        self.function = instance.function
+        self.write = instance.implementation.result.writer()
+        self.timed = arrivals.timed
+        self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
+        watermark = NEVER if clock.watermark is None else clock.watermark
+        self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
+        self.timer_changes = TimerChanges()
+        self.context = Context(self.timers, self._clear, self._count)
+        self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
+        self.context.processing_time = instant(clock.time)
+        self.context.input_ended = clock.watermark == END_OF_INPUT
+        hints = dict(instance.implementation.hints)
+        self.key_rows = KeyRows(con, state, tables, clock, hints)
+        self.collections = {
+            one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
+            for one in tables.collections
+        }
+        # Emitted rows, and for each stretch of them its end, the key's number, and the event time.
+        self.emitted: list[Any] = []
+        self.ends: list[int] = []
+        self.numbers: list[int] = []
+        self.times: list[Any] = []
+        self.late: list[bool] = []
+        # What the user's code was called with, for errors.
+        self.row: Any = None
+
+    # -- the whole
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Run over all keys; yield what is emitted, then write what has changed."""
+        due = self.timer_tables.due() if self.timer_tables else []
+        self.count = self.arrivals.touch(due)
+        if self.count:
+            self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
+            yield from self._over_keys()
+            if self.emitted:
+                yield self._flushed()
+            with self._placed():
+                self.key_rows.store()
+                for collection in self.collections.values():
+                    collection.store()
+        self._sweep()
+        if self.timer_tables:
+            self.timer_tables.store(self.timer_changes)
+
+    def _sweep(self) -> None:
+        ttls = [one.ttl for one in self.tables.states if one.ttl]
+        if not ttls:
+            return
+        swept = self.state.counters.setdefault(SWEPT_AT, self.clock.time)
+        if self.clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
+            return
+        self.state.counters[SWEPT_AT] = self.clock.time
+        self.key_rows.sweep()
+        for collection in self.collections.values():
+            collection.sweep()
+
+    def _over_keys(self) -> Iterator[pa.RecordBatch]:
+        inputs = [
+            _Input(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
+            for i in range(len(self.function.tables))
+        ]
+        stored_timers = self.timer_tables.load() if self.timer_tables else {}
+        no_timers: dict[Any, int] = {}
+        states = self._states()
+        collections = [
+            KeyCollection(self.collections[name], handle)
+            for name, handle in self.instance.handles.items()
+            if not isinstance(handle, ValueState)
+        ]
+        by_state = {id(c.handle): c for c in collections}
+        keys, rows = self._keys(), self.key_rows.load(self.arrivals)
+        on_timer = self.instance.on_timer
+        for number, key, stored in zip(range(self.count), keys, rows, strict=False):
+            self.context._key = key
+            place = 0
+            for handle, is_value, has_ttl in states:
+                if is_value:
+                    handle.current = stored[place]
+                    handle.is_written = handle.is_read = False
+                place += 2 if has_ttl else 1
+            for one in collections:
+                one.enter(number)
+            if on_timer is not None:
+                self.timers.enter(stored_timers.get(number, no_timers))
+                if self.timers.known:
+                    self._fire(number, late=False)
+            for method, one_input in zip(self.instance.methods, inputs, strict=True):
+                if size := one_input.sizes[number]:
+                    self._call(method, one_input, size, number)
+            if on_timer is not None:
+                if self.timers.is_behind:
+                    self._fire(number, late=True)
+                self.timers.leave(number, self.timer_changes)
+            self._leave(number, stored, states, by_state)
+            for one in collections:
+                if isinstance(one.handle, MapState):
+                    one.leave(0)
+            if len(self.emitted) >= EMITTED:
+                yield self._flushed()
+        self.context._key = None
+
+    def _reader(self, number: int) -> Any:
+        argument = self.function.tables[number]
+        columns = self.arrivals.inputs[number].columns
+        shape = self.instance.implementation.rows[number]
+        assert argument.columns is None or len(columns) == len(argument.columns)
+        return shape.reader([(c.name, c.type) for c, _ in columns])
+
+    def _keys(self) -> Iterator[Any]:
+        """Yield the keys as Python values."""
+        if not self.keys:
+            yield None
+            return
+        items = ", ".join(f"CAST(k{i} AS {c.type}) AS k{i}" for i, c in enumerate(self.keys))
+        typed = self.con.sql(f"SELECT {items} FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
+        codecs = [types.codec(c.type) for c in self.keys]
+        for block in blocks(typed):
+            columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
+            yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+
+    def _states(self) -> list[tuple[Any, bool, bool]]:
+        """Return the handles of the states in the row of the key, whether each is a value, and whether it can expire."""
+        return [
+            (self.instance.handles[one.state.name], one.state.kind == "value", one.written is not None)
+            for one in self.tables.in_row
+        ]
+
+    # -- the user's code
+
+    def _call(self, method: Any, rows: _Input, size: int, number: int) -> None:
+        """Give the rows of a key to a method."""
+        context, emitted, extend = self.context, self.emitted, self.emitted.extend
+        before = len(emitted)
+        late = context.watermark
+        row: Any = None
+        try:
+            if rows.times is None:
+                for row in islice(rows.rows, size):
+                    result = method(context, row)
+                    if result is not None:
+                        extend(result)
+            else:
+                for row, context.event_time in zip(islice(rows.rows, size), rows.times, strict=False):
+                    result = method(context, row)
+                    if result is not None:
+                        extend(result)
+                        if len(emitted) > before:
+                            time = context.event_time
+                            before = self._mark(number, time, late=late is not None and time <= late)
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, method, row) from error
+        if rows.times is None and len(emitted) > before:
+            self._mark(number, None, late=False)
+
+    def _fire(self, number: int, *, late: bool) -> None:
+        """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
+
+        Timers that rows have set behind the watermark are `late`.
+        """
+        context, on_timer = self.context, self.instance.on_timer
+        assert on_timer is not None
+        for fired, (_, timer) in enumerate(self.timers.due()):
+            context.timer = timer
+            context.event_time = timer.time if timer.is_event_time else None
+            before = len(self.emitted)
+            try:
+                result = on_timer(context)
+                if result is not None:
+                    self.emitted.extend(result)
+            except (Exception, SystemExit) as error:
+                raise self._raised(error, on_timer, timer) from error
+            if len(self.emitted) > before:
+                time = timer.time if timer.is_event_time else self._time_now
+                self._mark(number, time, late=late and timer.is_event_time)
+            if fired >= MOST:
+                what = f"has set timers that are due at once more than {MOST:,} times"
+                about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
+                raise self.instance.failed(
+                    what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
+                )
+        self.timers.is_behind = False
+
+    @property
+    def _time_now(self) -> Any:
+        """The event time of what a timer of processing time emits: how far event time has come."""
+        return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
+
+    def _mark(self, number: int, time: Any, *, late: bool) -> int:
+        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
+        size = len(self.emitted)
+        self.ends.append(size)
+        self.numbers.append(number)
+        if self.timed:
+            self.times.append(time)
+            self.late.append(late)
+        return size
+
+    def _clear(self) -> None:
+        """Forget what there is of the current key."""
+        for handle in self.instance.handles.values():
+            handle.clear()
+        self.timers.clear()
+
+    def _count(self, name: str, number: int) -> None:
+        self.state.count(f"user.{name}", number)
+
+    def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
+        about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
+        about += (
+            [f"{'timer' if method == self.instance.on_timer else 'row'}: {shown(row, 400)}"] if row is not None else []
+        )
+        if isinstance(error, TypeError) and "object is not iterable" in str(error) and _is_ours(error):
+            what = f'method "{method.__name__}" returned what is no rows: yield them, or return a list ({error})'
+            return self.instance.failed(what, "\n".join(about))
+        return self.instance.raised(error, about="\n".join(about))
+
+    # -- what stays
+
+    def _leave(
+        self,
+        number: int,
+        stored: tuple[Any, ...],
+        states: list[tuple[Any, bool, bool]],
+        collections: dict[int, KeyCollection],
+    ) -> None:
+        """Collect the row of a key, if it has changed."""
+        row: list[Any] | None = None
+        place = 0
+        for handle, is_value, has_ttl in states:
+            if is_value:
+                is_changed = handle.is_written or (handle.is_read and has_ttl and self._refreshes[place])
+                value = handle.current
+            else:
+                length = collections[id(handle)].leave(stored[place] or 0)
+                is_changed, value = length is not None, length or None
+            if is_changed:
+                row = row or list(stored)
+                row[place] = value
+                if has_ttl:
+                    row[place + 1] = self.clock.time if value is not None else None
+            place += 2 if has_ttl else 1
+        if row is not None:
+            self.key_rows.change(number, tuple(row))
+
+    @property
+    def _refreshes(self) -> dict[int, bool]:
+        """By the places in the row of a key, whether reading counts as writing."""
+        found = self.__dict__.get("_refreshed")
+        if found is None:
+            found, place = {}, 0
+            for one in self.tables.in_row:
+                found[place] = one.state.refreshed_by == "read"
+                place += 2 if one.written is not None else 1
+            self._refreshed: dict[int, bool] = found
+        return found
+
+    # -- what leaves
+
+    def _flushed(self) -> pa.RecordBatch:
+        """Return the rows that were emitted since the last time."""
+        with self._placed():
+            columns = self.write(self.emitted)
+        ends = np.array([0, *self.ends], dtype=np.int64)
+        lengths = ends[1:] - ends[:-1]
+        found: dict[str, Any] = {}
+        if self.keys:
+            of_keys = self.touched.take(pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths)))
+            found = {c.name: of_keys.column(f"k{i}") for i, c in enumerate(self.keys)}
+        found |= columns
+        if self.timed:
+            times = pa.array(self.times, pa.timestamp("us"))
+            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
+            found[internal("late")] = pa.array(self.late, pa.bool_()).take(places)
+        self.emitted.clear()
+        for one in (self.ends, self.numbers, self.times, self.late):
+            one.clear()
+        return pa.table(found).combine_chunks().to_batches()[0]
+
+    def _placed(self) -> _Placing:
+        return _Placing(self)
+
+
+class _Placing:
+    """Turns what does not fit a hint into an error of the function."""
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Misfit):
+            raise self.run.instance.failed(error.what) from error
+
+
+class _Input:
+    """The rows of an input as Python objects, one after the other, how many each key has, and their times."""
+
+    def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):
+        numbers = table.column(NUMBER).to_numpy()
+        self.sizes: list[int] = np.bincount(numbers, minlength=count).tolist() if count else []
+        own = table.drop_columns([NUMBER, "_time"] if timed else [NUMBER])
+        self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(own)))
+        self.times: Iterator[Any] | None = None
+        if timed:
+            times = table.column("_time").to_numpy().astype("datetime64[us]")
+            self.times = chain.from_iterable(times[i : i + 50_000].tolist() for i in range(0, len(times), 50_000))
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Tell whether an error was raised by what is done with a result, not by the user's code."""
+    trace = error.__traceback__
+    with suppress(AttributeError):
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace is not None and trace.tb_frame.f_code.co_filename == __file__
+    return False

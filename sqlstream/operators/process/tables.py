@@ -1,0 +1,213 @@
+"""What a process function keeps, as tables: a row for each key, a table for each list and map, and its timers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column, StateDeclaration
+from sqlstream.duck.clock import NOW
+from sqlstream.duck.sql import Rows, quote_name, quote_text
+from sqlstream.operators.keyed_state import EXPIRES_AT, UPDATED_AT
+from sqlstream.state.zsets import WEIGHT_COLUMN, summed, zset
+from sqlstream.units import NO_TIME, Duration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
+
+KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
+# When a key was last written (a processing time); the place of an item in a list; an entry of a map; and what is there.
+AT = Column("_at", "BIGINT")
+POSITION, ENTRY, ITEM = "position", "entry", "item"
+# The name of a timer (empty: none), and when it is due (microseconds).
+TIMER_NAME, DUE = Column("name", "VARCHAR"), Column("due", "BIGINT")
+# The words for the clocks of timers.
+CLOCKS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """A state, its time to live (0: for ever), and where it is stored: its columns in the row of the key.
+
+    `column` has a value, or the place of the next item of a list; `written` says when it was written, where it can expire.
+    A list or a map has a table of its own.
+    """
+
+    number: int
+    state: StateDeclaration
+    ttl: Duration
+
+    @property
+    def column(self) -> Column | None:
+        match self.state.kind:
+            case "value":
+                return Column(f"s{self.number}", self.state.type)
+            case "list":
+                return Column(f"n{self.number}", "BIGINT")
+        return None
+
+    @property
+    def written(self) -> Column | None:
+        return Column(f"w{self.number}", "BIGINT") if self.ttl and self.column else None
+
+    @property
+    def table(self) -> str | None:
+        return None if self.state.kind == "value" else f"{self.state.kind}_{self.number}"
+
+    @property
+    def place(self) -> Column:
+        """What tells the items of a key apart."""
+        if self.state.kind == "list":
+            return Column(POSITION, "BIGINT")
+        assert self.state.key_type is not None
+        return Column(ENTRY, self.state.key_type)
+
+    @property
+    def item_columns(self) -> tuple[Column, ...]:
+        """The columns of its own table behind the key."""
+        return (self.place, Column(ITEM, self.state.type), *((AT,) if self.ttl else ()))
+
+
+@dataclass(frozen=True)
+class StateTables:
+    """All that a function keeps, with the columns of its keys under names of our own."""
+
+    keys: tuple[Column, ...]
+    states: tuple[StateTable, ...]
+    has_timers: bool
+
+    @cached_property
+    def in_row(self) -> tuple[StateTable, ...]:
+        """The states that have columns in the row of the key."""
+        return tuple(s for s in self.states if s.column is not None)
+
+    @cached_property
+    def collections(self) -> tuple[StateTable, ...]:
+        """The states that have a table of their own."""
+        return tuple(s for s in self.states if s.table is not None)
+
+    @cached_property
+    def row(self) -> tuple[Column, ...]:
+        """The columns of the row of a key."""
+        parts = (c for s in self.in_row for c in (s.column, s.written) if c is not None)
+        return (*self.keys, *parts, AT)
+
+    @cached_property
+    def timer_columns(self) -> tuple[Column, ...]:
+        return (*self.keys, TIMER_NAME, DUE)
+
+    @cached_property
+    def declarations(self) -> tuple[TableDeclaration, ...]:
+        found = [zset(KEYS, self.row)] if self.in_row else []
+        found += [zset(s.table, self.items(s)) for s in self.collections if s.table]
+        if self.has_timers:
+            # A timer of event time is gone when the watermark has passed it.
+            merge = summed(self.timer_columns, MERGED)
+            found.append(TableDeclaration(EVENT_TIMERS, (*self.timer_columns, WEIGHT_COLUMN), DUE.name, merge))
+            found.append(zset(PROCESSING_TIMERS, self.timer_columns))
+        return tuple(found)
+
+    def items(self, state: StateTable) -> tuple[Column, ...]:
+        """The columns of a list's or a map's table."""
+        return (*self.keys, *state.item_columns)
+
+    def same(self, a: str, b: str) -> str:
+        """Return the condition that rows of two relations have the same key."""
+        return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in self.keys) or "true"
+
+
+def is_live(state: StateTable, written: str, now: str) -> str:
+    """Return the condition that something written at a time (SQL, microseconds) is seen at another."""
+    return f"{written} > {now} - {state.ttl}" if state.ttl and not state.state.visible else "true"
+
+
+# -- views
+
+_NOW = f"epoch_us({NOW})"
+
+
+def instant(column: str, plus: Duration = NO_TIME) -> str:
+    """Return microseconds, SQL, as an instant."""
+    return f"make_timestamptz({column} + {plus})"
+
+
+def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:
+    """Return the view of keys: their values, when they were written, and when the last of them expires."""
+    if not tables.in_row:
+        return _known_keys(tables, names, relations)
+    taken = [n.name for n in names]
+    items = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
+    expiries, present = [], []
+    for one in tables.in_row:
+        assert one.column is not None
+        live = is_live(one, f"w{one.number}", _NOW)
+        value = f"CASE WHEN {live} THEN {one.column.name} END"
+        present.append(f"({value}) IS NOT NULL")
+        if one.ttl:
+            expiries.append(f"CASE WHEN {one.column.name} IS NOT NULL THEN w{one.number} + {one.ttl} END")
+        if one.state.kind == "value":
+            items.append((_free(one.state.name, taken), one.state.type, value))
+    items.append((_free(UPDATED_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
+    if len(expiries) == len(tables.in_row):
+        last = expiries[0] if len(expiries) == 1 else f"greatest({', '.join(expiries)})"
+        items.append((_free(EXPIRES_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(f"({last})")))
+    rows = f"({summed(tables.row, relations[KEYS])}) WHERE {' OR '.join(present)}"
+    return Rows.selected(rows, items)
+
+
+def _known_keys(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:
+    """Return the view of the keys that have items or timers, where they have no values."""
+    listed = ", ".join(k.name for k in tables.keys)
+    parts = [
+        f"SELECT {listed} FROM ({summed(tables.items(s), relations[s.table])})" for s in tables.collections if s.table
+    ]
+    if tables.has_timers:
+        parts += [f"SELECT {listed} FROM ({summed(tables.timer_columns, relations[t])})" for t in CLOCKS]
+    items = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
+    if not parts or not items:
+        return Rows("SELECT 0 AS rows WHERE false", (("rows", "INTEGER"),))
+    return Rows.selected(f"(SELECT DISTINCT * FROM ({' UNION ALL '.join(parts)}))", items)
+
+
+def more_views(
+    tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]
+) -> Iterator[tuple[str, Rows]]:
+    """Yield the views of lists, maps and timers, by their names."""
+    keys = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
+    for one in tables.collections:
+        taken = [n.name for n in names]
+        assert one.table is not None
+        items = [*keys, (_free(one.place.name, taken), one.place.type, one.place.name)]
+        items.append((_free("value", taken), one.state.type, ITEM))
+        where = "true"
+        if one.ttl:
+            where = is_live(one, AT.name, _NOW)
+            items.append((_free(UPDATED_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
+            items.append((_free(EXPIRES_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name, one.ttl)))
+        yield one.state.name, Rows.selected(f"({summed(tables.items(one), relations[one.table])}) WHERE {where}", items)
+    if tables.has_timers:
+        taken = [n.name for n in names]
+        parts = [
+            f"SELECT *, {quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
+            for table, clock in CLOCKS.items()
+        ]
+        items = [
+            *keys,
+            (_free("kind", taken), "VARCHAR", "_clock"),
+            (_free("name", taken), "VARCHAR", f"nullif({TIMER_NAME.name}, '')"),
+            (_free("time", taken), "TIMESTAMP", f"make_timestamp({DUE.name})"),
+        ]
+        yield "timers", Rows.selected(f"({' UNION ALL '.join(parts)})", items)
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """Return a name that no other column has, and take it."""
+    while name.lower() in (other.lower() for other in taken):
+        name = f"{name}_"
+    taken.append(name)
+    return name
+
+
+def listed(columns: Iterable[Column], relation: str = "") -> str:
+    """Return columns as items of a SELECT, of one of its relations."""
+    before = f"{relation}." if relation else ""
+    return ", ".join(f"{before}{quote_name(c.name)}" for c in columns)

@@ -1,0 +1,205 @@
+"""Timers: those of a batch's keys, which of them are due, and what has changed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.types import encoded
+from sqlstream.functions.process.context import Timer, Timers, event_datetime, event_micros, instant, instant_micros
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
+from sqlstream.operators.process.tables import DUE, EVENT_TIMERS, PROCESSING_TIMERS, TIMER_NAME, StateTables, listed
+from sqlstream.state.bucket import WEIGHTS, Bucket
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.units import EventTime, ProcessingTime
+
+# What tells a timer of a key: its clock, and its name, or the time at which one without a name is due.
+Identity = tuple[bool, str | int]
+# The counter of the processing time up to which timers have fired.
+FIRED = "timers_fired_at"
+# So many timers can fire for a key in a batch: more are set by each other without end.
+MOST = 100_000
+
+
+class TimerTables:
+    """The timers of a bucket: read for the keys of a batch, and changed after it."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: StateTables, clock: Clock):
+        self.con, self.state, self.tables = con, state, tables
+        self.watermark = NEVER if clock.watermark is None else clock.watermark
+        self.batch, self.now = clock.batch, clock.time
+
+    def due(self) -> list[str]:
+        """Return SELECTs of the keys that have timers which are due."""
+        keys = listed(self.tables.keys)
+        found = []
+        event = self.state.relation(EVENT_TIMERS, up_to=self.watermark)
+        if event is not None:
+            found.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, event)})")
+        processing = self.state.relation(PROCESSING_TIMERS)
+        if processing is not None:
+            fired = self.state.counters.get(FIRED, NEVER)
+            due = f"(SELECT * FROM {processing} WHERE {DUE.name} > {fired} AND {DUE.name} <= {self.now})"
+            found.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})")
+        return found
+
+    def load(self) -> dict[int, dict[Identity, int]]:
+        """Return the timers of the keys of the batch, by their numbers."""
+        found: dict[int, dict[Identity, int]] = {}
+        for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
+            rows = self.state.relation(table)
+            if rows is None:
+                continue
+            own = f"(SELECT * FROM {rows} _timer SEMI JOIN {TOUCHED} t ON {self.tables.same('_timer', 't')})"
+            known = summed(self.tables.timer_columns, own)
+            sql = f"SELECT t.{NUMBER}, s.{TIMER_NAME.name}, s.{DUE.name} FROM ({known}) s JOIN {TOUCHED} t"
+            for number, name, due in self.con.execute(f"{sql} ON {self.tables.same('s', 't')}").fetchall():
+                found.setdefault(number, {})[is_event, name or due] = due
+        return found
+
+    def store(self, changes: TimerChanges) -> None:
+        """Write what has changed, and say when the next timer is due."""
+        for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
+            own = [c for c in changes.rows if c[1] == is_event]
+            if own:
+                numbers, _, names, dues, weights = zip(*own, strict=True)
+                self.con.register(
+                    "_timers",
+                    pa.table(
+                        {
+                            NUMBER: pa.array(numbers, pa.int64()),
+                            TIMER_NAME.name: pa.array(names, pa.string()),
+                            DUE.name: pa.array(dues, pa.int64()),
+                            WEIGHT: pa.array(weights, pa.int64()),
+                        }
+                    ),
+                )
+                columns: tuple[Column, ...] = (*self.tables.timer_columns, WEIGHT_COLUMN)
+                rows = self.con.sql(encoded(columns, f"_timers JOIN {TOUCHED} USING ({NUMBER})")).to_arrow_table()
+                self.state.append(table, rows, self.batch)
+                if not is_event:
+                    self.state.count(WEIGHTS, sum(weights))
+        self.state.counters[FIRED] = max(self.now, self.state.counters.get(FIRED, NEVER))
+        # They may be timers that were deleted since: then the operator is called once for nothing.
+        self.state.event_timer = self.state.forget(self.con, EVENT_TIMERS, self.watermark)
+        self.state.processing_timer = self._next_processing()
+
+    def _next_processing(self) -> ProcessingTime | None:
+        """Return the processing time of the next timer by that clock."""
+        rows = self.state.relation(PROCESSING_TIMERS)
+        if rows is None:
+            return None
+        [(due,)] = self.con.execute(f"SELECT min({DUE.name}) FROM {rows} WHERE {DUE.name} > {self.now}").fetchall()
+        return None if due is None else ProcessingTime(due)
+
+
+class TimerChanges:
+    """Rows to add to the tables of timers: a key's number, whether it is of event time, its name, its time, a weight."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, bool, str, int, int]] = []
+
+    def add(self, number: int, identity: Identity, due: int, weight: int) -> None:
+        is_event, name = identity
+        self.rows.append((number, is_event, name if isinstance(name, str) else "", due, weight))
+
+
+class KeyTimers(Timers):
+    """The timers of the current key, as the user's code sees them."""
+
+    def __init__(self, watermark: EventTime, now: ProcessingTime, has_event_time: bool, has_timers: bool):
+        self.watermark, self.now = watermark, now
+        self.has_event_time, self.has_timers = has_event_time, has_timers
+        self.known: Mapping[Identity, int] = {}
+        # The timers as they are now, once one has changed.
+        self.changed: dict[Identity, int] | None = None
+        # Set behind the clock, since the last call of `due`.
+        self.is_behind = False
+
+    def enter(self, known: Mapping[Identity, int]) -> None:
+        """Go to another key."""
+        self.known, self.changed, self.is_behind = known, None, False
+
+    def leave(self, number: int, changes: TimerChanges) -> None:
+        """Collect what has changed for the key."""
+        if self.changed is None:
+            return
+        for identity, due in self.known.items():
+            # What the watermark has passed goes by itself.
+            if self.changed.get(identity) != due and not (identity[0] and due <= self.watermark):
+                changes.add(number, identity, due, -1)
+        for identity, due in self.changed.items():
+            if self.known.get(identity) != due:
+                changes.add(number, identity, due, 1)
+
+    def due(self) -> Iterator[tuple[Identity, Timer]]:
+        """Yield timers that are due, each taken out before; those of event time first, each kind in the order of its times."""
+        while found := self._first():
+            identity, due = found
+            del self._own[identity]
+            yield identity, self._shown(identity, due)
+
+    def _first(self) -> tuple[Identity, int] | None:
+        current = self.known if self.changed is None else self.changed
+        ready = [
+            (not identity[0], due, str(identity[1]), identity)
+            for identity, due in current.items()
+            if due <= (self.watermark if identity[0] else self.now)
+        ]
+        if not ready:
+            return None
+        _, due, _, identity = min(ready)
+        return identity, due
+
+    @property
+    def _own(self) -> dict[Identity, int]:
+        if self.changed is None:
+            self.changed = dict(self.known)
+        return self.changed
+
+    def _shown(self, identity: Identity, due: int) -> Timer:
+        name = identity[1] if isinstance(identity[1], str) else ""
+        return Timer(name, event_datetime(due) if identity[0] else instant(due), identity[0])
+
+    def _set(self, is_event: bool, due: int, name: str) -> None:
+        if not self.has_timers:
+            raise RuntimeError("a timer needs a method: def on_timer(self, ctx): ...")
+        self._own[is_event, name or due] = due
+        self.is_behind = self.is_behind or due <= (self.watermark if is_event else self.now)
+
+    # -- what the user's code calls
+
+    def at(self, time: dt.datetime, name: str = "") -> None:
+        if not self.has_event_time:
+            raise RuntimeError("a timer of event time needs on_time => DESCRIPTOR(ts) in the call")
+        self._set(True, event_micros(time), name)
+
+    def at_processing_time(self, time: dt.datetime, name: str = "") -> None:
+        self._set(False, instant_micros(time), name)
+
+    def after(self, delay: dt.timedelta, name: str = "") -> None:
+        self._set(False, self.now + delay // dt.timedelta(microseconds=1), name)
+
+    def delete(self, timer: str | dt.datetime) -> None:
+        if isinstance(timer, str):
+            places: list[Identity] = [(True, timer), (False, timer)]
+        else:
+            places = [(True, event_micros(timer))] if timer.tzinfo is None else [(False, instant_micros(timer))]
+        for identity in places:
+            self._own.pop(identity, None)
+
+    def clear(self) -> None:
+        if self.known or self.changed:
+            self.changed = {}
+
+    def list(self) -> list[Timer]:
+        current = self.known if self.changed is None else self.changed
+        return sorted(
+            (self._shown(i, due) for i, due in current.items()), key=lambda t: (not t.is_event_time, t.time, t.name)
+        )

@@ -1,0 +1,85 @@
+"""Which results a batch changes, of sessions: rows may move the end of one, and make one of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlstream.duck.sql import names
+from sqlstream.operators.scratch import keep
+from sqlstream.operators.windows.assigners import PARTIALS, Relations, between
+from sqlstream.operators.windows.corrections import ARRIVED
+from sqlstream.operators.windows.early_results import DUE, PENDING, EarlyResults
+from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
+from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
+from sqlstream.operators.windows.window_batch import WindowBatch
+from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import EventTime
+
+# The sessions whose results are to change, and all sessions of their keys as they are now.
+_CHANGED = "_changed_results"
+_NOW = "_now"
+
+
+@dataclass(frozen=True)
+class ChangedSessions:
+    """SESSION: what was emitted of a session is found by where it lies."""
+
+    emitted: EmittedResults
+    early: EarlyResults | None = None
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        # What was emitted of a session, and what is to be, is kept as long as its rows.
+        return (EMITTED,) if self.early is None else (EMITTED, PENDING)
+
+    def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
+        new = {name: f"(SELECT * FROM {relations[name]} WHERE {condition})" for name in batch.row_tables}
+        return self.emitted.changes(new, f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})")
+
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
+        watermark = batch.clock.watermark
+        if watermark is None and self.early is None:
+            return
+        relations = batch.rows()
+        self._find(batch, relations[PARTIALS], after)
+        [(some,)] = batch.con.execute(f"SELECT count(*) FROM {_CHANGED}").fetchall()
+        if not some:
+            return
+        # Without early results an open session has none: what was emitted before it grew is taken back.
+        shown = between(None, watermark) if self.early is None else "true"
+        keys = self.emitted.groups.key_names
+        new = {name: within(rows, _CHANGED, keys, shown) for name, rows in relations.items()}
+        yield self.emitted.changes(new, within(batch.relation(EMITTED), _CHANGED, keys, "true"))
+
+    def _find(self, batch: WindowBatch, pieces: str, after: EventTime | None) -> None:
+        """Keep the sessions whose results are to change."""
+        con, clock, keys = batch.con, batch.clock, self.emitted.groups.key_names
+        ends = between(after, clock.watermark) if clock.watermark is not None else "false"
+        listed = ", ".join(keys) or "1"
+        selects = [f"SELECT {listed} FROM {ARRIVED}", f"SELECT {listed} FROM {pieces} WHERE {ends}"]
+        if self.early is not None:
+            selects.append(f"SELECT {listed} FROM ({self.early.due(batch.relation(PENDING), clock)})")
+        keep(con, "_of_keys", " UNION ".join(selects))
+        keep(con, _NOW, sessions_of(of_keys(pieces, "_of_keys", keys), keys))
+        place = names(self.emitted.groups.place)
+        selects = [f"SELECT {place} FROM {_NOW} WHERE {ends}"]
+        if self.early is None:
+            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, 'true')}")
+        else:
+            is_open = between(clock.watermark, None)
+            batch.store(self.early.added(within(ARRIVED, _NOW, keys, is_open), clock))
+            selects.append(self.early.due(self._pending(batch, is_open), clock))
+            ended = "false" if clock.watermark is None else between(None, clock.watermark)
+            selects.append(f"SELECT {place} FROM {within(ARRIVED, _NOW, keys, ended)}")
+        keep(con, _CHANGED, " UNION ".join(selects))
+        if self.early is not None:
+            batch.store(self.early.emitted(self._pending(batch, "true"), _CHANGED))
+
+    def _pending(self, batch: WindowBatch, condition: str) -> str:
+        return within(batch.relation(PENDING), _NOW, self.emitted.groups.key_names, condition)
+
+    def waiting(self, batch: WindowBatch) -> str:
+        # Where a session lay when it was added and when it was taken may differ.
+        by = ", ".join([*self.emitted.groups.key_names, DUE])
+        return f"SELECT {DUE} FROM {batch.relation(PENDING)} GROUP BY {by} HAVING sum({WEIGHT}) > 0"

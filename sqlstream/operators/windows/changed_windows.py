@@ -1,0 +1,97 @@
+"""Which results a batch changes, of windows that lie where they lie: those that end, and those for which rows came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import names
+from sqlstream.operators.scratch import keep
+from sqlstream.operators.windows.assigners import END, FixedWindows, Relations, WindowSpan, between, same_columns
+from sqlstream.operators.windows.corrections import ARRIVED
+from sqlstream.operators.windows.early_results import PENDING, EarlyResults
+from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
+from sqlstream.operators.windows.retention import KEPT
+from sqlstream.operators.windows.window_batch import WindowBatch
+from sqlstream.units import EventTime
+
+# The windows whose results are to change.
+_CHANGED = "_changed_results"
+
+
+@dataclass(frozen=True)
+class ChangedWindows:
+    """TUMBLE, HOP and CUMULATE."""
+
+    windows: FixedWindows
+    emitted: EmittedResults
+    early: EarlyResults | None = None
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        return ()
+
+    def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
+        new = {name: f"(SELECT * FROM {relations[name]} WHERE {condition})" for name in batch.row_tables}
+        # Without early results nothing was emitted of a window that is open.
+        old = None if self.early is None else f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})"
+        return self.emitted.changes(new, old)
+
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
+        watermark = batch.clock.watermark
+        if watermark is not None and (after is None or after < watermark):
+            yield from self._ended(batch, WindowSpan(after, watermark))
+        self._find(batch)
+        ends = f"SELECT epoch_us(min({END})) - 1, epoch_us(max({END})) FROM {_CHANGED}"
+        [(low, high)] = batch.con.execute(ends).fetchall()
+        if low is not None:
+            yield self._corrected(batch, low, high)
+
+    def _ended(self, batch: WindowBatch, span: WindowSpan) -> Iterator[str]:
+        """Yield the changes of the windows that end now, of all keys."""
+        windows = self.windows
+        stored = batch.rows(batch.retention.kept(windows.reach(span.watermark)))
+        rows = {name: self._kept(batch, rows, span.closed, None) for name, rows in stored.items()}
+        due = windows.due(batch.con, rows, self.emitted.groups.key_names, span)
+        if due is not None:
+            emitted = self._kept(batch, batch.relation(EMITTED), span.closed, None)
+            yield self.closing(batch, {**due.closed, EMITTED: emitted}, between(span.closed, span.watermark))
+
+    def _corrected(self, batch: WindowBatch, low: EventTime, high: EventTime) -> str:
+        """Return the changes of the windows that were found, which end after one time and by another."""
+        windows, keys = self.windows, self.emitted.groups.key_names
+        last = EventTime(high + windows.spread_over)
+        stored = {name: self._kept(batch, rows, low, last) for name, rows in batch.rows().items()}
+        rows = {name: windows.among(rows, _CHANGED, keys) for name, rows in stored.items()}
+        same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.place])
+        emitted = self._kept(batch, batch.relation(EMITTED), low, high)
+        return self.emitted.changes(rows, f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
+
+    @staticmethod
+    def _kept(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
+        """Return stored rows whose last window ends in a stretch of time: by the stored time, of which files have statistics."""
+        first, last = batch.retention.kept(after), batch.retention.kept(to)
+        return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT.name)})"
+
+    def _find(self, batch: WindowBatch) -> None:
+        """Keep the windows, beside those that end now, whose results are to change."""
+        windows, clock = self.windows, batch.clock
+        # What ends after `ended` is emitted now.
+        ended = NEVER if batch.state.closed is None else batch.state.closed
+        late = windows.ending(ARRIVED, batch.closed, ended)
+        selects = [f"SELECT DISTINCT {names(self.emitted.groups.place)} FROM {late}"]
+        if self.early is not None:
+            batch.store(self.early.added(windows.ending(ARRIVED, clock.watermark, None), clock))
+            selects.append(self.early.due(self._pending(batch), clock))
+        keep(batch.con, _CHANGED, " UNION ".join(selects))
+        if self.early is not None:
+            batch.store(self.early.emitted(self._pending(batch), _CHANGED))
+
+    @staticmethod
+    def _pending(batch: WindowBatch) -> str:
+        return f"(SELECT * FROM {batch.relation(PENDING)} WHERE {between(batch.clock.watermark, None)})"
+
+    def waiting(self, batch: WindowBatch) -> str:
+        assert self.early is not None
+        return self.early.waiting(self._pending(batch))

@@ -1,0 +1,133 @@
+"""Window aggregates whose results change: late rows correct them, and open windows are emitted early.
+
+Rows are kept until the watermark has passed the end of their windows by the lateness. What was emitted is kept as well, in a
+table of its own: the changes of a batch are the difference of the results that its rows, its watermark or its time concern from
+what was emitted of them. So the sum of all changes is the result of the rows that were not dropped, to the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import names, no_rows, typed
+from sqlstream.operators.scratch import keep
+from sqlstream.operators.windows.assigners import PARTIALS, ROWS, Relations, WindowAssigner, between
+from sqlstream.operators.windows.early_results import DUE, EarlyResults
+from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
+from sqlstream.operators.windows.results import WindowResult
+from sqlstream.operators.windows.retention import KEPT, Retention
+from sqlstream.operators.windows.window_batch import WindowBatch
+from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime, from_millis
+from sqlstream.warehouse.declarations import TableDeclaration
+
+# The groups of the rows of a batch, with their number.
+ARRIVED = "_arrived"
+
+
+class ChangedResults(Protocol):
+    """Which results a batch changes: see ChangedWindows and ChangedSessions."""
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        """The tables beside those of rows whose windows may move."""
+        ...
+
+    def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
+        """Return the SELECT of the changes with which windows are forgotten that have not been emitted at their end."""
+        ...
+
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
+        """Yield SELECTs of changes, of windows that end after a time; the groups of the batch's rows are in the table ARRIVED."""
+        ...
+
+    def waiting(self, batch: WindowBatch) -> str:
+        """Return the SELECT of when open windows are to be emitted early."""
+        ...
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """A window emits at its end and whenever late rows change it then; before its end it does as `early` says."""
+
+    emitted: EmittedResults
+    changed: ChangedResults
+    early: EarlyResults | None = None
+
+    @property
+    def retention(self) -> Retention:
+        return self.emitted.retention
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return (self.emitted.table, *([self.early.table] if self.early else []))
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        return self.changed.moving
+
+    @property
+    def corrects(self) -> bool:
+        return True
+
+    def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str | None:
+        """Return what is forgotten before it was emitted at its end: the watermark has made a step longer than the lateness."""
+        before, closed = batch.state.closed, batch.closed
+        if before is not None and closed is not None and before >= closed:
+            return None
+        relations = {EMITTED: batch.relation(EMITTED), **rows}
+        keep(batch.con, "_changed", self.changed.closing(batch, relations, between(before, closed)))
+        return self.emitted.leaving("_changed")
+
+    def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> str | None:
+        """Return the results of windows that end, that late rows change, and early ones; remember them as emitted."""
+        self._keep_arrived(batch, added)
+        before, closed = batch.state.closed, batch.closed
+        after = closed if before is None or closed is None else max(before, closed)
+        changes = list(self.changed.changes(batch, after))
+        if not changes:
+            return None
+        keep(batch.con, "_changed", " UNION ALL ".join(changes))
+        batch.store({EMITTED: "_changed"})
+        return self.emitted.leaving("_changed")
+
+    def _keep_arrived(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> None:
+        group = self.emitted.groups.columns
+        columns = (*group, Column(ROWS, "BIGINT"))
+        listed = [c.name for c in columns]
+        # A frame without rows calls the operator, and has no columns either.
+        arrived = [
+            batch.state.read(rows, listed) if isinstance(rows, Segment) else rows.select(listed)
+            for rows in added
+            if isinstance(rows, Segment) or rows.num_rows
+        ]
+        rows = f"({no_rows(columns)})"
+        if arrived:
+            batch.con.register("_added", pa.concat_tables(arrived, promote_options="permissive"))
+            rows = f"(SELECT {typed(columns)} FROM _added)"
+        keep(batch.con, ARRIVED, f"SELECT {names(group)}, sum({ROWS}) AS {ROWS} FROM {rows} GROUP BY ALL")
+
+    def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
+        """Ask to be called again when a window ends, is forgotten, or is to be emitted early."""
+        state, watermark = batch.state, batch.clock.watermark
+        held = batch.forget(NEVER if watermark is None else watermark)
+        # What has not ended yet is kept longer than the lateness from now on.
+        rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.kept(watermark), None, KEPT.name)}"
+        kept = batch.least(f"epoch_us({KEPT.name})", rows)
+        first = None if kept is None else batch.retention.closed(EventTime(kept))
+        state.event_timer = held if first is None else windows.next_time(first, watermark)
+        state.processing_timer = None
+        if self.early is None or self.early.early.by == "rows":
+            return
+        due = batch.least(DUE, f"({self.changed.waiting(batch)})")
+        if self.early.early.by == "time":
+            state.processing_timer = None if due is None else from_millis(due)
+        elif due is not None:
+            state.event_timer = EventTime(due if state.event_timer is None else min(due, state.event_timer))

@@ -1,0 +1,77 @@
+"""What was emitted of windows whose results can still change, and what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import names, quote_name
+from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.groups import Grouping, Groups
+from sqlstream.operators.windows.assigners import START, Relations, window_time
+from sqlstream.operators.windows.retention import KEPT, Retention
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
+
+EMITTED = "emitted"
+# The bounds that a result shows: those of a session may be others by now.
+_START, _END = "_shown_start", "_shown_end"
+
+
+def weighted(name: str, columns: Sequence[Column], windows: Grouping) -> TableDeclaration:
+    """Return the declaration of a table of rows with weights; a session's are told apart by where it ended when."""
+    stored = (*columns, KEPT)
+    merge = summed(stored, MERGED) if windows.mergeable else None
+    return TableDeclaration(name, (*stored, WEIGHT_COLUMN), KEPT.name, merge)
+
+
+@dataclass(frozen=True)
+class EmittedResults:
+    """Rows of a result that were emitted, with the bounds they show and those of their windows (of sessions: as they are now)."""
+
+    result: Grouped
+    retention: Retention
+
+    @property
+    def groups(self) -> Groups[Grouping]:
+        return self.result.groups
+
+    @cached_property
+    def table(self) -> TableDeclaration:
+        return weighted(EMITTED, (*self.groups.place, *self._shown), self.groups.windows)
+
+    @cached_property
+    def _shown(self) -> tuple[Column, ...]:
+        """The columns of a result beside its keys."""
+        calls = (Column(f"r{i}", call.result_type) for i, (_, call) in enumerate(self.result.calls))
+        return (Column(_START, "TIMESTAMP"), Column(_END, "TIMESTAMP"), *calls)
+
+    @cached_property
+    def _renamed(self) -> Grouped:
+        """The result under names of our own."""
+        groups = self.groups
+        keys = tuple((column, sql) for column, (_, sql) in zip(groups.key_columns, groups.keys, strict=True))
+        calls = tuple((f"r{i}", call) for i, (_, call) in enumerate(self.result.calls))
+        return Grouped(Groups(keys, groups.windows), (_START, _END, None), calls)
+
+    def changes(self, new: Relations, old: str | None) -> str:
+        """Return the SELECT of what makes the result over some rows of what was emitted, None: nothing."""
+        bounds = ", ".join(f"{_START if name == START else _END} AS {name}" for name in self.groups.windows.bounds)
+        items = ", ".join([*self.groups.key_names, bounds, names(self._shown)])
+        rows = f"SELECT {items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self._renamed.result(new)})"
+        return rows if old is None else difference((*self.groups.place, *self._shown), f"({rows})", old)
+
+    def leaving(self, changes: str) -> str:
+        """Return the SELECT of changes, in a table, as they leave the operator."""
+        result = self.result
+        given = [c.name for c, _ in self.groups.keys] + [n for n in result.bounds if n is not None]
+        given += [n for n, _ in result.calls]
+        shown = (_START, _END, window_time(_END))
+        bounds = [sql for sql, name in zip(shown, result.bounds, strict=True) if name is not None]
+        made = [*self.groups.key_names, *bounds, *(f"r{i}" for i in range(len(result.calls)))]
+        items = ", ".join(f"{sql} AS {quote_name(name)}" for sql, name in zip(made, given, strict=True))
+        rows = f"SELECT {items}, {WEIGHT} FROM {changes}"
+        # Sessions that differ in bounds which are not asked for are one.
+        return rows if self.groups.windows.mergeable else summed(result.outputs, f"({rows})")

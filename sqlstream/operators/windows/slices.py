@@ -1,0 +1,179 @@
+"""Overlapping windows as slices that they share: each row is aggregated once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.operators.groups import Made
+from sqlstream.operators.windows.assigners import (
+    END,
+    PARTIALS,
+    Admitted,
+    Arrival,
+    Due,
+    Read,
+    Relations,
+    WindowSpan,
+    ended,
+    same_columns,
+    weights,
+)
+from sqlstream.operators.windows.grid import Grid
+from sqlstream.state.segments import Segment
+from sqlstream.units import END_OF_INPUT, Duration, EventTime
+
+SLICE = "_slice_end"
+# So many windows at once are looked for one by one.
+FEW_WINDOWS = 16
+
+
+@dataclass(frozen=True)
+class SlicedWindows:
+    """Rows are stored per slice; a window is made of its slices when it closes, so a row is aggregated once.
+
+    `time` is the DuckDB expression of a row's event time. A slice is forgotten with the last window that holds it. A row is late
+    when that window has closed; when only earlier ones have, it counts in those that are open.
+    """
+
+    time: str
+    grid: Grid
+    columns: Made = field(init=False)
+
+    def __post_init__(self) -> None:
+        end = self.grid.slice_end(f"epoch_us({self.time})")
+        last = f"make_timestamp({self.grid.last_end_sql(end)})"
+        object.__setattr__(self, "columns", ((Column(SLICE, "BIGINT"), end), (Column(END, "TIMESTAMP"), last)))
+
+    @property
+    def value_columns(self) -> Made:
+        return self.columns
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        return tuple(sql for _, sql in self.columns)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        return (END,)
+
+    @property
+    def start(self) -> str:
+        return f"make_timestamp({self.grid.start_sql(f'epoch_us({END})')})"
+
+    @property
+    def meeting(self) -> tuple[str, ...]:
+        # Slices of one window must meet, and each is in several: all of them go to one bucket.
+        return ()
+
+    @property
+    def mergeable(self) -> bool:
+        return True
+
+    @property
+    def may_be_late(self) -> str:
+        return END
+
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
+        return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
+
+    def reach(self, watermark: EventTime) -> EventTime:
+        return min(EventTime(watermark + self.grid.size), END_OF_INPUT)
+
+    def source(self, keys: Sequence[str]) -> str:
+        return "_rows"
+
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
+        slices = read(segment, [SLICE]).column(SLICE)
+        return bool((self.grid.first_end(slices.to_numpy()) > watermark).all())
+
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
+        slices = rows.column(SLICE).to_numpy()
+        first = self.grid.first_end(slices)
+        if (first > watermark).all():
+            return Arrival(rows)
+        last = rows.column(END).cast(pa.int64()).to_numpy()
+        late = last <= watermark
+        after = (first <= watermark) & ~late
+        missed = (watermark - first[after]) // self.grid.slide + 1
+        return Arrival(
+            rows.filter(pa.array(first > watermark)),
+            rows.filter(pa.array(after)),
+            int(weights(rows)[late].sum()),
+            int(np.dot(missed, weights(rows)[after])),
+        )
+
+    def due(
+        self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
+    ) -> Due | None:
+        first = None if span.closed is None else self.grid.first_end(EventTime(span.closed + 1))
+        if first is not None and first > span.watermark:
+            return None
+        if first is not None and (span.watermark - first) // self.grid.slide < FEW_WINDOWS:
+            ends = [EventTime(end) for end in range(first, span.watermark + 1, self.grid.slide)]
+            return Due({table: self._of_ends(rows, ends) for table, rows in relations.items()})
+        return Due({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
+
+    def admit(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        relations: Relations,
+        after: Relations,
+        keys: Sequence[str],
+        watermark: EventTime,
+    ) -> Admitted:
+        return Admitted(after)
+
+    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
+        after = self.grid.first_end_sql(f"({watermark} + 1)")
+        return {table: self.spread(rows, after, None) for table, rows in relations.items()}
+
+    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
+        slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
+        return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
+
+    def _of_ends(self, rows: str, ends: Iterable[EventTime]) -> str:
+        """Return rows of slices as rows of some windows: for a few, to look for each one's costs half of what a spread does."""
+        selects = [
+            f"SELECT * EXCLUDE ({SLICE}, {END}), make_timestamp({end}) AS {END} FROM {rows} "
+            f"WHERE {SLICE} > {self.grid.start(end)} AND {SLICE} <= {end}"
+            for end in ends
+        ]
+        return f"({' UNION ALL '.join(selects)})"
+
+    def spread(self, rows: str, from_end: EventTime | str | None, to_end: str | None) -> str:
+        """Return rows of slices as rows of the windows whose ends lie in a range."""
+        first, last = self.grid.first_end_sql(SLICE), f"epoch_us({END})"
+        low = first if from_end is None else f"greatest({first}, {from_end})"
+        high = last if to_end is None else f"least({last}, {to_end})"
+        ends = f"unnest(generate_series({low}, {high}, {self.grid.slide}))"
+        spread = f"SELECT * EXCLUDE ({SLICE}, {END}), {ends} AS _end FROM {rows}"
+        return f"(SELECT * EXCLUDE (_end), make_timestamp(_end) AS {END} FROM ({spread}))"
+
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
+        if earliest is None:
+            return None
+        # No slice begins before the earliest end less the size.
+        begin = earliest - self.grid.size + 1
+        return self.grid.first_end(EventTime(begin if watermark is None else max(begin, watermark + 1)))
+
+    @property
+    def spread_over(self) -> Duration:
+        return self.grid.size
+
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
+        # At the end of input there is no later window, and no later number either.
+        first = None if after is None else self.grid.first_end(EventTime(min(after, -NEVER) + 1))
+        return self.spread(rows, first, None if to is None else str(to))
+
+    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
+        start = self.grid.start_sql(f"epoch_us(_in_.{END})")
+        same = [same_columns("_row_", "_in_", keys)] if keys else []
+        on = " AND ".join([*same, f"_row_.{SLICE} > {start}", f"_row_.{SLICE} <= epoch_us(_in_.{END})"])
+        return f"(SELECT _row_.* EXCLUDE ({SLICE}, {END}), _in_.{END} FROM {rows} _row_ JOIN {windows} _in_ ON {on})"

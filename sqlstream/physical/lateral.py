@@ -1,0 +1,37 @@
+"""Rows that are made of a row, beside it."""
+
+from __future__ import annotations
+
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.relational import Elements, Lateral
+
+_LIST, _ELEMENT, _NUMBER = internal("list"), internal("element"), internal("number")
+
+
+def with_made_rows(node: Lateral, rows: str) -> str:
+    """Return the rows of a SELECT, each beside the rows that the node makes of it."""
+    if isinstance(node.rows, Elements):
+        return _with_elements(node, node.rows, rows)
+    joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"
+    return f"SELECT * FROM ({rows}) AS _row {joined}"
+
+
+def _with_elements(node: Lateral, elements: Elements, rows: str) -> str:
+    # In a select list UNNEST computes the list once for each row, also where it is random; a join would compute it once for
+    # equal rows, and for all of them before.
+    if node.outer or elements.numbered:
+        values, numbers = _LIST, f"range(1, len({_LIST}) + 1)"
+        if node.outer:
+            values, numbers = (f"if(len({_LIST}) > 0, {sql}, [NULL])" for sql in (values, numbers))
+        made = f"unnest({values}) AS {_ELEMENT}"
+        made += f", unnest({numbers}) AS {_NUMBER}" if elements.numbered else ""
+        made = f"SELECT * EXCLUDE ({_LIST}), {made} FROM (SELECT *, {elements.values.sql} AS {_LIST} FROM ({rows}))"
+    else:
+        made = f"SELECT *, unnest({elements.values.sql}) AS {_ELEMENT} FROM ({rows})"
+    number = [_NUMBER] if elements.numbered else []
+    parts = len(node.columns) - len(number)
+    fields = [f"struct_extract_at({_ELEMENT}, {i})" for i in range(1, parts + 1)] if elements.fields else [_ELEMENT]
+    named = zip([*fields, *number], node.columns, strict=True)
+    columns = ", ".join(f"{sql} AS {quote_name(column.name)}" for sql, column in named)
+    return f"SELECT * EXCLUDE ({', '.join([_ELEMENT, *number])}), {columns} FROM ({made})"

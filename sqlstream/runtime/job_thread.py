@@ -1,0 +1,266 @@
+"""A job in a thread of its own, whichever engine runs its batches: it is fed, ends, and says how it is doing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.runtime.commits import Commits, Totals
+from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
+from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.fragments import newest
+from sqlstream.runtime.idle import idle_ticks
+from sqlstream.runtime.worker import JobSpec
+from sqlstream.secrets import masked
+from sqlstream.state.retention import sweep, sweep_directory
+from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import TABLE
+from sqlstream.warehouse.status import DRAINED, FAILED, FINISHED, RUNNING, STOPPED, Status, requested_stop, write_status
+
+# Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
+AHEAD = 2
+POLL_SECONDS = 0.02
+SWEEP_SECONDS = 10.0
+
+
+class JobThread(threading.Thread, ABC):
+    """Feeds batches to an engine, notices the end, stops between batches, and writes the status of the job.
+
+    An engine derives its runs from it, and says how a batch is run.
+    """
+
+    def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers):
+        super().__init__(name=f"sqlstream-{job.name}", daemon=True)
+        self.job, self.layout, self.pace, self.receivers = job, layout, pace, receivers
+        self.started_at = now()
+        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at)
+        self.paths = self.commits.paths
+        self.fs = self.commits.warehouse.fs
+        self.state = RUNNING
+        self.error: SqlStreamError | None = None
+        self.cause: BaseException | None = None
+        self.feed: Feed | None = None
+        self._has_begun = False
+        self._stop_requested = threading.Event()
+        self._drain_requested = threading.Event()
+        self._warnings: deque[str] = deque()
+        self._warned: set[str] = set()
+        self._swept = time.monotonic()
+        self._fed_at = float("-inf")
+
+    # -- what an engine does
+
+    @abstractmethod
+    def _begin(self, feed: Feed) -> None:
+        """Make ready to run batches, after the last committed one; a batch that was not committed is run again."""
+
+    @abstractmethod
+    def _run_next(self, tasks: Sequence[str]) -> None:
+        """Run the next batch, or let it wait for its turn: for each task its lines of the descriptor."""
+
+    @abstractmethod
+    def _has_ended(self) -> bool:
+        """Tell whether the engine runs no more batches. Raises what it failed of."""
+
+    @abstractmethod
+    def _is_idle(self) -> bool:
+        """Tell whether no batch runs, and none waits."""
+
+    @abstractmethod
+    def _finish_batch(self) -> None:
+        """Wait until the batch that is running is committed, and begin no further one."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Give back what the engine holds for the job."""
+
+    def _pause(self) -> None:
+        """Wait a moment before looking again."""
+        time.sleep(POLL_SECONDS)
+
+    def _explained(self, error: Exception) -> SqlStreamError:
+        """Return what people are told of an error that is not ours."""
+        return JobError(_first_line(error))
+
+    # -- what others ask of it
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Ask the job to stop after the batch that is running, with `drain` when it has closed all windows."""
+        (self._drain_requested if drain else self._stop_requested).set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop_requested.is_set() or self._drain_requested.is_set()
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings that nobody has taken yet."""
+        taken = []
+        while self._warnings:
+            taken.append(self._warnings.popleft())
+        return taken
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has read all there is, and waits for more."""
+        return self._has_begun and self.feed is not None and self.feed.sequence <= self.totals.sequence
+
+    @property
+    def totals(self) -> Totals:
+        return self.commits.totals
+
+    # -- its thread
+
+    def run(self) -> None:
+        try:
+            # What was asked of an earlier process is no matter of this one's.
+            self.fs.delete(self.paths.stop)
+            self._write_status()
+            self.feed = self._open_feed()
+            self._warnings.extend(self.feed.notices())
+            self._begin(self.feed)
+            self._has_begun = True
+            self.state = self._drive(self.feed)
+        except SqlStreamError as e:
+            self.state, self.error = FAILED, e
+        except Exception as e:
+            self.state, self.cause = FAILED, e
+            self.error = self._explained(e)
+        finally:
+            if isinstance(self.error, JobError):
+                self.error.kind = f'job "{self.job.name}" failed'
+            self._end()
+
+    def _open_feed(self) -> Feed:
+        return Feed(
+            self.fs,
+            f"{self.paths.root}/splits",
+            self.job.plan.scans,
+            range(self.layout.partitions),
+            project=self.job.project,
+            finish=self.pace.finish,
+            warehouse=self.job.warehouse,
+            opens=self.job.plan.opens,
+        )
+
+    def _drive(self, feed: Feed) -> str:
+        while not self._has_ended():
+            asked = requested_stop(self.fs, self.paths)
+            if self._stop_requested.is_set() or asked == STOPPED:
+                self._finish_batch()
+                return STOPPED
+            if self._drain_requested.is_set() or asked == DRAINED:
+                feed.drain()
+            self._give(feed)
+            if have_enough(self.receivers):
+                return FINISHED
+            if self._at_end(feed):
+                if feed.drained:
+                    return DRAINED
+                return FINISHED if self.pace.finish and feed.bounded else STOPPED
+            self._keep_house(feed)
+            self._pause()
+        return STOPPED
+
+    def _give(self, feed: Feed) -> None:
+        moment = time.monotonic()
+        interval = 0 if feed.drained else seconds(self.pace.interval)
+        if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
+            return
+        descriptor = feed.compose(self.totals.event_timer, self._idle_ticks(feed), self.totals.processing_timer)
+        for path in feed.changed() - self._warned:
+            self._warned.add(path)
+            self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
+        if descriptor is not None:
+            self._fed_at = moment
+            self._run_next(feed.write(descriptor))
+
+    def _idle_ticks(self, feed: Feed) -> dict[int, EventTime]:
+        if not any(self.commits.timeouts.values()):
+            return {}
+        moment = now()
+        under_way = feed.under_way(self.totals.sequence)
+        clocks = {}
+        for i, clock in self.commits.clocks().items():
+            # A tick that is on its way need not be sent again.
+            mark = newest(clock.mark, feed.ticked.get(i))
+            clocks[i] = replace(clock, mark=mark, active_at=moment if i in under_way else clock.active_at)
+        return idle_ticks(clocks, moment)
+
+    def _at_end(self, feed: Feed) -> bool:
+        """Tell whether all input was read, and every window that it closes has been emitted."""
+        totals = self.totals
+        if totals.sequence < feed.sequence or not self._is_committed(totals.version):
+            return False
+        if feed.ended:
+            # Without a watermark no window waits.
+            waiting = bool(self.job.plan.stages and self.job.plan.watched)
+            return totals.ended and (not waiting or totals.watermark == END_OF_INPUT)
+        waits = feed.exhausted and not self.pace.finish
+        return waits and self._is_idle()
+
+    def _is_committed(self, version: int) -> bool:
+        return version < 0 or self.fs.exists(f"{self.paths.commits}/{version}")
+
+    def _keep_house(self, feed: Feed) -> None:
+        totals = self.totals
+        if time.monotonic() - self._swept < SWEEP_SECONDS or totals.version < 0:
+            return
+        self._swept = time.monotonic()
+        moment = now()
+        newest = totals.version - 1
+        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention)
+        sweep(self.fs, self.paths, oldest, newest, moment)
+        for sink, plan in enumerate(self.job.plan.sinks):
+            if plan.kind == TABLE:
+                sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse, sink), newest, moment)
+        feed.fold(totals.sequence)
+        self._write_status()
+
+    def _end(self) -> None:
+        try:
+            self._let_go()
+            if self.feed is not None:
+                self.feed.close()
+        except Exception as e:
+            self.cause = self.cause or e
+        finally:
+            self.fs.delete(self.paths.stop)
+            self._write_status()
+
+    def _committed(self) -> int | None:
+        try:
+            return last_committed(self.fs, self.paths)
+        except SqlStreamError:
+            # What the job has failed of says more.
+            return None
+
+    def _write_status(self) -> None:
+        status = Status(
+            state=self.state,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_at=self.started_at,
+            updated_at=now(),
+            error=self.error.render() if self.error else None,
+            version=self._committed() if self.state != RUNNING else None,
+        )
+        try:
+            write_status(self.fs, self.paths, status)
+        except SqlStreamError as e:
+            # A full disk: the first error is the one to tell.
+            self.state, self.error = FAILED, self.error or e
+
+
+def _first_line(error: BaseException) -> str:
+    text = masked(str(error)).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

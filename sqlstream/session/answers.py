@@ -1,0 +1,41 @@
+"""What SHOW, DESCRIBE and EXPLAIN answer, as relations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
+from sqlstream.compiler.compiler import Explanation, Question
+from sqlstream.session.explaining import explained
+from sqlstream.warehouse.filesystem import make_folder
+from sqlstream.warehouse.paths import Warehouse
+
+
+def answered(
+    question: Question, warehouse: Warehouse, query: Callable[[str], duckdb.DuckDBPyRelation]
+) -> duckdb.DuckDBPyRelation:
+    """Return the answer to a question; `query` answers those that are state queries."""
+    match question:
+        case WarehouseQuery(sql):
+            if warehouse.fs.local:
+                # Before the first job there is nothing to show, which is an answer.
+                make_folder(warehouse.root)
+            return query(sql)
+        case Explanation(job, stage):
+            lines = explained(job, stage).splitlines()
+            return _relation(Answer(("plan",), tuple((line,) for line in lines)))
+        case Answer():
+            return _relation(question)
+        case _:
+            assert_never(question)
+
+
+def _relation(answer: Answer) -> duckdb.DuckDBPyRelation:
+    """Return an answer as a relation of text columns."""
+    columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))

@@ -1,0 +1,182 @@
+"""Calls of process functions in FROM, as Flink writes them: `f(TABLE t PARTITION BY k, threshold => 5)`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlstream.sql.spans import mark
+from sqlstream.sql.windows import WindowParser
+
+_USAGE = "Write f(TABLE t PARTITION BY k, threshold => 5)."
+
+
+class TableArgumentSQL(exp.Expression):
+    """`TABLE t [PARTITION BY ..] [ORDER BY ..] [BROADCAST]`; `this` is an exp.Table or an exp.Subquery.
+
+    Keys are None without PARTITION BY. They, and the items of the order, are columns; `end` is the offset behind all of it.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "partition_by": False,
+        "order_by": False,
+        "broadcast": False,
+        "end": True,
+    }
+
+
+class DescriptorSQL(exp.Expression):
+    """`DESCRIPTOR(ts, ..)`: columns."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+
+
+class ArgumentSQL(exp.Expression):
+    """An argument of a call: its `value`, and the `name` in front of it, an exp.Identifier, if there is one."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"name": False, "value": True}
+
+
+class ProcessCall(exp.Expression, exp.UDTF):
+    """A call of a process function in FROM: `this` is its name, `expressions` are its arguments.
+
+    `inner` are the offsets of the call where TABLE( ) stands around it.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "expressions": True,
+        "alias": False,
+        "joins": False,
+        "inner": False,
+    }
+
+
+class ProcessCallParser(WindowParser):
+    """Reads calls that have a table among their arguments."""
+
+    def _at_process(self) -> bool:
+        wrapped = self._is_call(self._index, ("TABLE",))
+        return self._takes_table(self._index + 2 if wrapped else self._index)
+
+    def _takes_table(self, index: int) -> bool:
+        """Tell whether there is a call at a token, one of whose arguments begins with TABLE."""
+        name, paren = (self._tokens[i] if i < self._tokens_size else None for i in (index, index + 1))
+        if not name or not paren or paren.token_type != TokenType.L_PAREN:
+            return False
+        if name.token_type in (TokenType.TABLE, TokenType.L_PAREN) or not name.text.replace("_", "a").isalnum():
+            return False
+        depth, before = 0, paren
+        for token in self._tokens[index + 1 :]:
+            if token.token_type == TokenType.TABLE and depth == 1:
+                return before.token_type in (TokenType.L_PAREN, TokenType.COMMA, TokenType.FARROW)
+            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+            if depth == 0 or token.token_type == TokenType.SEMICOLON:
+                return False
+            before = token
+        return False
+
+    def _parse_process_call(self) -> ProcessCall:
+        start = self._curr
+        wrapped = self._match(TokenType.TABLE)
+        if wrapped:
+            self._match_l_paren()
+        name = self._curr
+        self._advance(2)
+        arguments = [self._parse_argument()]
+        while self._match(TokenType.COMMA):
+            arguments.append(self._parse_argument())
+        self._need_token(TokenType.R_PAREN, '")"')
+        call = ProcessCall(this=self._named(name), expressions=arguments)
+        if wrapped:
+            call.set("inner", (name.start, self._prev.end + 1))
+            self._need_token(TokenType.R_PAREN, '")"')
+            call.set("inner", (*call.args["inner"], self._prev.end + 1))
+        mark(call, start.start, self._prev.end)
+        return call
+
+    def _named(self, token: Token) -> exp.Identifier:
+        name = exp.Identifier(this=token.text)
+        mark(name, token.start, token.end)
+        return name
+
+    def _parse_argument(self) -> ArgumentSQL:
+        start, name = self._curr, None
+        if self._next and self._next.token_type == TokenType.FARROW:
+            name = self._named(self._curr)
+            self._advance(2)
+        argument = ArgumentSQL(name=name, value=self._parse_argument_value())
+        mark(argument, start.start, self._prev.end)
+        return argument
+
+    def _parse_argument_value(self) -> exp.Expr:
+        if self._curr and self._curr.token_type == TokenType.TABLE:
+            return self._parse_table_argument()
+        start = self._curr
+        if self._match_text_seq("DESCRIPTOR", "("):
+            descriptor = DescriptorSQL(expressions=self._parse_csv(self._column))
+            self._need_token(TokenType.R_PAREN, '")"')
+            mark(descriptor, start.start, self._prev.end)
+            return descriptor
+        value = self._parse_disjunction()
+        if value is None:
+            raise self._wanted("an argument", _USAGE)
+        return value
+
+    def _parse_table_argument(self) -> TableArgumentSQL:
+        start = self._curr
+        self._advance()
+        argument = TableArgumentSQL(this=self._parse_argument_table())
+        while True:
+            if self._match(TokenType.PARTITION_BY):
+                argument.set("partition_by", self._parse_columns(self._column))
+            elif self._match(TokenType.ORDER_BY):
+                argument.set("order_by", self._parse_columns(self._parse_ordered))
+            elif self._match_text_seq("BROADCAST"):
+                argument.set("broadcast", True)
+            else:
+                break
+        argument.set("end", self._prev.end + 1)
+        mark(argument, start.start, self._prev.end)
+        return argument
+
+    def _parse_argument_table(self) -> exp.Expr:
+        if self._curr and self._curr.token_type == TokenType.L_PAREN:
+            start = self._curr
+            subquery = exp.Subquery(this=self._parse_wrapped(self._parse_query))
+            mark(subquery, start.start, self._prev.end)
+            return subquery
+        start = self._curr
+        table = self._parse_table_parts()
+        if not isinstance(table, exp.Table):
+            raise self._wanted("the name of a table", _USAGE)
+        mark(table, start.start, self._prev.end)
+        return table
+
+    def _parse_columns(self, parse: object) -> list[exp.Expr]:
+        """Read columns, in parentheses or not; a comma in front of what is no bare column begins the next argument."""
+        assert callable(parse)
+        if self._curr and self._curr.token_type == TokenType.L_PAREN:
+            found: list[exp.Expr] = self._parse_wrapped_csv(parse)
+            return found
+        items: list[exp.Expr] = [parse()]
+        while self._curr and self._curr.token_type == TokenType.COMMA and self._column_follows():
+            self._advance()
+            items.append(parse())
+        return items
+
+    def _column_follows(self) -> bool:
+        column = self._next
+        after = self._tokens[self._index + 2] if self._index + 2 < self._tokens_size else None
+        if not column or column.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) or not after:
+            return False
+        return after.token_type not in (TokenType.FARROW, TokenType.L_PAREN)
+
+    def _column(self) -> exp.Expr:
+        column = self._parse_column()
+        if not isinstance(column, exp.Column):
+            raise self._wanted("a column", _USAGE)
+        return column
