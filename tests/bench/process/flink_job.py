@@ -22,7 +22,7 @@ _RIDE = Types.ROW_NAMED(["ride_id", "driver", "amount", "millis"], [Types.LONG()
 _VISITS = Types.ROW_NAMED(["visitor", "page", "visits"], [Types.LONG()] * 3)
 
 
-class Alerts(KeyedProcessFunction):
+class Alerts(KeyedProcessFunction):  # type: ignore[misc]
     def __init__(self, threshold: float):
         self.threshold = threshold
 
@@ -37,7 +37,7 @@ class Alerts(KeyedProcessFunction):
             yield Row(sensor, temperature, temperature - last)
 
 
-class Reconcile(KeyedCoProcessFunction):
+class Reconcile(KeyedCoProcessFunction):  # type: ignore[misc]
     """A ride and a fare of one key wait for each other."""
 
     def __init__(self, patience_millis: int):
@@ -81,7 +81,7 @@ class Reconcile(KeyedCoProcessFunction):
             yield Row(context.get_current_key(), None, fare[0], fare[1])
 
 
-class Visits(KeyedProcessFunction):
+class Visits(KeyedProcessFunction):  # type: ignore[misc]
     def __init__(self, every: int):
         self.every = every
 
@@ -96,7 +96,7 @@ class Visits(KeyedProcessFunction):
             yield Row(visitor, page, visits)
 
 
-def _first(row: Row) -> int:
+def _first(row: Row) -> Any:
     return row[0]
 
 

@@ -75,8 +75,8 @@ class ProcessWork:
     def _table(self, name: str, path: Path, files: int) -> str:
         columns = ", ".join(f"{column} {type}" for column, type in self.inputs[name].items())
         mark = f", WATERMARK FOR ts AS ts - INTERVAL '{DELAY_SECONDS}' SECOND" if self.timed else ""
-        return f"""CREATE TABLE {name} ({columns}{mark}) WITH (
-            'connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet', 'source.max-files-per-batch' = '{files}', 'source.max-bytes-per-batch' = '10 GB');"""
+        options = f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet', 'source.max-files-per-batch' = '{files}'"
+        return f"CREATE TABLE {name} ({columns}{mark}) WITH ({options}, 'source.max-bytes-per-batch' = '10 GB');"
 
 
 _ALERT_CALL = f"{{function}}(TABLE readings PARTITION BY sensor, threshold => {THRESHOLD})"
