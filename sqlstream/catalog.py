@@ -82,6 +82,11 @@ class Table:
         return self.options.get("connector")
 
     @property
+    def is_values(self) -> bool:
+        """Whether it is the rows that stand in a query."""
+        return self.connector == VALUES
+
+    @property
     def physical(self) -> tuple[Column, ...]:
         """The columns that a reader must deliver."""
         return tuple(c for c in self.columns if c.expression is None)

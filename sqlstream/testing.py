@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import AnyFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
@@ -85,7 +86,8 @@ class Stream:
         self.runs: dict[str, SteppedRun] = {}
         self.printed: dict[str, list[tuple[Any, ...]]] = {}
         self._fed = FedTables(
-            self.compiler, lambda table: {"connector": "filesystem", "format": "parquet", "path": table.name}
+            self.compiler,
+            lambda table: {"connector": FilesystemConnector.name, "format": "parquet", "path": table.name},
         )
         self.script(script, name)
 

@@ -17,7 +17,6 @@ import pytest
 
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
 from tests.slt_functions import FUNCTIONS
-from tests.slt_table_functions import TABLE_FUNCTIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,8 +108,8 @@ class CaseItem(pytest.Item):
         if self.config.getoption("spark"):
             from tests.slt_spark import OnSpark
 
-            return OnSpark((*FUNCTIONS, *TABLE_FUNCTIONS))
-        return InProcess((*FUNCTIONS, *TABLE_FUNCTIONS))
+            return OnSpark(FUNCTIONS)
+        return InProcess(FUNCTIONS)
 
     def runtest(self) -> None:
         script = self.parent

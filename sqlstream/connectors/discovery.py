@@ -108,6 +108,17 @@ class Discovery(ABC):
     def next_batch(self) -> Sequence[Split] | None:
         """Return what the next batch reads, moving the position past it; None when nothing waits."""
 
+    def committed(self, position: Any) -> None:
+        """Learn up to which position rows were read by committed batches: they are never read again.
+
+        Called after a commit, and at a start: then it may be a position that was told before. Called only where a subclass
+        defines it. Several batches may be told of at once.
+        """
+
+    @property
+    def is_told_of_commits(self) -> bool:
+        return type(self).committed is not Discovery.committed
+
     def notices(self) -> Sequence[str]:
         """Return what whoever starts the job should know."""
         return ()
@@ -123,7 +134,7 @@ class Remember(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class DiscoveryContext:
     """What a source may ask of the job that reads it.
 
     `remember` returns what was first given to it under a name, also after a restart. With `finish` bounded means what

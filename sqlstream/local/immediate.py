@@ -7,7 +7,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from sqlstream.catalog import VALUES
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
@@ -27,7 +26,7 @@ KEPT_COMMITS = 100
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
     """Return the splits of all scans of VALUES."""
-    return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
+    return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.is_values}
 
 
 class ImmediateRun:

@@ -137,6 +137,7 @@ class SteppedRun:
         while (descriptor := feed.compose()) is not None:
             feed.write(descriptor)
             self.batch({numbers[i]: splits for i, splits in descriptor.splits.items()})
+            feed.commit(descriptor.sequence)
             if name == "sources" and not feed.bounded:
                 break
 

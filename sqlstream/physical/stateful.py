@@ -17,19 +17,22 @@ from sqlstream.logical.plan.over import Sort
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
-from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
-from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear
-from sqlstream.operators.changelog.changes import ChangelogOperator
-from sqlstream.operators.changelog.normalize import ChangelogNormalize
-from sqlstream.operators.changelog.row_changes import ChangingAggregate, SetOperator, TopN
+from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
+from sqlstream.operators.aggregates.linear_aggregate import LinearAggregates, is_linear
+from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
+from sqlstream.operators.changelog.kept_rows import KeptRows
+from sqlstream.operators.changelog.last_rows import LastRows
+from sqlstream.operators.changelog.results import ChangingResult
+from sqlstream.operators.changelog.row_results import Ranks, RecomputedAggregates, SetRows
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
+from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Operator
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
-from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.physical.row_order import arriving
 from sqlstream.physical.windows import (
@@ -44,17 +47,6 @@ from sqlstream.physical.windows import (
 )
 from sqlstream.units import NO_TIME
 
-Operator = (
-    WindowOperator
-    | CountWindowOperator
-    | ChangelogOperator
-    | OverOperator
-    | IntervalJoinOperator
-    | TemporalJoinOperator
-    | RegularJoin
-    | ProcessOperator
-)
-
 
 def operator_of(node: Stateful) -> Operator:
     """Return the operator that computes a stateful node."""
@@ -63,8 +55,9 @@ def operator_of(node: Stateful) -> Operator:
             return window_operator(node)
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
-            keys = tuple((Column(name, types[name]), quote_name(name)) for name in node.keys)
-            return ChangelogNormalize(keys, _columns(node), node.time_attribute)
+            # A table has its rows as long as the source has them.
+            keys = Keys(tuple((Column(name, types[name]), quote_name(name)) for name in node.keys))
+            return ChangelogOperator("normalize", keys, LastRows(keys, _columns(node), node.time_attribute))
         case CountWindows():
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
@@ -72,22 +65,16 @@ def operator_of(node: Stateful) -> Operator:
                 row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or NO_TIME
             )
         case Aggregate():
-            keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
-            calls = calls_of(node.aggregates)
-            lasting = tuple((*["NULL"] * (len(keys) - 1), str(n)) for n in node.empty_sets) if keys else ((),)
-            if node.input.is_changelog and all(is_linear(call) for _, call in calls):
-                return LinearAggregate(keys, calls, node.ttl or NO_TIME, lasting)
-            if node.input.is_changelog:
-                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or NO_TIME, lasting=lasting)
-            return GroupAggregate(keys, calls, node.ttl or NO_TIME, lasting)
+            return _aggregate(node)
         case ranks.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
-            keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or NO_TIME)
+            keys = Keys(named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]), node.ttl or NO_TIME)
+            rows = KeptRows(keys, _columns(node.input), node.input.is_changelog)
+            return ChangelogOperator("rank", keys, Ranks(rows, ranking))
         case relational.SetOperation():
-            keys = tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema)
-            side = (Column(node.side, "INTEGER"),)
-            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or NO_TIME)
+            keys = Keys(tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema), node.ttl or NO_TIME)
+            rows = KeptRows(keys, (Column(node.side, "INTEGER"),), node.input.is_changelog)
+            return ChangelogOperator(node.function, keys, SetRows(rows, node.function, node.distinct))
         case over.Over() | Sort():
             return _in_order(node)
         case joins.IntervalJoin():
@@ -103,6 +90,20 @@ def operator_of(node: Stateful) -> Operator:
             return _process(node)
         case _:
             assert_never(node)
+
+
+def _aggregate(node: Aggregate) -> ChangelogOperator:
+    made = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
+    lasting = tuple((*["NULL"] * (len(made) - 1), str(n)) for n in node.empty_sets) if made else ((),)
+    keys, calls = Keys(made, node.ttl or NO_TIME, lasting), calls_of(node.aggregates)
+    of: ChangingResult
+    if not node.input.is_changelog:
+        of = MergedAggregates(keys, calls)
+    elif all(is_linear(call) for _, call in calls):
+        of = LinearAggregates(keys, calls)
+    else:
+        of = RecomputedAggregates(KeptRows(keys, used_columns(node), changing=True), calls)
+    return ChangelogOperator("aggregate", keys, of)
 
 
 def _process(node: Process) -> ProcessOperator:
@@ -183,7 +184,7 @@ def state_view(node: Stateful, operator: Operator) -> Rows:
     """
     current = operator.current(own_tables(operator), reached(node.delay_below))
     if operator.viewed is not None:
-        return Rows(current, tuple((c.name, c.type) for c in operator.viewed))
+        return Rows.of(current, operator.viewed)
     columns = [(f.name, f.type, quote_name(f.name)) for f in node.schema]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, WindowAggregate | Aggregate):

@@ -161,6 +161,7 @@ class JobThread(threading.Thread, ABC):
             if self._drain_requested.is_set() or asked == DRAINED:
                 feed.drain()
             self._give(feed)
+            self._tell_of_commits()
             if have_enough(self.receivers):
                 return FINISHED
             if self._at_end(feed):
@@ -211,6 +212,12 @@ class JobThread(threading.Thread, ABC):
     def _is_committed(self, version: int) -> bool:
         return version < 0 or self.fs.exists(f"{self.paths.commits}/{version}")
 
+    def _tell_of_commits(self) -> None:
+        """Tell sources which want to know what was committed."""
+        totals = self.totals
+        if self.feed is not None and self.feed.has_uncommitted and self._is_committed(totals.version):
+            self.feed.commit(totals.sequence)
+
     def _keep_house(self, feed: Feed) -> None:
         totals = self.totals
         if time.monotonic() - self._swept < SWEEP_SECONDS or totals.version < 0:
@@ -229,6 +236,7 @@ class JobThread(threading.Thread, ABC):
     def _end(self) -> None:
         try:
             self._let_go()
+            self._tell_of_commits()
             if self.feed is not None:
                 self.feed.close()
         except Exception as e:

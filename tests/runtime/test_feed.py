@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
@@ -174,6 +174,35 @@ def test_a_restart_reads_nothing_twice_and_leaves_nothing_out(project: Path) -> 
     ended = open_feed(project, stages)
     assert ended.ended
     assert run(ended) is None
+
+
+def test_a_source_that_wants_to_know_is_told_of_commits_alone(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(project / "a", "1", "2", "3", "4", "5")
+    stages = scans("SELECT k FROM a")
+    feed = open_feed(project, stages)
+    run(feed)
+    feed.commit(0)
+    assert not feed.has_uncommitted
+
+    told: list[bytes] = []
+    monkeypatch.setattr(FileDiscovery, "committed", lambda self, position: told.append(position.to_bytes()))
+    # The position after a restart is told once more.
+    feed = open_feed(project, stages)
+    feed.commit(0)
+    [first] = told
+    run(feed)
+    assert feed.has_uncommitted
+    feed.commit(0)
+    assert len(told) == 1
+    # This process dies before it hears of the commit.
+    feed = open_feed(project, stages)
+    run(feed)
+    feed.commit(1)
+    assert len(told) == 2
+    assert first != told[1]
+    feed.commit(2)
+    assert len({*told}) == 3
+    assert not feed.has_uncommitted
 
 
 def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:

@@ -36,6 +36,7 @@ from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
@@ -375,7 +376,7 @@ class Binder:
         ranked = Rank(node, "", number, function, (), order, last, span=span)
         place = Expression.of_column(number, "BIGINT", span)
         among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
-        kept = Filter(ranked, among)
+        kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
         first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
         return self._remembering(query, first, node, env)
 

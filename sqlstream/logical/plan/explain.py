@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from sqlstream.catalog import IDLE_TIMEOUT, VALUES
+from sqlstream.catalog import IDLE_TIMEOUT
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.graph import walk
@@ -62,7 +62,7 @@ def describe(node: Node) -> str:
     """Return one line about a node."""
     node = closed(node)
     match node:
-        case Scan() if node.table.connector == VALUES:
+        case Scan() if node.table.is_values:
             return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table

@@ -72,7 +72,12 @@ class OverItem:
         return call.function in PLACED and call.function not in EDGES
 
     def __str__(self) -> str:
-        return f"{self.call}{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
+        return f"{self.call}{self.manner}"
+
+    @property
+    def manner(self) -> str:
+        """What there is to say of it behind the call and its name."""
+        return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
 
 
 class InTimeOrder(SingleInput):

@@ -22,7 +22,6 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     passed_on,
 )
-from sqlstream.logical.plan.predicates import constants, upper_bounds
 from sqlstream.units import Duration
 
 # More names of one key are not looked at.
@@ -46,10 +45,10 @@ class Filter(PassThrough):
     @cached_property
     def unique_keys(self) -> Keys:
         """Those of its input, without columns that have one value in all rows that are left."""
-        bounds, fixed = upper_bounds(self.predicate.sql), constants(self.predicate.sql)
+        said = self.predicate.claims
         names = frozenset().union(*self.input.unique_keys)
-        first = {n for n in names & self.row_numbers if bounds.get(n) == 1}
-        alike = first | {n for n in names if n in fixed}
+        first = {n for n in names & self.row_numbers if said.at_most.get(n) == 1}
+        alike = first | {n for n in names if n in said.constants}
         return tuple(key - alike for key in self.input.unique_keys if key - alike)
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
@@ -147,9 +147,9 @@ def computed(node: Stateful) -> str:
     """Return the calls that an operator computes, nothing where it has none."""
     match node:
         case WindowAggregate() | Aggregate():
-            return ", ".join(_called(str(a), a.name) for a in node.aggregates)
+            return ", ".join(_called(a) for a in node.aggregates)
         case Over():
-            return ", ".join(_called(str(c), c.call.name) for c in node.calls)
+            return ", ".join(_called(c.call) + c.manner for c in node.calls)
         case Process():
             given = zip(node.function.scalars, node.arguments, strict=True)
             calls = [", ".join(c.name for c in node.function.outputs)]
@@ -259,10 +259,10 @@ def _done(node: Node) -> tuple[str, ...]:
             assert_never(node)
 
 
-def _called(text: str, name: str) -> str:
+def _called(call: AggregateItem) -> str:
     """Return a call with its name, if that says more."""
-    text = unquoted(text)
-    return name + text.removeprefix(f"{name} AS {name}") if text.startswith(f"{name} AS {name}") else text
+    text = unquoted(call.sql)
+    return text if text == call.name else f"{text} AS {call.name}"
 
 
 def _list(parts: tuple[Expression, ...]) -> str:

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import no_rows, typed
+from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import JoinOperator, Matching
-from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
@@ -32,7 +32,7 @@ SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
-class IntervalJoinOperator(JoinOperator):
+class IntervalJoinOperator(Operator):
     """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart.
 
     The time of a right row lies from `before` before that of the left one to `after`.
@@ -43,6 +43,14 @@ class IntervalJoinOperator(JoinOperator):
     times: tuple[str, str]
     before: Duration
     after: Duration
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.matching.key_names
 
     @property
     def _preserved(self) -> tuple[int, ...]:
@@ -235,6 +243,10 @@ class IntervalJoinOperator(JoinOperator):
         """Return the columns of `view`."""
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
         return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
+
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+        places = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows of both sides that are kept."""

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import names, no_rows, typed
+from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import JoinOperator, Matching
+from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
-from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment
@@ -32,7 +32,7 @@ PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": 
 
 
 @dataclass(frozen=True)
-class RegularJoin(JoinOperator):
+class RegularJoin(Operator):
     """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
 
     Times to live of 0 are for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
@@ -44,6 +44,14 @@ class RegularJoin(JoinOperator):
     join: str
     changing: tuple[bool, ...]
     ttls: tuple[Duration, ...]
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.matching.key_names
 
     @cached_property
     def _places(self) -> range:
@@ -290,6 +298,10 @@ class RegularJoin(JoinOperator):
         keyed = self._states[place]
         current = keyed.current({name: relations[name] for name in keyed.tables})
         return f"({repeated(self.matching.stored(place), current[f'rows_{place}'])})"
+
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+        places = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result."""

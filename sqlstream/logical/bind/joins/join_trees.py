@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
 from sqlglot import exp
 
@@ -20,6 +22,7 @@ from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, TemporalJoin
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
@@ -309,7 +312,8 @@ def _all(conditions: Sequence[Conjunct]) -> Expression | None:
     if not conditions:
         return None
     sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)
-    return Expression.over((c.expression for c in conditions), sql, "BOOLEAN")
+    whole = Expression.over((c.expression for c in conditions), sql, "BOOLEAN")
+    return replace(whole, claims=reduce(and_, (Claims.of(c.bound) for c in conditions)))
 
 
 def _with(node: Node, items: Sequence[Item]) -> Node:
