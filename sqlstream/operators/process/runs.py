@@ -37,7 +37,7 @@ SWEEPS = 4
 SWEPT_AT = "swept_at"
 
 
-class Run:
+class BatchRun:
     """One batch of one bucket."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Run:
             for i in range(len(self.function.tables))
         ]
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
-        no_timers: dict[Any, int] = {}
+        none_set: dict[Any, int] = {}
         states = self._states()
         collections = [
             KeyCollection(self.collections[name], handle)
@@ -136,7 +136,7 @@ class Run:
             for one in collections:
                 one.enter(number)
             if on_timer is not None:
-                self.timers.enter(stored_timers.get(number, no_timers))
+                self.timers.enter(stored_timers.get(number, none_set))
                 if self.timers.known:
                     self._fire(number, late=False)
             for method, one_input in zip(self.instance.methods, inputs, strict=True):
@@ -338,7 +338,7 @@ class Run:
 class _Placing:
     """Turns what does not fit a hint into an error of the function."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: BatchRun):
         self.run = run
 
     def __enter__(self) -> None:
