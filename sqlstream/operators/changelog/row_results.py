@@ -58,7 +58,7 @@ class RecomputedAggregates(ChangingResult):
 
 
 @dataclass(frozen=True)
-class Ranks(ChangingResult):
+class RankedRows(ChangingResult):
     """Ranks of rows among those of equal keys."""
 
     rows: KeptRows
