@@ -41,7 +41,7 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.
 
-    `event_timer` is an event time, `processing_timer` a processing time.
+    `event_timer` is an event time, `processing_timer` a processing time. `counters` are those of the user's code, by their names.
     """
 
     manifest: str
@@ -55,6 +55,7 @@ class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     absent_deletes: int = 0
     event_timer: int | None = None
     processing_timer: int | None = None
+    counters: Mapping[str, int] = {}
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,11 +71,18 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     absent_deletes: int = 0
     event_timer: int | None = None
     buckets: Mapping[int, BucketMetrics] = {}
+    counters: Mapping[str, int] = {}
 
     @classmethod
     def of(cls, buckets: Mapping[int, BucketMetrics]) -> OperatorMetrics:
         counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
-        return cls(**counts, event_timer=earliest(one.event_timer for one in buckets.values()), buckets=dict(buckets))
+        names = sorted({name for one in buckets.values() for name in one.counters})
+        return cls(
+            **counts,
+            event_timer=earliest(one.event_timer for one in buckets.values()),
+            buckets=dict(buckets),
+            counters={name: sum(one.counters.get(name, 0) for one in buckets.values()) for name in names},
+        )
 
 
 class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
