@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from sqlstream.errors import Span, SqlStreamError, missing, nearest
+from sqlstream.units import Duration
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
 VALUES = "values"
@@ -79,6 +80,11 @@ class Table:
     @property
     def connector(self) -> str | None:
         return self.options.get("connector")
+
+    @property
+    def is_values(self) -> bool:
+        """Whether it is the rows that stand in a query."""
+        return self.connector == VALUES
 
     @property
     def physical(self) -> tuple[Column, ...]:
@@ -186,7 +192,7 @@ class TableArgument:
 class StateDeclaration:
     """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
 
-    `ttl` is in milliseconds, 0 for ever, None as the query says. It counts from the last write, with `refreshed_by` "read" also
+    A `ttl` of 0 is for ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also
     from the last read. An expired value is `visible` until it is cleaned up, or not at all.
     """
 
@@ -194,7 +200,7 @@ class StateDeclaration:
     kind: Literal["value", "list", "map"]
     type: str
     key_type: str | None = None
-    ttl: int | None = None
+    ttl: Duration | None = None
     refreshed_by: Literal["write", "read"] = "write"
     visible: bool = False
 

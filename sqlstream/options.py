@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
 from sqlstream.names import problem
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,6 @@ def _whole_number(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ValueError("needs a whole number from 1 on")
     return int(text)
-
-
-def _duration(text: str) -> int:
-    """Return a duration in milliseconds."""
-    return int(parse_duration(text).total_seconds() * 1000)
 
 
 def _choice(*values: str) -> Callable[[str], object]:
@@ -70,7 +65,7 @@ _ALL = (
     Option(
         "parallelism.default", "", "tasks at a time, and buckets of state (default: number of cores)", _whole_number
     ),
-    Option("execution.checkpointing.interval", "0", "the least time between the starts of two batches", _duration),
+    Option("execution.checkpointing.interval", "0", "the least time between the starts of two batches", parse_duration),
     Option(
         "execution.end-of-input",
         "finish",
@@ -81,20 +76,20 @@ _ALL = (
         "table.exec.source.idle-timeout",
         "0",
         "a source that had no row for this long no longer holds back the watermark; 0: it always does",
-        _duration,
+        parse_duration,
     ),
     Option(
         "table.exec.state.ttl",
         "0",
         "operators drop the state of a key that had no row for this long (the watermark bounds time windows); 0: never",
-        _duration,
+        parse_duration,
     ),
     Option("table.local-time-zone", "UTC", "time zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
     Option(
         "sqlstream.state.retention",
         "1 h",
         "how long old versions can be queried (at least 100 batches are kept)",
-        _duration,
+        parse_duration,
     ),
     Option(
         "sqlstream.unbounded-state",
@@ -151,8 +146,8 @@ class Options:
     def text(self, name: str) -> str:
         return self.values.get(name, OPTIONS[name].default)
 
-    def milliseconds(self, name: str) -> int:
-        return _duration(self.text(name))
+    def duration(self, name: str) -> Duration:
+        return parse_duration(self.text(name))
 
     @property
     def parallelism(self) -> int:

@@ -23,26 +23,28 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import AnyFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
+from sqlstream.duck import databases
 from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.registration import recover, register_for_queries
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.local.fed_tables import FedTables
-from sqlstream.local.given_rows import connection, write_rows
+from sqlstream.local.given_rows import write_rows
 from sqlstream.local.stepped import SteppedEngine, SteppedRun
 from sqlstream.options import Options
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.queries.query import open_query, translate
+from sqlstream.queries.query import Sandbox, translate
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Pace
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.state.segments import forget_known
+from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -76,13 +78,16 @@ class Stream:
         self.compiler.add_functions(
             [f if isinstance(f, Function | ProcessFunction) else declare_any(f) for f in functions]
         )
-        self.now = 0
+        # What runs queries, with the functions that it knows.
+        self._sandbox: tuple[tuple[Function, ...], Sandbox] | None = None
+        self.now = EPOCH
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
         self.runs: dict[str, SteppedRun] = {}
         self.printed: dict[str, list[tuple[Any, ...]]] = {}
         self._fed = FedTables(
-            self.compiler, lambda table: {"connector": "filesystem", "format": "parquet", "path": table.name}
+            self.compiler,
+            lambda table: {"connector": FilesystemConnector.name, "format": "parquet", "path": table.name},
         )
         self.script(script, name)
 
@@ -112,7 +117,7 @@ class Stream:
         shown = [(i, s) for i, s in enumerate(job.plan.sinks) if isinstance(sink_of(s.table), SessionSink)]
         receivers = {i: PrintedRows(sink, rows) for i, sink in shown}
         layout = self._engine.layout(self._parallelism)
-        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=0), receivers)
+        run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=NO_TIME), receivers)
         return run
 
     def batch(self, table: str, rows: Rows) -> None:
@@ -140,7 +145,7 @@ class Stream:
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
-        at = _microseconds(time)
+        at = _event_time(time)
         for run in self.runs.values():
             ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
             if ticks:
@@ -156,7 +161,7 @@ class Stream:
 
     def advance(self, milliseconds: int) -> None:
         """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
-        self.now += milliseconds
+        self.now = ProcessingTime(self.now + milliseconds * MILLISECOND)
         for run in self.runs.values():
             run.fire_timers()
         self.pull()
@@ -186,17 +191,25 @@ class Stream:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
-        functions = self.compiler.catalog.functions.values()
-        relation = open_query(
-            Warehouse(self.warehouse),
-            sql,
-            functions=[lambda con: register_for_queries(con, functions)],
-            table_functions=[f.name for f in functions if f.kind == "table"],
-        )
+        relation = self._open_sandbox().query(sql)
         try:
             return relation.fetchall()
         except duckdb.Error as e:
             raise recover(e) or translate(e, sql) from e
+
+    def _open_sandbox(self) -> Sandbox:
+        """Return the sandbox of all queries, a new one when there are other functions."""
+        functions = tuple(self.compiler.catalog.functions.values())
+        if self._sandbox is None or self._sandbox[0] != functions:
+            if self._sandbox is not None:
+                self._sandbox[1].close()
+            sandbox = Sandbox(
+                Warehouse(self.warehouse),
+                functions=[lambda con: register_for_queries(con, functions)],
+                table_functions=[f.name for f in functions if f.kind == "table"],
+            )
+            self._sandbox = functions, sandbox
+        return self._sandbox[1]
 
     def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of an operator's view."""
@@ -218,6 +231,8 @@ class Stream:
 
     def close(self) -> None:
         self._engine.close()
+        if self._sandbox is not None:
+            self._sandbox[1].close()
         self.compiler.close()
         self._directory.cleanup()
 
@@ -245,17 +260,19 @@ class PrintedRows:
     def receive(self, files: Sequence[str]) -> None:
         """Take the rows of the Parquet files of one batch."""
         for file in files:
-            found = connection().execute(changelog(self.sink, file)).fetchall()
+            with databases.passing() as con:
+                found = con.execute(changelog(self.sink, file)).fetchall()
             if self.limit is not None:
                 found = found[: self.limit - len(self.rows)]
             self.rows += found if self.sink.changing else [row[1:] for row in found]
 
 
-def _microseconds(time: int | str) -> int:
+def _event_time(time: int | str) -> EventTime:
     if isinstance(time, int):
-        return time
-    [(value,)] = connection().execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
-    return int(value)
+        return EventTime(time)
+    with databases.passing() as con:
+        [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
+    return EventTime(value)
 
 
 __all__ = ["FedTables", "Stream", "write_rows"]

@@ -1,10 +1,42 @@
-"""Durations, byte sizes and booleans as options write them, in Flink's spelling."""
+"""Units: the three kinds of time, and durations, byte sizes and booleans as options write them, in Flink's spelling.
+
+Inside, every time is a whole number of microseconds. mypy tells three kinds apart, and refuses a bare int for any of them:
+
+- EventTime: since 1970, on the scale of TIMESTAMP. Times of rows, watermarks, bounds of windows, event-time timers.
+- ProcessingTime: since 1970 in UTC. When a batch runs, was committed, is to call an operator. It is read in whole
+  milliseconds (`now`), as Spark's is: what is written down in milliseconds loses nothing.
+- Duration: a length of either. Sizes of windows, delays, lateness, times to live, timeouts, retention.
+
+Other units are at the edges, and are converted there:
+
+- Text of options and hints: `parse_duration`. Constant intervals in SQL: `logical.bind.expressions.intervals`.
+- Spark, whose watermarks, timers and clock are milliseconds: `runtime.times`, `spark.worker` and `spark.offsets`.
+- Descriptors of batches, and rows of state, which have no format number: milliseconds of processing time, as they always
+  were. `runtime.batches` and the operators that own such a column (`keyed_state.AT`, `triggers.DUE`) convert.
+- JSON records of a warehouse (manifests, log, status, job) are microseconds; what was written in milliseconds before is
+  upgraded when it is read (`upgraded_times`).
+- What waits in this process for something outside (a lock, a listing, a child) counts seconds, as Python's clocks do: floats,
+  none of these types. `seconds` makes them of a Duration.
+"""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NewType
 
+EventTime = NewType("EventTime", int)
+ProcessingTime = NewType("ProcessingTime", int)
+Duration = NewType("Duration", int)
+
+MILLISECOND: Final = Duration(1_000)
+SECOND: Final = Duration(1_000_000)
+NO_TIME: Final = Duration(0)
+# Before anything was done, for clocks that go forward.
+EPOCH: Final = ProcessingTime(0)
+# As a watermark: later than the time of any row.
+END_OF_INPUT: Final = EventTime(2**63 - 1)
 _MICROSECONDS = {
     **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1),
     **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1_000),
@@ -21,28 +53,67 @@ _BYTES = {
     **dict.fromkeys(("g", "gb", "gib", "gibibytes"), 1 << 30),
     **dict.fromkeys(("t", "tb", "tib", "tebibytes"), 1 << 40),
 }
+# So that a time and a duration add up to one that DuckDB has.
+_LONGEST = Duration(1_000_000 * 86_400_000_000)
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
-def parse_duration(text: str) -> timedelta:
+def now() -> ProcessingTime:
+    """Return the time of this machine's clock."""
+    return from_millis(int(time.time() * 1000))
+
+
+def from_millis(millis: int) -> ProcessingTime:
+    """Return a processing time that is written down in milliseconds."""
+    return ProcessingTime(millis * MILLISECOND)
+
+
+def to_millis(time: ProcessingTime) -> int:
+    """Return a processing time as it is written down in milliseconds.
+
+    >>> to_millis(from_millis(1_500))
+    1500
+    """
+    return time // MILLISECOND
+
+
+def seconds(length: Duration) -> float:
+    """Return a duration as Python's clocks count."""
+    return length / SECOND
+
+
+def upgraded_times(content: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return what a record said whose fields of some names were in milliseconds, as one says it in which they are not.
+
+    >>> upgraded_times({"state": "RUNNING", "started_at": 5, "ended_at": None}, ("started_at", "ended_at"))
+    {'state': 'RUNNING', 'started_at': 5000, 'ended_at': None}
+    """
+    old = {name: content[name] for name in names if content.get(name) is not None}
+    return {**content, **{name: millis * MILLISECOND for name, millis in old.items()}}
+
+
+def parse_duration(text: str) -> Duration:
     """Return the duration; a number other than 0 needs a unit. Raises ValueError with a message for people.
 
     >>> parse_duration("500 ms")
-    datetime.timedelta(microseconds=500000)
+    500000
     """
-    return timedelta(microseconds=_quantity(text, _MICROSECONDS, "a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d"))
+    length = _quantity(text, _MICROSECONDS, "a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d")
+    if length > _LONGEST:
+        raise ValueError(f'"{text}" is longer than {duration(_LONGEST)}')
+    return Duration(length)
 
 
-def duration(micros: int) -> str:
+def duration(length: Duration) -> str:
     """Return a length of time in words, in the largest unit that divides it.
 
-    >>> duration(90_000_000), duration(3_600_000_000), duration(1500)
+    >>> duration(Duration(90_000_000)), duration(Duration(3_600_000_000)), duration(Duration(1500))
     ('90 s', '1 h', '1.5 ms')
     """
-    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
-        if micros % length == 0:
-            return f"{micros // length} {unit}"
-    return f"{micros / 1000:g} ms" if micros < 1_000_000 else f"{micros / 1_000_000:.6f}".rstrip("0") + " s"
+    for unit, micros in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
+        if length % micros == 0:
+            return f"{length // micros} {unit}"
+    return f"{length / 1000:g} ms" if length < 1_000_000 else f"{length / 1_000_000:.6f}".rstrip("0") + " s"
 
 
 def parse_bytes(text: str) -> int:

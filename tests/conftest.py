@@ -6,6 +6,7 @@ Deals the tests out so that parallel workers end together.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,6 @@ import pytest
 
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
 from tests.slt_functions import FUNCTIONS
-from tests.slt_table_functions import TABLE_FUNCTIONS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +38,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     function of its own as leaked. Which connections of the tests stay open is not known. `sqlstream` itself ends in the same
     way.
     """
+    gc.unfreeze()
     if hasattr(config, "workerinput"):
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -47,6 +48,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     return Script.from_parent(parent, path=file_path) if file_path.suffix == ".slt" else None
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there before the first test, thousands of items and modules, out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -101,8 +108,8 @@ class CaseItem(pytest.Item):
         if self.config.getoption("spark"):
             from tests.slt_spark import OnSpark
 
-            return OnSpark((*FUNCTIONS, *TABLE_FUNCTIONS))
-        return InProcess((*FUNCTIONS, *TABLE_FUNCTIONS))
+            return OnSpark(FUNCTIONS)
+        return InProcess(FUNCTIONS)
 
     def runtest(self) -> None:
         script = self.parent

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from sqlstream import udf
 from tests.slt_process_functions import PROCESS_FUNCTIONS
+from tests.slt_table_functions import TABLE_FUNCTIONS
 
 
 def double(x: int) -> int:
@@ -49,4 +50,15 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (double, or_else, reciprocal, hour_of, words, clipped, changing, Prefixed, *PROCESS_FUNCTIONS)
+FUNCTIONS = (
+    double,
+    or_else,
+    reciprocal,
+    hour_of,
+    words,
+    clipped,
+    changing,
+    Prefixed,
+    *PROCESS_FUNCTIONS,
+    *TABLE_FUNCTIONS,
+)

@@ -37,4 +37,8 @@ NAMES = {"sqlstream.logical.plan.rules": {"rewritten": rewritten}}
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(name), extraglobs=NAMES.get(name)).failed == 0
+    module = importlib.import_module(name)
+    # `testmod` also runs docstrings without examples, each of which takes milliseconds.
+    runner = doctest.DocTestRunner()
+    found = doctest.DocTestFinder().find(module, extraglobs=NAMES.get(name))
+    assert sum(runner.run(docstring).failed for docstring in found if docstring.examples) == 0

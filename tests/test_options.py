@@ -8,6 +8,7 @@ import pytest
 
 from sqlstream.errors import BindError
 from sqlstream.options import OPTIONS, Options
+from sqlstream.units import MILLISECOND, SECOND
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
 )
 def test_durations(text: str, milliseconds: int) -> None:
     options = Options({"sqlstream.state.retention": text})
-    assert options.milliseconds("sqlstream.state.retention") == milliseconds
+    assert options.duration("sqlstream.state.retention") == milliseconds * MILLISECOND
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_defaults() -> None:
     options = Options()
     assert options.parallelism == (os.cpu_count() or 1)
     assert options.finish
-    assert options.milliseconds("sqlstream.state.retention") == 3_600_000
+    assert options.duration("sqlstream.state.retention") == 3600 * SECOND
     assert options.text("pipeline.name") == ""
     for option in OPTIONS.values():
         if option.default:

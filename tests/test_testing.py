@@ -106,6 +106,7 @@ def test_a_failed_batch_is_not_committed() -> None:
 
 
 def test_many_streams_do_not_keep_many_databases() -> None:
+    from sqlstream.functions import databases
     from sqlstream.runtime import worker
 
     for number in range(worker.KEPT + 4):
@@ -114,7 +115,8 @@ def test_many_streams_do_not_keep_many_databases() -> None:
         ) as stream:
             stream.batch("t", [(1,)])
             assert stream.rows() == [(1 + number,)]
-    assert len(worker._connections) <= worker.KEPT
+    assert len(worker._databases) <= worker.KEPT
+    assert len(databases._idle) <= databases.IDLE
 
 
 @pytest.mark.slow

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import sqlstream
 from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1 s", timedelta(seconds=1)),
-        ("500ms", timedelta(milliseconds=500)),
-        ("2 min", timedelta(minutes=2)),
-        (" 1 Hour ", timedelta(hours=1)),
-        ("1.5 d", timedelta(hours=36)),
-        ("0", timedelta()),
+        ("1 s", 1_000_000),
+        ("500ms", 500_000),
+        ("2 min", 120_000_000),
+        (" 1 Hour ", 3_600_000_000),
+        ("1.5 d", 129_600_000_000),
+        ("0", 0),
     ],
 )
-def test_durations(text: str, expected: timedelta) -> None:
+def test_durations(text: str, expected: int) -> None:
     assert parse_duration(text) == expected
 
 
@@ -47,3 +51,54 @@ def test_booleans_and_counts() -> None:
     for text in ("0", "-1", "1.5", ""):
         with pytest.raises(ValueError, match="is not a whole number"):
             parse_count(text)
+
+
+# What names of times and lengths of time end with, and where such a name is that of something else.
+_TIMES = (
+    "time",
+    "now",
+    "watermark",
+    "timer",
+    "delay",
+    "lateness",
+    "ttl",
+    "timeout",
+    "retention",
+    "gap",
+    "since",
+    "began",
+)
+# What mappings are by.
+_KEYS = re.compile(r"(?:dict|Mapping)\[(\w+|tuple\[[^]]*\]), ")
+_OTHERS = {
+    # Microseconds, or text.
+    ("testing.py", "time"),
+    # A place in a list, and a version.
+    ("state/snapshot.py", "first_gap"),
+    ("state/joblog.py", "since"),
+}
+
+
+def test_signatures_say_which_kind_of_time_they_take() -> None:
+    """mypy refuses a bare int for a time where the signature says what kind it is: so none may say int."""
+    package = Path(sqlstream.__file__).parent
+    found = {
+        (str(path.relative_to(package)), name)
+        for path in package.rglob("*.py")
+        for name, annotation in _annotated(ast.parse(path.read_text()))
+        if name.rstrip("s").split("_")[-1] in _TIMES and "int" in re.findall(r"\w+", _KEYS.sub("", annotation))
+    }
+    assert sorted(found) == sorted(_OTHERS)
+
+
+def _annotated(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names of arguments, fields and functions, and what they are said to be."""
+    for node in ast.walk(module):
+        pairs: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, ast.arg):
+            pairs.append((node.arg, node.annotation))
+        elif isinstance(node, ast.FunctionDef):
+            pairs.append((node.name, node.returns))
+        elif isinstance(node, ast.AnnAssign):
+            pairs.append((ast.unparse(node.target).rpartition(".")[2], node.annotation))
+        yield from ((name, ast.unparse(said)) for name, said in pairs if said is not None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
 from sqlstream.catalog import Catalog, Column, Table, View
+from sqlstream.compiler.function_answers import described_function, function_rows
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
@@ -42,6 +43,8 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
     """Return what a statement asks for, as the catalog is now."""
     catalog = binder.catalog
     if isinstance(statement, Describe):
+        if statement.function:
+            return Answer(("part", "name", "type", "null", "default"), described_function(statement.name, catalog))
         return described(_relation(statement.name, catalog), binder)
     like = _pattern(statement.like)
     match statement.kind:
@@ -53,9 +56,7 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
         case "VIEWS":
             return Answer(("view",), tuple((v.name,) for v in _in_order(catalog.views.values()) if like(v.name)))
         case "FUNCTIONS":
-            functions = sorted((f for f in catalog.functions.values() if like(f.name)), key=lambda f: f.name.lower())
-            rows = ((f.name, f"({', '.join(f.parameters)})", f.returns, f.location) for f in functions)
-            return Answer(("function", "takes", "returns", "declared at"), tuple(rows))
+            return Answer(("function", "takes", "returns", "kind", "declared at"), function_rows(catalog, like))
         case "COLUMNS" | "CREATE TABLE" | "CREATE VIEW" as kind:
             assert statement.name is not None
             return _about(kind, statement.name, binder, like)

@@ -6,22 +6,21 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import VALUES, AnyFunction, Catalog, Function, Table, View
+from sqlstream.catalog import AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
+from sqlstream.compiler.job_checks import check_tables
+from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
-from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
-from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
+from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
-    check_lookup,
-    check_sink,
-    check_source,
     check_usable,
     is_bounded,
     usable,
@@ -37,19 +36,18 @@ from sqlstream.errors import (
     UnsupportedError,
     missing,
 )
+from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.declaration import builtin_names
 from sqlstream.functions.load import find
-from sqlstream.functions.registration import Registered, register
 from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_table, bind_view, declared_view
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.graph import shared, walk
-from sqlstream.logical.plan.joins import LookupJoin
+from sqlstream.logical.plan.graph import shared
 from sqlstream.logical.plan.rules import optimize
-from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -112,7 +110,7 @@ class PlannedJob:
     @property
     def is_immediate(self) -> bool:
         """Whether all its rows stand in the query, so that this process can run it at once."""
-        return not self.physical.stages and all(s.table.connector == VALUES for s in self.physical.scans)
+        return not self.physical.stages and all(s.table.is_values for s in self.physical.scans)
 
     @property
     def bounded(self) -> bool:
@@ -141,6 +139,10 @@ Question: TypeAlias = Answer | WarehouseQuery | Explanation
 Compiled: TypeAlias = PlannedJob | Question
 
 
+# Of the database that checks types.
+_SETTINGS = {"threads": 1}
+
+
 class Compiler:
     """The state of a session before anything runs: tables, views, functions, options."""
 
@@ -159,31 +161,54 @@ class Compiler:
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
-        self._con = duckdb.connect(config={"threads": 1})
-        self._registered: dict[str, Registered] = {}
+        # What checks types; opened when it is needed, with the functions that are there then.
+        self._database: FunctionDatabase | None = None
+        self._cursor: duckdb.DuckDBPyConnection | None = None
         self._binder: Binder | None = None
-        # The jobs of the scripts that are being compiled, by name.
-        self._jobs: dict[str, Span] = {}
+        self._names = JobNames()
         self._defining = False
-        self._use_zone()
+
+    @property
+    def _con(self) -> duckdb.DuckDBPyConnection:
+        if self._cursor is None:
+            self._cursor = self._open_database().cursor()
+            self._use_zone()
+        return self._cursor
+
+    def _open_database(self) -> FunctionDatabase:
+        if self._database is None:
+            self._database = open_database(self.catalog.functions.values(), _SETTINGS)
+        return self._database
 
     def _use_zone(self) -> None:
-        self._con.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+        if self._cursor is not None:
+            self._cursor.execute(f"SET TimeZone = '{self.options.text('table.local-time-zone')}'")
+
+    @contextmanager
+    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection that has the functions; what it leaves behind (temporary tables) goes with it."""
+        with self._open_database().cursor() as con:
+            yield con
 
     def close(self) -> None:
-        try:
-            for registered in self._registered.values():
-                registered.close()
-        finally:
-            self._con.close()
+        if self._cursor is not None:
+            self._cursor.close()
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
 
     def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Make functions known to every statement compiled after this."""
-        for function in functions:
+        added = tuple(functions)
+        callable_in_duckdb = [function for function in added if isinstance(function, Function)]
+        if self._database is None and callable_in_duckdb:
+            self._database = open_database((*self.catalog.functions.values(), *callable_in_duckdb), _SETTINGS)
+            callable_in_duckdb = []
+        for function in added:
             if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
                 self._remove(other)
-            if isinstance(function, Function):
-                self._registered[function.name.lower()] = register(self._con, [function])
+            if self._database is not None and function in callable_in_duckdb:
+                self._database.add(function)
             self.catalog.add(function)
         self._binder = None
 
@@ -198,7 +223,7 @@ class Compiler:
 
         All of them are parsed before the first is bound.
         """
-        self._jobs.clear()
+        self._names.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
         if any(isinstance(one, PlannedJob | Explanation) for one in found):
@@ -398,9 +423,8 @@ class Compiler:
 
     def _remove(self, function: AnyFunction) -> None:
         self.catalog.drop_function(function.name)
-        if isinstance(function, Function):
-            self._con.remove_function(function.name)
-            self._registered.pop(function.name.lower()).close()
+        if isinstance(function, Function) and self._database is not None:
+            self._database.remove(function)
         self._binder = None
 
     def _bound(self, statement: Insert | StatementSet | Select) -> tuple[ResultSink, ...]:
@@ -410,30 +434,12 @@ class Compiler:
             case StatementSet():
                 return tuple(bind_insert(insert, self.binder) for insert in statement.inserts)
             case Select():
-                return (bind_select(statement, self.binder, "result"),)
+                return (bind_select(statement, self.binder, "result", PRINT),)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
-        written = {sink.table.name.lower() for sink in logical}
-        for node in (n for sink in logical for n in walk(sink)):
-            if isinstance(node, Scan):
-                check_source(node.table, node.span)
-                self._check_errors(node.table)
-                if node.table.connector is None and node.table.name.lower() in written:
-                    hint = "Write into another table."
-                    raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
-            if isinstance(node, LookupJoin):
-                check_lookup(node.table, node.span)
-        inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
-        sinks: dict[str, Table] = {}
-        for insert, sink in zip(inserts, logical, strict=True):
-            if isinstance(insert, Insert):
-                check_sink(sink.table, insert.target.span)
-                if sinks.setdefault(sink.table.name, sink.table) != sink.table:
-                    raise BindError(
-                        f'table "{sink.table.name}" is written with other options before', insert.target.span
-                    )
+        check_tables(statement, logical, self.catalog)
         optimized, rules = list[ResultSink](), dict[str, None]()
-        ttl = self.options.milliseconds("table.exec.state.ttl")
+        ttl = self.options.duration("table.exec.state.ttl")
         for sink in logical:
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, ResultSink)
@@ -455,40 +461,5 @@ class Compiler:
                 raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
         return planned
 
-    def _check_errors(self, table: Table) -> None:
-        """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
-        name = errors_to(table)
-        declared = self.catalog.declared(name) if name else None
-        if declared is None:
-            return
-        types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
-        if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
-            raise BindError(
-                f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
-                table.span,
-                hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
-            )
-
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:
-        first = logical[0].table.name
-        if isinstance(statement, Insert) and statement.appends:
-            # Every INSERT .. VALUES into a table is a further batch of one job.
-            return f"{first}_values"
-        explicit = self.options.text("pipeline.name")
-        if explicit and not isinstance(statement, Select):
-            if (before := self._jobs.get(explicit.lower())) is not None:
-                raise BindError(
-                    f'a second INSERT runs under the name "{explicit}"',
-                    head(statement),
-                    detail=f"The first one is at {before}.",
-                    hint="SET 'pipeline.name' to another name before it.",
-                )
-            self._jobs[explicit.lower()] = statement.span
-            return explicit
-        name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
-        number = 1
-        while name.lower() in self._jobs:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._jobs[name.lower()] = statement.span
-        return name
+        return self._names.name(statement, logical[0].table.name, self.options.text("pipeline.name"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Table
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 from sqlstream.warehouse.paths import Warehouse
 
 # What records and descriptors hold of a source or a sink: what JSON can.
@@ -80,11 +80,11 @@ class Offsets:
 class Discovery(ABC):
     """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
 
-    `interval` is how often to look, in seconds; a bounded source without one is looked at once. `changed` are files that were
+    `interval` is how often to look; a bounded source without one is looked at once. `changed` are files that were
     rewritten after they had been read.
     """
 
-    interval: float | None = None
+    interval: Duration | None = None
     bounded: bool
 
     def __init__(self) -> None:
@@ -108,6 +108,17 @@ class Discovery(ABC):
     def next_batch(self) -> Sequence[Split] | None:
         """Return what the next batch reads, moving the position past it; None when nothing waits."""
 
+    def committed(self, position: Any) -> None:
+        """Learn up to which position rows were read by committed batches: they are never read again.
+
+        Called after a commit, and at a start: then it may be a position that was told before. Called only where a subclass
+        defines it. Several batches may be told of at once.
+        """
+
+    @property
+    def is_told_of_commits(self) -> bool:
+        return type(self).committed is not Discovery.committed
+
     def notices(self) -> Sequence[str]:
         """Return what whoever starts the job should know."""
         return ()
@@ -123,7 +134,7 @@ class Remember(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class DiscoveryContext:
     """What a source may ask of the job that reads it.
 
     `remember` returns what was first given to it under a name, also after a restart. With `finish` bounded means what
@@ -141,7 +152,7 @@ class Context:
     clock: Callable[[], float] = time.monotonic
 
 
-def monitor_interval(table: Table) -> float | None:
-    """Return how often to look for more, in seconds; None for a table that is bounded."""
+def monitor_interval(table: Table) -> Duration | None:
+    """Return how often to look for more; None for a table that is bounded."""
     text = table.options.get("source.monitor-interval")
-    return None if text is None else parse_duration(text).total_seconds()
+    return None if text is None else parse_duration(text)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sqlstream.connectors.discovery import Context, Discovery, Offsets
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
+from sqlstream.units import NO_TIME, Duration
 
 # What one batch takes at most, and what one task should at least get.
 BATCH_ROWS = 1_000_000
@@ -16,7 +17,8 @@ TASK_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows of a generator by their numbers: [first, end). `base` is the time of its first row in milliseconds."""
+    """Rows of a generator by their numbers: [first, end). `base` is the time of row 0 in milliseconds,
+    as descriptors hold it."""
 
     first: int
     end: int
@@ -40,9 +42,17 @@ class RowDiscovery(Discovery):
     After a restart it goes on at the rate, and does not make up for the time in between.
     """
 
-    interval: float | None = 0.0
+    interval: Duration | None = NO_TIME
 
-    def __init__(self, position: Offsets, context: Context, *, total: int | None, rate: float | None, base: int = 0):
+    def __init__(
+        self,
+        position: Offsets,
+        context: DiscoveryContext,
+        *,
+        total: int | None,
+        rate: float | None,
+        base: int = 0,
+    ):
         super().__init__()
         self.bounded = total is not None
         self._position, self._context, self._total, self._base = position, context, total, base

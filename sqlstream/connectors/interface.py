@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets, Position, Split
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, Position, Split
 from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.options import TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.errors import DataError, Span
+from sqlstream.units import EPOCH, ProcessingTime
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Where a worker reads: the project's folder, the warehouse, and the time (ms) at which the batch was decided."""
+    """Where a worker reads: the project's folder, the warehouse, and the time at which the batch was decided."""
 
     project: str
     warehouse: str
-    time: int = 0
+    time: ProcessingTime = EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class TableSource(ABC):
         return Offsets() if data is None else Offsets.from_bytes(data)
 
     @abstractmethod
-    def discovery(self, position: Any, context: Context) -> Discovery:
+    def discovery(self, position: Any, context: DiscoveryContext) -> Discovery:
         """Return what finds the input, from a position on."""
 
     # -- on workers

@@ -16,7 +16,7 @@ from sqlstream.connectors.options import BOOLEAN, COUNT, DURATION, NUMBER, Optio
 from sqlstream.connectors.registry import lookup_of
 from sqlstream.errors import DataError, JobError, Span, SqlStreamError
 from sqlstream.secrets import harmless
-from sqlstream.units import parse_duration
+from sqlstream.units import parse_duration, seconds
 
 CACHE, RETRIES = "lookup.cache", "lookup.max-retries"
 MAX_ROWS, EXPIRE, MISSING = (
@@ -56,7 +56,7 @@ class CachedLookup:
         values = {o.name: o.type.parse(table.options.get(o.name, o.default)) for o in OPTIONS if o.name != EXPIRE}
         self._caches, self._keeps_missing = bool(values[CACHE]), bool(values[MISSING])
         self._max_rows, self._retries = cast(int, values[MAX_ROWS]), cast(int, values[RETRIES])
-        self._seconds = parse_duration(table.options[EXPIRE]).total_seconds() if EXPIRE in table.options else None
+        self._seconds = seconds(parse_duration(table.options[EXPIRE])) if EXPIRE in table.options else None
         # By keys: when they were looked up, and the rows.
         self._cache: OrderedDict[tuple[Any, ...], tuple[float, list[dict[str, Any]]]] = OrderedDict()
         self._cached_rows = 0

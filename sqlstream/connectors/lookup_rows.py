@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
+from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name, typed
 from sqlstream.errors import DataError
 
@@ -35,8 +36,7 @@ def chosen(table: Table, rows: str, keys: pa.Table) -> str:
 def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows with the columns that are declared."""
     columns = lookup_columns(table)
-    with duckdb.connect(config={"threads": 1}) as con:
-        con.execute("SET TimeZone = 'UTC'")
+    with databases.passing() as con:
         con.register("_given", pa.table({c.name: _values([row.get(c.name) for row in rows]) for c in columns}))
         items = typed(columns)
         try:

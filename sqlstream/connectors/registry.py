@@ -21,6 +21,8 @@ from sqlstream.errors import BindError, SqlStreamError, UnsupportedError, UsageE
 GROUP = "sqlstream.connectors"
 # The name under which tables without a connector are here; no table can give it.
 WAREHOUSE = "warehouse table"
+# What shows the rows of a bare SELECT.
+PRINT = "print"
 _BUILT_IN = {
     "filesystem": "filesystem.connector:FilesystemConnector",
     "datagen": "datagen.connector:DatagenConnector",
@@ -29,7 +31,7 @@ _BUILT_IN = {
     "python": "python.connector:PythonConnector",
     "duckdb": "duckdb.connector:DuckDBConnector",
     "postgresql": "postgresql.connector:PostgreSQLConnector",
-    "print": "print.connector:PrintConnector",
+    PRINT: "print.connector:PrintConnector",
     "blackhole": "blackhole.connector:BlackholeConnector",
 }
 _INTERNAL = {

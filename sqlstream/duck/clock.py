@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from sqlglot import exp
+
+from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, ProcessingTime
 
 NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
 NOW = f"CAST(getvariable('{NOW_VARIABLE}') AS TIMESTAMP WITH TIME ZONE)"
 # The job's watermark before the batch, NULL while there is none; event times are on the scale of TIMESTAMP.
 WATERMARK = f"getvariable('{WATERMARK_VARIABLE}')"
 # Earlier than any event time; its opposite is later.
-NEVER = -(2**62)
-# No time of a row; the watermark at the end of the input.
-_END = 2**63 - 1
+NEVER: Final = EventTime(-(2**62))
 # What the functions that tell the time mean, by name.
 CLOCKS = {
     **dict.fromkeys(("now", "proctime", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
@@ -32,24 +33,24 @@ CLOCK_NODES: dict[type[exp.Expr], str] = {
 }
 
 
-def variables(time: int, watermark: int | None) -> Mapping[str, str]:
-    """Return the values of the variables as SQL: a processing time in milliseconds, a watermark in microseconds."""
+def variables(time: ProcessingTime, watermark: EventTime | None) -> Mapping[str, str]:
+    """Return the values of the variables as SQL."""
     if watermark is None:
         reached = "CAST(NULL AS TIMESTAMP)"
-    elif watermark == _END:
+    elif watermark == END_OF_INPUT:
         reached = "CAST('infinity' AS TIMESTAMP)"
     else:
         reached = f"make_timestamp({watermark})"
-    return {"_now": f"make_timestamptz({time * 1000})", "_watermark": reached}
+    return {"_now": f"make_timestamptz({time})", "_watermark": reached}
 
 
-def macro(schema: str, time: int | None, watermark: int | None) -> str:
+def macro(schema: str, time: ProcessingTime | None, watermark: EventTime | None) -> str:
     """Return the statement that gives a schema a clock of its own; `schema` is SQL.
 
     DuckDB binds a view in the schema that the view is in: there `getvariable` is this macro, before it is DuckDB's function. So
     the SQL of a view asks for the same variables as that of an operator, and views of several versions tell different times.
     """
-    values = dict(variables(time or 0, watermark))
+    values = dict(variables(time or ProcessingTime(0), watermark))
     if time is None:
         values[NOW_VARIABLE] = "CAST(NULL AS TIMESTAMP WITH TIME ZONE)"
     values["_reached"] = f"{NEVER if watermark is None else min(watermark, -NEVER)}::BIGINT"
@@ -57,7 +58,7 @@ def macro(schema: str, time: int | None, watermark: int | None) -> str:
     return f"CREATE OR REPLACE MACRO {schema}.getvariable(name) AS struct_extract({{{fields}}}, name)"
 
 
-def reached(delay: int = 0) -> str:
+def reached(delay: Duration = NO_TIME) -> str:
     """Return the SQL, for a view, of the watermark of an operator that is behind the job's: a number of microseconds.
 
     Before there is a watermark it is earlier than any event time; at the end of the input later, whatever the delay.

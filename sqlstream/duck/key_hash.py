@@ -42,6 +42,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from duckdb.sqltypes import UBIGINT, DuckDBPyType
 
 from sqlstream.catalog import Column
+from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
 
 Hashes = npt.NDArray[np.uint64]
@@ -152,7 +153,7 @@ def _digits(type: DuckDBPyType) -> tuple[int, int]:
 @cache
 def duckdb_agrees() -> bool:
     """Tell whether DuckDB's `hash` is the hash of this module."""
-    with duckdb.connect() as con:
+    with databases.passing() as con:
         given = con.execute(f"SELECT {', '.join(f'hash({values})' for values in _PROBES)}").fetchone()
     return given == tuple(_PROBES.values())
 

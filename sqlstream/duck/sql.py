@@ -26,6 +26,11 @@ class Rows:
     columns: tuple[tuple[str, str], ...]
 
     @classmethod
+    def of(cls, sql: str, columns: Iterable[Typed]) -> Rows:
+        """Return a SELECT with the columns that it has."""
+        return cls(sql, tuple((c.name, c.type) for c in columns))
+
+    @classmethod
     def selected(cls, relation: str, items: Iterable[tuple[str, str, str]]) -> Rows:
         """Return items, each a name, a type to cast to, and SQL over a relation, which goes behind FROM.
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import duckdb
 import pyarrow as pa
 
+from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_text
 
 
@@ -91,7 +91,7 @@ def first_wrong_line(path: str) -> int:
     `path` is a literal of DuckDB's. Takes a pass over the file.
     """
     lines = f"read_ndjson_objects({path}, ignore_errors = true, hive_partitioning = false)"
-    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+    with databases.passing() as con:
         found = con.execute(
             f"SELECT _n FROM (SELECT row_number() OVER () AS _n, json FROM {lines})"
             " WHERE json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL') ORDER BY _n LIMIT 1"

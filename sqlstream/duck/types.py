@@ -11,6 +11,7 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UnsupportedError
+from sqlstream.units import EventTime
 
 # Arrow has no exact form of these (INTERVAL has one, but Parquet has not).
 _AS_TEXT = {"interval", "uhugeint", "bit", "bignum", "time with time zone"}
@@ -22,11 +23,11 @@ _REFUSED = {"union", "variant"}
 _LAST_TIMESTAMP = 2**63 - 2
 
 
-def microseconds(time: pa.Scalar) -> int:
-    """Return a time, or a number of microseconds, as an int."""
+def microseconds(time: pa.Scalar) -> EventTime:
+    """Return a time, or a number of microseconds, as an event time."""
     if not pa.types.is_integer(time.type):
         time = time.cast(pa.timestamp("us", getattr(time.type, "tz", None))).cast(pa.int64())
-    return int(time.as_py())
+    return EventTime(time.as_py())
 
 
 @lru_cache(maxsize=4096)
@@ -107,16 +108,16 @@ def _carries(type: DuckDBPyType, arrow: pa.DataType) -> bool:
     return all(_carries(part, arrow) for part, arrow in zip(parts, found, strict=True))
 
 
-def time_literal(micros: int, type: str) -> str:
+def time_literal(time: EventTime, type: str) -> str:
     """Return an event time as SQL, to compare with a column of a type. Times beyond DuckDB's range are infinite.
 
-    >>> time_literal(5_000_000, "TIMESTAMP")
+    >>> time_literal(EventTime(5_000_000), "TIMESTAMP")
     'make_timestamp(5000000)'
     """
     kind = DuckDBPyType(type).id
     if kind == "bigint":
-        return f"{micros}::BIGINT"
+        return f"{time}::BIGINT"
     zoned = kind == "timestamp with time zone"
-    if abs(micros) > _LAST_TIMESTAMP:
-        return f"'{'-' if micros < 0 else ''}infinity'::{'TIMESTAMPTZ' if zoned else 'TIMESTAMP'}"
-    return f"make_timestamp{'tz' if zoned else ''}({micros})"
+    if abs(time) > _LAST_TIMESTAMP:
+        return f"'{'-' if time < 0 else ''}infinity'::{'TIMESTAMPTZ' if zoned else 'TIMESTAMP'}"
+    return f"make_timestamp{'tz' if zoned else ''}({time})"

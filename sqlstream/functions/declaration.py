@@ -16,12 +16,13 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Function, FunctionKind
+from sqlstream.duck import databases
 from sqlstream.errors import BindError, Span, UnsupportedError, missing
 from sqlstream.functions import pickling as carry
 from sqlstream.functions import source_locations as places
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, column
-from sqlstream.functions.decorators import DECORATORS, Options
+from sqlstream.functions.decorators import DECORATORS, FunctionOptions
 from sqlstream.functions.invocation import Call, Parameter
 
 
@@ -34,7 +35,7 @@ class Declaration(ABC):
 
     function: Callable[..., Any]
     inner: FunctionType
-    options: Options
+    options: FunctionOptions
     root: str
     method: str | None
     kind: ClassVar[FunctionKind]
@@ -229,7 +230,7 @@ def literal(codec: Codec, sql: str, value: Any) -> str:
     """
     if value is None:
         return f"CAST(NULL AS {sql})"
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with databases.passing() as connection:
         connection.register("given", pa.table({"v": column(codec, [value])}))
         [(text, same)] = connection.execute(
             f"SELECT CAST(v AS VARCHAR) AS t, CAST(t AS {sql}) = v FROM (SELECT CAST(v AS {sql}) AS v FROM given)"
@@ -242,7 +243,7 @@ def literal(codec: Codec, sql: str, value: Any) -> str:
 @functools.cache
 def builtin_names() -> dict[str, str]:
     """Return the names that a function cannot have, in lower case, with what each of them is."""
-    with duckdb.connect() as connection:
+    with databases.passing() as connection:
         keywords = connection.execute(
             "SELECT keyword_name FROM duckdb_keywords()"
             " WHERE keyword_category IN ('reserved', 'column_name', 'type_function')"
@@ -258,7 +259,7 @@ def builtin_names() -> dict[str, str]:
 @functools.cache
 def table_function_names() -> dict[str, str]:
     """Return the names of DuckDB's table functions, in lower case, with what each of them is."""
-    with duckdb.connect() as connection:
+    with databases.passing() as connection:
         rows = connection.execute(
             "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro')"
         ).fetchall()

@@ -28,7 +28,7 @@ class WrongRow(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RowColumn:
     """A column of rows: its name, its DuckDB type, and how its values become Arrow."""
 
     name: str
@@ -43,7 +43,7 @@ class RowType:
     Where nothing says which class they have (`made` is None), rows of several columns may be dicts or tuples.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[RowColumn, ...]
     shape: Literal["value", "fields", "tuple", "mapping"]
     made: type | None = None
 
@@ -65,7 +65,7 @@ class RowType:
         """Return the columns of some rows; a row that is None has NULLs. Raises WrongRow."""
         return [self._array(c, values) for c, values in zip(self.columns, self._split(rows), strict=True)]
 
-    def _array(self, of: Column, values: list[Any]) -> pa.Array:
+    def _array(self, of: RowColumn, values: list[Any]) -> pa.Array:
         try:
             return column(of.codec, values)
         except MISMATCHES:
@@ -76,7 +76,7 @@ class RowType:
                     raise WrongRow(row, self._no(of, value)) from error
             raise
 
-    def _no(self, of: Column, value: Any) -> str:
+    def _no(self, of: RowColumn, value: Any) -> str:
         if self.shape == "value":
             return f"which is no {of.type}"
         return f'whose field "{of.name}" is {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {of.type}'
@@ -97,7 +97,7 @@ class RowType:
             except KeyError:
                 pass
         elif classes == {tuple} and self.made in (tuple, None) and set(map(len, rows)) == {len(names)}:
-            return [list(values) for values in zip(*rows, strict=True)]
+            return [list(map(itemgetter(i), rows)) for i in range(len(names))]
         return [list(values) for values in zip(*(self._values(n, row) for n, row in enumerate(rows)), strict=True)]
 
     def _values(self, number: int, row: Any) -> tuple[Any, ...]:
@@ -133,16 +133,16 @@ def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
     sql = types.canonical(explicit or types.sql_type(hint))
     fields = types.struct_fields(sql)
     if fields is None:
-        return RowType((Column(name, sql, types.codec(sql, hint)),), "value")
+        return RowType((RowColumn(name, sql, types.codec(sql, hint)),), "value")
     if parts is not None:
         if len(parts) != len(fields):
             raise types.UnusableType(f"{sql} has not as many fields as {types.describe(hint)}")
         typed = zip(fields.items(), parts, strict=True)
-        return RowType(tuple(Column(f, t, types.codec(t, part)) for (f, t), part in typed), "tuple", tuple)
+        return RowType(tuple(RowColumn(f, t, types.codec(t, part)) for (f, t), part in typed), "tuple", tuple)
     codec = types.codec(sql, hint)
     assert isinstance(codec, StructOf)
     codecs = dict(codec.fields)
-    columns = tuple(Column(field, type_, codecs[field]) for field, type_ in fields.items())
+    columns = tuple(RowColumn(field, type_, codecs[field]) for field, type_ in fields.items())
     if isinstance(codec.made, type):
         return RowType(columns, "fields", codec.made)
     return RowType(columns, "mapping", dict if typing.is_typeddict(hint) else None)

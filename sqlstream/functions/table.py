@@ -38,7 +38,7 @@ _WRITE = "Write -> Iterator[Row], where Row is a dataclass, a NamedTuple, tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class TableDeclaration(Declaration):
+class TableFunctionDeclaration(Declaration):
     """A Python function that gives rows."""
 
     kind: ClassVar[FunctionKind] = "table"

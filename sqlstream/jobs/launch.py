@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -11,6 +10,7 @@ from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.errors import UsageError, missing
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
+from sqlstream.units import now
 from sqlstream.warehouse.jobs import (
     TABLE,
     JobRecord,
@@ -53,9 +53,9 @@ def job_spec(
         functions=planned.functions,
         memory=options.memory,
         zone=options.text("table.local-time-zone"),
-        retention_ms=options.milliseconds("sqlstream.state.retention"),
+        retention=options.duration("sqlstream.state.retention"),
         fingerprint=planned.fingerprint,
-        idle_ms=options.milliseconds("table.exec.source.idle-timeout"),
+        idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,
     )
 
@@ -88,7 +88,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         sql=planned.sql,
         plan_fingerprint=planned.fingerprint,
         plan_text=planned.plan_text,
-        created_at=int(time.time() * 1000),
+        created_at=now(),
         versions={
             **{package: version(package) for package in ("sqlstream", "pyspark", "duckdb")},
         },

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from sqlstream.runtime.commits import Totals
-from sqlstream.runtime.times import END_OF_INPUT, FIRST, LAST
+from sqlstream.runtime.times import FIRST, LAST
 from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 
 _EPOCH = datetime(1970, 1, 1)
 
@@ -113,8 +114,8 @@ def _source(metrics: SourceMetrics) -> SourceProgress:
         newest_event_time=event_time(metrics.max_event_time),
         watermark=event_time(metrics.watermark),
         holds_watermark=metrics.holds_minimum,
-        idle_timeout=timedelta(milliseconds=timeout) if timeout else None,
-        idle_since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
+        idle_timeout=timedelta(microseconds=timeout) if timeout else None,
+        idle_since=None if since is None else instant(since),
         has_watermark=timeout is not None,
     )
 
@@ -128,14 +129,19 @@ def _operator(metrics: OperatorMetrics) -> OperatorProgress:
     )
 
 
-def event_time(micros: int | None) -> datetime | None:
+def event_time(time: EventTime | None) -> datetime | None:
     """Return an event time as a datetime.
 
-    >>> event_time(1_000_000), event_time(None), event_time(2**63 - 1) == datetime.max
+    >>> event_time(EventTime(1_000_000)), event_time(None), event_time(END_OF_INPUT) == datetime.max
     (datetime.datetime(1970, 1, 1, 0, 0, 1), None, True)
     """
-    if micros is None:
+    if time is None:
         return None
-    if micros >= END_OF_INPUT:
+    if time >= END_OF_INPUT:
         return datetime.max
-    return _EPOCH + timedelta(microseconds=min(max(micros, FIRST), LAST))
+    return _EPOCH + timedelta(microseconds=min(max(time, FIRST), LAST))
+
+
+def instant(time: ProcessingTime) -> datetime:
+    """Return a processing time as a datetime in UTC."""
+    return _EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=time)

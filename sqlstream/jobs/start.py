@@ -134,7 +134,7 @@ class Starter:
         spec = job_spec(planned, self.project.warehouse, layout.labels, name=name, project=self.project.root)
         if record is None or not planned.appends:
             self._write_record(job_record(planned, spec, layout.partitions), record)
-        pace = Pace(options.finish, options.milliseconds("execution.checkpointing.interval") / 1000)
+        pace = Pace(options.finish, options.duration("execution.checkpointing.interval"))
         return engine.run(spec, layout, pace, receivers)
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:

@@ -13,7 +13,8 @@ from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.state.snapshot import named_manifest
-from sqlstream.warehouse.commits import committed_watermark, write_commit
+from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 
 
 class LocalBatches:
@@ -27,8 +28,8 @@ class LocalBatches:
         self.number = commits.totals.version + 1
         # By stage and bucket.
         self.manifests: dict[tuple[int, int], str] = {}
-        self.timers: dict[tuple[int, int], int] = {}
-        # Spark's watermark, and those of the scans, in its own milliseconds.
+        self.timers: dict[tuple[int, int], EventTime] = {}
+        # Spark's watermark, and those of the scans, on its own scale, in milliseconds.
         self.watermark = 0
         self._marks: dict[int, int] = {}
         if self.number > 0:
@@ -37,7 +38,7 @@ class LocalBatches:
     def _restore(self) -> None:
         commits = self.commits
         fs, version = commits.warehouse.fs, commits.totals.version
-        self.watermark = committed_watermark(fs, commits.paths, version)
+        self.watermark = committed_spark_millis(fs, commits.paths, version)
         entry = commits.log.entry(version)
         assert entry is not None
         for number, stage in enumerate(self.job.plan.stages):
@@ -51,19 +52,19 @@ class LocalBatches:
             if mark is not None:
                 self._marks[number] = to_spark_micros(mark) // 1000
 
-    def run(self, lines: str, now: int) -> None:
-        """Run the batch that a descriptor's lines describe, and an empty one when the watermark has moved; `now` is in ms."""
+    def run(self, lines: str, now: ProcessingTime) -> None:
+        """Run the batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
         before = self.watermark
         self._run(lines, now)
         if self.watermark > before:
             self._run("", now)
 
-    def catch_up(self, now: int) -> None:
+    def catch_up(self, now: ProcessingTime) -> None:
         """Run the empty batch that a process did not come to, which ended after the watermark had moved."""
         if self.number > 0 and from_spark_millis(self.watermark) != self.commits.totals.watermark:
             self._run("", now)
 
-    def _run(self, lines: str, now: int) -> None:
+    def _run(self, lines: str, now: ProcessingTime) -> None:
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
         work: dict[tuple[int, int], list[Work]] = defaultdict(list)
         for one in from_lines(lines):

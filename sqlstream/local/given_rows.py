@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.catalog import Table
+from sqlstream.duck import databases
 from sqlstream.duck.errors import plain
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, missing
@@ -23,10 +23,11 @@ def write_rows(table: Table, rows: Iterable[Sequence[object] | Mapping[str, obje
     nothing = f"(VALUES ({', '.join(f'CAST(NULL AS {c.type})' for c in columns)}))"
     source = f"(VALUES {marks}) t({names})" if given else f"{nothing} t({names}) WHERE false"
     values = [_value(v, c.type) for row in given for v, c in zip(row, columns, strict=True)]
-    try:
-        connection().execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
-    except duckdb.Error as e:
-        raise _misfit(table, given) or e from None
+    with databases.passing() as con:
+        try:
+            con.execute(f"COPY (SELECT {names} FROM {source}) TO {quote_text(path)} (FORMAT parquet)", values)
+        except duckdb.Error as e:
+            raise _misfit(con, table, given) or e from None
 
 
 def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[object, ...]:
@@ -72,21 +73,13 @@ def _shaped(value: object, type: DuckDBPyType) -> object:
     return value
 
 
-def _misfit(table: Table, rows: Sequence[tuple[object, ...]]) -> BindError | None:
+def _misfit(con: duckdb.DuckDBPyConnection, table: Table, rows: Sequence[tuple[object, ...]]) -> BindError | None:
     """Return the error for the first value that its column cannot hold."""
     for number, row in enumerate(rows, 1):
         for column, value in zip(table.physical, row, strict=True):
             try:
-                connection().execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
+                con.execute(f"SELECT CAST(? AS {column.type})", [_value(value, column.type)])
             except duckdb.Error as e:
                 message = f'row {number} for table "{table.name}": column "{column.name}" cannot hold {value!r}'
                 return BindError(f"{message} ({column.type})", detail=f"DuckDB says: {plain(e)}.")
     return None
-
-
-@cache
-def connection() -> duckdb.DuckDBPyConnection:
-    """Return a connection to convert values with; opening one takes longer than a batch."""
-    con = duckdb.connect(config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con

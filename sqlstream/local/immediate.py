@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from sqlstream.catalog import VALUES
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.values.connector import ALL
 from sqlstream.errors import JobError, SqlStreamError
@@ -16,9 +14,9 @@ from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Receivers, hand_on
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.retention import sweep_directory
+from sqlstream.units import END_OF_INPUT, ProcessingTime, now
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status
 
@@ -28,7 +26,7 @@ KEPT_COMMITS = 100
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
     """Return the splits of all scans of VALUES."""
-    return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.connector == VALUES}
+    return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.is_values}
 
 
 class ImmediateRun:
@@ -49,7 +47,7 @@ class ImmediateRun:
 
     def start(self) -> None:
         """Run the batch to its end."""
-        started = int(time.time() * 1000)
+        started = now()
         try:
             self._run(started)
             self.state = FINISHED
@@ -59,27 +57,26 @@ class ImmediateRun:
                 e.kind = f'job "{self.job.name}" failed'
         self._write_status(started)
 
-    def _run(self, now: int) -> None:
+    def _run(self, time: ProcessingTime) -> None:
         commits = self._commits
         fs, paths = commits.warehouse.fs, commits.paths
         batch = self.totals.version + 1
-        descriptor = Descriptor(batch, now, values_splits(self.job), {}, last=True)
+        descriptor = Descriptor(batch, time, values_splits(self.job), {}, last=True)
         outputs = []
         for work in from_lines(to_lines(descriptor, self.job.labels)):
             outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
-        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, now)
+        commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, time)
         # From here on the rows are there for readers.
         write_commit(fs, paths, batch)
         fs.delete(f"{paths.commits}/{batch - KEPT_COMMITS}")
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == "table":
-                sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, now)
+                sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, time)
 
-    def _write_status(self, started: int) -> None:
+    def _write_status(self, started: ProcessingTime) -> None:
         error = self.error.render() if self.error else None
-        now = int(time.time() * 1000)
         version = self.totals.version if self.state == FINISHED else None
-        status = Status(self.state, os.getpid(), socket.gethostname(), started, now, error, version)
+        status = Status(self.state, os.getpid(), socket.gethostname(), started, now(), error, version)
         write_status(self._commits.warehouse.fs, self._commits.paths, status)
 
     # -- what a session asks of a run

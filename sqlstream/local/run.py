@@ -8,8 +8,9 @@ from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import KEPT_COMMITS
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
-from sqlstream.runtime.job_thread import JobThread, now
+from sqlstream.runtime.job_thread import JobThread
 from sqlstream.runtime.worker import JobSpec, release
+from sqlstream.units import now
 
 
 class LocalRun(JobThread):

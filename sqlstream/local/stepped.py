@@ -20,15 +20,16 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
+from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.status import RUNNING, STOPPED
 
 
 class SteppedRun:
-    """A job that does nothing by itself; `clock` is its processing time in milliseconds."""
+    """A job that does nothing by itself; `clock` is its processing time."""
 
     is_waiting = True
 
-    def __init__(self, job: JobSpec, receivers: Receivers, clock: Callable[[], int]):
+    def __init__(self, job: JobSpec, receivers: Receivers, clock: Callable[[], ProcessingTime]):
         self.job, self.receivers, self.clock = job, receivers, clock
         self.state = RUNNING
         self.error: SqlStreamError | None = None
@@ -68,7 +69,7 @@ class SteppedRun:
 
     # -- steps
 
-    def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, int] | None = None) -> None:
+    def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, EventTime] | None = None) -> None:
         """Run a batch of splits and ticks, by scan, and an empty one when the watermark has moved.
 
         Nothing, once the job was stopped, or has given all rows that it was to give.
@@ -77,7 +78,7 @@ class SteppedRun:
             return
         self.sequence += 1
         now = self.clock()
-        clocks = {i: now * 1000 for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
+        clocks = {i: EventTime(now) for i, scan in enumerate(self.job.plan.scans) if scan.by_clock}
         opens = self.sequence == 0 and self.job.plan.opens
         descriptor = Descriptor(
             self.sequence, now, splits, {**clocks, **(ticks or {})}, fires_timers=self._is_called(), opens=opens
@@ -107,8 +108,8 @@ class SteppedRun:
     def fire_timers(self) -> None:
         """Run a batch without rows if windows over processing time are to close, or an operator asked for it."""
         clocks = [i for i, scan in self._scans() if scan.by_clock]
-        due = self.clock() * 1000
-        if self._is_called() or (clocks and any(timer <= due for timer in self.batches.timers.values())):
+        now = self.clock()
+        if self._is_called() or (clocks and any(timer <= now for timer in self.batches.timers.values())):
             self.batch({})
 
     def _is_called(self) -> bool:
@@ -136,6 +137,7 @@ class SteppedRun:
         while (descriptor := feed.compose()) is not None:
             feed.write(descriptor)
             self.batch({numbers[i]: splits for i, splits in descriptor.splits.items()})
+            feed.commit(descriptor.sequence)
             if name == "sources" and not feed.bounded:
                 break
 
@@ -150,9 +152,9 @@ def _followed(table: Table) -> Table:
 
 
 class SteppedEngine:
-    """Runs jobs a batch at a time; `clock` gives their processing time in milliseconds."""
+    """Runs jobs a batch at a time; `clock` gives their processing time."""
 
-    def __init__(self, clock: Callable[[], int]):
+    def __init__(self, clock: Callable[[], ProcessingTime]):
         self._clock = clock
         self._runs: list[SteppedRun] = []
 

@@ -19,9 +19,11 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
 from sqlstream.state.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
+from sqlstream.state.manifests import SWEPT_AT
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
 
-# When the last row came for a key: processing time in milliseconds.
+# When the last row came for a key: processing time, in milliseconds (see `units`).
 AT = Column("_at", "BIGINT")
 # The state table of the keys alone, for operators whose other tables have no one row for each.
 KEYS = "keys"
@@ -31,13 +33,11 @@ UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 TOUCHED = "_touched"
 # So often within its time to live forgotten keys are looked for.
 SWEEPS = 4
-# The counters that hold the times of the last sweeps begin so.
-SWEPT_AT = "swept_at"
 
 
 @dataclass(frozen=True)
 class KeyedState:
-    """The Z-set tables of an operator, which begin with its keys. `ttl` is in milliseconds, 0 for ever.
+    """The Z-set tables of an operator, which begin with its keys. A `ttl` of 0 is for ever.
 
     The table `clocked` has one row for each key, with AT as its last column. Rows of the `ordered` ones are loaded in the order
     of their columns. `touched_by` is the temporary table of the keys that a batch touches. `lasts` is the condition that a key is
@@ -47,7 +47,7 @@ class KeyedState:
     keys: tuple[str, ...]
     tables: Mapping[str, tuple[Column, ...]]
     clocked: str
-    ttl: int
+    ttl: Duration
     ordered: frozenset[str] = frozenset()
     touched_by: str = TOUCHED
     lasts: str = "false"
@@ -80,7 +80,7 @@ class KeyedState:
             return
         counter = f"{SWEPT_AT}_{self.clocked}"
         swept = state.counters.setdefault(counter, clock.time)
-        if clock.time - swept < max(self.ttl // SWEEPS, 1):
+        if clock.time - swept < max(self.ttl // SWEEPS, MILLISECOND):
             return
         state.counters[counter] = clock.time
         rows = state.relation(self.clocked)
@@ -99,7 +99,9 @@ class KeyedState:
         found = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
         if not self.ttl:
             return found
-        keys = f"(SELECT * FROM {found[self.clocked]} WHERE {AT.name} > epoch_ms({NOW}) - {self.ttl} OR {self.lasts})"
+        keys = (
+            f"(SELECT * FROM {found[self.clocked]} WHERE {self._micros} > epoch_us({NOW}) - {self.ttl} OR {self.lasts})"
+        )
         live = f"SEMI JOIN {keys} _keys_ ON {self.same('_rows_', '_keys_')}"
         return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in found.items()}
 
@@ -116,14 +118,29 @@ class KeyedState:
 
         With `all` rows whose key is not known are there, too.
         """
-        instants = {UPDATED_AT: AT.name, EXPIRES_AT: f"(CASE WHEN NOT ({self.lasts}) THEN {AT.name} + {self.ttl} END)"}
-        times = [f"make_timestamptz({instants[c.name]} * 1000) AS {c.name}" for c in self.times(columns)]
+        expires = f"CASE WHEN NOT ({self.lasts}) THEN {self.expires_at} END"
+        instants = {UPDATED_AT: self.updated_at, EXPIRES_AT: expires}
+        times = [f"{instants[c.name]} AS {c.name}" for c in self.times(columns)]
         of = [f"{sql} AS _of_{k}" for k, sql in zip(self.keys, keys, strict=True)]
         same = " AND ".join(f"_result_._of_{k} IS NOT DISTINCT FROM _keys_.{k}" for k in self.keys) or "true"
         found = f"(SELECT {', '.join([*of, '*'])} FROM ({rows}))"
         known = f"(SELECT {', '.join([*self.keys, *times, AT.name])} FROM {current[self.clocked]})"
         listed = names((*columns, *self.times(columns)))
         return f"SELECT {listed} FROM {found} _result_ {'LEFT ' if all else ''}JOIN {known} _keys_ ON {same}"
+
+    @property
+    def updated_at(self) -> str:
+        """The SQL of when the last row came for a key, as an instant."""
+        return f"make_timestamptz({self._micros})"
+
+    @property
+    def expires_at(self) -> str:
+        """The SQL of when a key is forgotten, as an instant."""
+        return f"make_timestamptz({self._micros} + {self.ttl})"
+
+    @property
+    def _micros(self) -> str:
+        return f"{AT.name} * {MILLISECOND}"
 
     def touched(self, rows: str) -> str:
         """Return the SELECT of those of some rows that have touched keys."""
@@ -136,7 +153,7 @@ class KeyedState:
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
 
     def _is_past(self, clock: Clock) -> str:
-        return f"{AT.name} <= {clock.time - self.ttl} AND NOT ({self.lasts})"
+        return f"{AT.name} <= {to_millis(ProcessingTime(clock.time - self.ttl))} AND NOT ({self.lasts})"
 
     @property
     def _expired(self) -> str:

@@ -15,16 +15,17 @@ from sqlstream.duck.sql import Rows
 from sqlstream.duck.types import stored_type
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time of one batch: its number, its watermark (microseconds; None before the first), its processing time (ms)."""
+    """The time of one batch: its number, its watermark (None before the first), its processing time."""
 
     batch: int
-    watermark: int | None
-    time: int
+    watermark: EventTime | None
+    time: ProcessingTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class Operator(ABC):
         """Advance by one batch; yield rows for the next stage as they are computed.
 
         An input is rows, or a segment that was written into the bucket's directory for it. Once the result is exhausted, the
-        operator has set its timers: `state.event_timer`, the event time (microseconds) at which it wants to be called again, and
-        `state.processing_timer`, the processing time (milliseconds).
+        operator has set its timers: `state.event_timer`, the event time at which it wants to be called again, and
+        `state.processing_timer`, the processing time.
         """
 
     @abstractmethod

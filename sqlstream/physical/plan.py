@@ -16,6 +16,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.operator import Operator, Port
 from sqlstream.state.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
+from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -95,7 +96,7 @@ class StatefulStage:
 
     `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows. `unique` are columns
     that tell its rows apart, where that is known. With `fires_timers` it asks to be called at processing times. Its watermark
-    is `delay` (microseconds) behind the job's: so late its rows come. The `opening` fragments make rows, of one row of any
+    is `delay` behind the job's: so late its rows come. The `opening` fragments make rows, of one row of any
     kind, that come with the first batch before all others.
     """
 
@@ -112,7 +113,7 @@ class StatefulStage:
     unique: tuple[str, ...] = ()
     fires_timers: bool = False
     more_views: tuple[StateView, ...] = ()
-    delay: int = 0
+    delay: Duration = NO_TIME
     # What it computes; workers have no use for it.
     node: Stateful | None = field(default=None, compare=False, repr=False)
     opening: tuple[Fragment, ...] = ()

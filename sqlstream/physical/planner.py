@@ -26,7 +26,7 @@ from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projectio
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
-from sqlstream.operators.operator import Port
+from sqlstream.operators.operator import Operator, Port
 from sqlstream.operators.process.operator import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.physical.lateral import with_made_rows
@@ -44,7 +44,6 @@ from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, arriving, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import (
-    Operator,
     operator_of,
     own_tables,
     process_views,

@@ -17,19 +17,22 @@ from sqlstream.logical.plan.over import Sort
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
-from sqlstream.operators.aggregates.group_aggregate import GroupAggregate
-from sqlstream.operators.aggregates.linear_aggregate import LinearAggregate, is_linear
-from sqlstream.operators.changelog.changes import ChangelogOperator
-from sqlstream.operators.changelog.normalize import ChangelogNormalize
-from sqlstream.operators.changelog.row_changes import ChangingAggregate, SetOperator, TopN
+from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
+from sqlstream.operators.aggregates.linear_aggregate import LinearAggregates, is_linear
+from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
+from sqlstream.operators.changelog.kept_rows import KeptRows
+from sqlstream.operators.changelog.last_rows import LastRows
+from sqlstream.operators.changelog.results import ChangingResult
+from sqlstream.operators.changelog.row_results import Ranks, RecomputedAggregates, SetRows
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
+from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Operator
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
-from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.physical.row_order import arriving
 from sqlstream.physical.windows import (
@@ -42,17 +45,7 @@ from sqlstream.physical.windows import (
     used_columns,
     window_operator,
 )
-
-Operator = (
-    WindowOperator
-    | CountWindowOperator
-    | ChangelogOperator
-    | OverOperator
-    | IntervalJoinOperator
-    | TemporalJoinOperator
-    | RegularJoin
-    | ProcessOperator
-)
+from sqlstream.units import NO_TIME
 
 
 def operator_of(node: Stateful) -> Operator:
@@ -62,31 +55,26 @@ def operator_of(node: Stateful) -> Operator:
             return window_operator(node)
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
-            keys = tuple((Column(name, types[name]), quote_name(name)) for name in node.keys)
-            return ChangelogNormalize(keys, _columns(node), node.time_attribute)
+            # A table has its rows as long as the source has them.
+            keys = Keys(tuple((Column(name, types[name]), quote_name(name)) for name in node.keys))
+            return ChangelogOperator("normalize", keys, LastRows(keys, _columns(node), node.time_attribute))
         case CountWindows():
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
             return CountWindowOperator(
-                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or 0
+                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or NO_TIME
             )
         case Aggregate():
-            keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
-            calls = calls_of(node.aggregates)
-            lasting = tuple((*["NULL"] * (len(keys) - 1), str(n)) for n in node.empty_sets) if keys else ((),)
-            if node.input.is_changelog and all(is_linear(call) for _, call in calls):
-                return LinearAggregate(keys, calls, node.ttl or 0, lasting)
-            if node.input.is_changelog:
-                return ChangingAggregate(keys, used_columns(node), calls, ttl=node.ttl or 0, lasting=lasting)
-            return GroupAggregate(keys, calls, node.ttl or 0, lasting)
+            return _aggregate(node)
         case ranks.Rank():
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
-            keys = named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-            return TopN(keys, _columns(node.input), ranking, node.input.is_changelog, node.ttl or 0)
+            keys = Keys(named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]), node.ttl or NO_TIME)
+            rows = KeptRows(keys, _columns(node.input), node.input.is_changelog)
+            return ChangelogOperator("rank", keys, Ranks(rows, ranking))
         case relational.SetOperation():
-            keys = tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema)
-            side = (Column(node.side, "INTEGER"),)
-            return SetOperator(keys, side, node.function, node.distinct, node.input.is_changelog, node.ttl or 0)
+            keys = Keys(tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema), node.ttl or NO_TIME)
+            rows = KeptRows(keys, (Column(node.side, "INTEGER"),), node.input.is_changelog)
+            return ChangelogOperator(node.function, keys, SetRows(rows, node.function, node.distinct))
         case over.Over() | Sort():
             return _in_order(node)
         case joins.IntervalJoin():
@@ -97,11 +85,25 @@ def operator_of(node: Stateful) -> Operator:
             return TemporalJoinOperator(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
-            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or 0 for ttl in node.ttls))
+            return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
         case Process():
             return _process(node)
         case _:
             assert_never(node)
+
+
+def _aggregate(node: Aggregate) -> ChangelogOperator:
+    made = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
+    lasting = tuple((*["NULL"] * (len(made) - 1), str(n)) for n in node.empty_sets) if made else ((),)
+    keys, calls = Keys(made, node.ttl or NO_TIME, lasting), calls_of(node.aggregates)
+    of: ChangingResult
+    if not node.input.is_changelog:
+        of = MergedAggregates(keys, calls)
+    elif all(is_linear(call) for _, call in calls):
+        of = LinearAggregates(keys, calls)
+    else:
+        of = RecomputedAggregates(KeptRows(keys, used_columns(node), changing=True), calls)
+    return ChangelogOperator("aggregate", keys, of)
 
 
 def _process(node: Process) -> ProcessOperator:
@@ -141,7 +143,7 @@ def _in_order(node: InOrder) -> OverOperator:
         return OverOperator((), columns, time, order, by_clock=by_clock, sorts=True)
     names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
-    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or 0)
+    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or NO_TIME)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:
@@ -182,7 +184,7 @@ def state_view(node: Stateful, operator: Operator) -> Rows:
     """
     current = operator.current(own_tables(operator), reached(node.delay_below))
     if operator.viewed is not None:
-        return Rows(current, tuple((c.name, c.type) for c in operator.viewed))
+        return Rows.of(current, operator.viewed)
     columns = [(f.name, f.type, quote_name(f.name)) for f in node.schema]
     names = {name.lower() for name, _, _ in columns}
     if isinstance(node, WindowAggregate | Aggregate):

@@ -40,6 +40,7 @@ from sqlstream.operators.windows.triggers import AT_END, Early
 from sqlstream.operators.windows.window_changes import AggregatesOfRows, WindowChanges
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
+from sqlstream.units import NO_TIME
 
 Assigner: TypeAlias = AssignedWindows | SlicedWindows | Sessions
 
@@ -265,8 +266,7 @@ def _corrections(node: aggregates.WindowAggregate, windows: Assigner, result: Gr
     """Return the trigger of an aggregate whose results change."""
     emitted, early = EmittedResults(result, Retention(node.lateness)), None
     if node.early is not None:
-        every = node.early.every // 1000 if node.early.by == "time" else node.early.every
-        early = EarlyResults(Early(every, node.early.by), result.groups)
+        early = EarlyResults(Early(node.early.every, node.early.by), result.groups)
     if isinstance(windows, Sessions):
         return Corrections(emitted, ChangedSessions(emitted, early), early)
     return Corrections(emitted, ChangedWindows(windows, emitted, early), early)
@@ -290,7 +290,7 @@ def _late_rows(node: Windowed) -> LateRows | None:
     if isinstance(below, Expand):
         hidden, where = {*hidden, below.column}, f"{quote_name(below.column)} = {below.numbers[0]}"
     columns = tuple(Column(f.name, f.type) for f in below.schema if f.name not in hidden)
-    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else 0
+    lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else NO_TIME
     return LateRows(columns, EVENT_TIME, lateness, where)
 
 
@@ -311,7 +311,7 @@ def _assigner(node: aggregates.WindowAggregate | WindowRank) -> Assigner:
             return _sessions(session, quote_name(start), quote_name(end))
     size = node.input.window_size
     if size is None and start is None:
-        size = 0
+        size = NO_TIME
     return AssignedWindows(quote_name(end), size, quote_name(start) if start else None)
 
 

@@ -14,13 +14,13 @@ import duckdb
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError, UnsupportedError
-from sqlstream.queries.relations import Relations
+from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.state.snapshot import VersionGone
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 
-__all__ = ["list_relations", "open_query", "translate"]
+__all__ = ["Sandbox", "list_relations", "open_query", "translate"]
 
 # A reader that is overtaken by the deletion of old files looks again; being overtaken twice in a row takes bad luck.
 _ATTEMPTS = 4
@@ -53,22 +53,66 @@ def open_query(
     of them that stand in FROM, `allowed_paths` are files, directories or globs that may be read besides the warehouse. Raises
     QueryError; an error of DuckDB's while rows are fetched is for `translate`.
     """
-    source = SourceText("query", sql)
-    connection = _sandbox(warehouse, allowed_paths, temp_directory)
-    statement = parse_statement(source, connection, table_functions)
-    _check_warehouse(warehouse, statement)
-    for register in functions:
-        register(connection)
-    for attempt in range(_ATTEMPTS):
-        relations = Relations(warehouse, catalog_tables or {}, others or {})
-        try:
-            return _open(connection, statement, relations)
-        except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
-            if isinstance(error, DamageError) and error.fault != GONE:
-                raise
-            if attempt == _ATTEMPTS - 1:
-                raise _overtaken(error, source) from error
-    raise AssertionError("unreachable")
+    sandbox = Sandbox(
+        warehouse,
+        functions=functions,
+        table_functions=table_functions,
+        allowed_paths=allowed_paths,
+        temp_directory=temp_directory,
+    )
+    return sandbox.query(sql, catalog_tables=catalog_tables, others=others)
+
+
+class Sandbox:
+    """A DuckDB that can reach nothing but a warehouse and some paths, for one query after another.
+
+    Its arguments, and those of `query`, are those of `open_query`.
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        *,
+        functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
+        table_functions: Sequence[str] = (),
+        allowed_paths: Sequence[str] = (),
+        temp_directory: str | None = None,
+    ):
+        self._warehouse = warehouse
+        self._functions, self._table_functions = functions, table_functions
+        self._connection = _connect(warehouse, allowed_paths, temp_directory)
+        self._prepared = False
+
+    def query(
+        self, sql: str, *, catalog_tables: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
+        source = SourceText("query", sql)
+        statement = parse_statement(source, self._connection, self._table_functions)
+        _check_warehouse(self._warehouse, statement)
+        self._prepare()
+        for attempt in range(_ATTEMPTS):
+            relations = Relations(self._warehouse, catalog_tables or {}, others or {})
+            try:
+                return _open(self._connection, statement, relations)
+            except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
+                if isinstance(error, DamageError) and error.fault != GONE:
+                    raise
+                if attempt == _ATTEMPTS - 1:
+                    raise _overtaken(error, source) from error
+        raise AssertionError("unreachable")
+
+    def _prepare(self) -> None:
+        """Register the functions, and forget the names of the query before."""
+        if self._prepared:
+            drop_names(self._connection)
+            return
+        for register in self._functions:
+            register(self._connection)
+        self._prepared = True
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def list_relations(warehouse: Warehouse) -> list[str]:
@@ -116,7 +160,7 @@ def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
     return QueryError("the state changed faster than it could be read", hint="Run the query again.")
 
 
-def _sandbox(
+def _connect(
     warehouse: Warehouse, allowed_paths: Sequence[str], temp_directory: str | None
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection that can reach nothing but the warehouse and some paths, for good."""

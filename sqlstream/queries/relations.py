@@ -17,6 +17,7 @@ from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
 from sqlstream.state.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.state.views import clock_of, operator_view, table_view
+from sqlstream.units import Duration, ProcessingTime, seconds
 from sqlstream.warehouse.jobs import TABLE, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
@@ -194,7 +195,7 @@ class Relations:
             found = {jobs[0].name: jobs[0].at_version(number)}
             asked = f"version {number}"
         else:
-            time = self._value(connection, travel, "epoch_ms(?::TIMESTAMPTZ)")
+            time = ProcessingTime(self._value(connection, travel, "epoch_us(?::TIMESTAMPTZ)"))
             found = {job.name: job.at_time(time) for job in jobs}
             asked = f"version of {_instant(time)} or before"
         for job in jobs:
@@ -232,6 +233,17 @@ class Relations:
         return int(number)
 
 
+def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
+    """Drop what `Relations.create` made in a connection, for another query."""
+    connection.execute("DROP SCHEMA IF EXISTS sqlstream CASCADE")
+    for (name,) in connection.execute(
+        "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
+    ).fetchall():
+        connection.execute(f"DETACH {quote_name(name)}")
+    for (name,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall():
+        connection.execute(f"DROP VIEW {quote_name(name)}")
+
+
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
         case StateRelation(job, _, view):
@@ -256,8 +268,8 @@ def _no_version(travel: TimeTravel, job: JobHistory, asked: str, oldest: int | N
     )
 
 
-def _instant(milliseconds: int) -> str:
+def _instant(time: ProcessingTime) -> str:
     try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+        return f"{datetime.fromtimestamp(seconds(Duration(time)), UTC):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError):
         return "a year past what a calendar has"

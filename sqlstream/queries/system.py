@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from sqlstream.state.joblog import fell_idle, holders
 from sqlstream.state.metrics import COUNTS, OperatorMetrics, SourceMetrics
 from sqlstream.state.snapshot import JobHistory
 from sqlstream.state.views import clock_of, operator_view
+from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
@@ -76,13 +76,10 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 _COUNTED = internal("counted")
 SYSTEM_TABLES = tuple(_COLUMNS)
 
-# As a watermark: after the last row of all.
-END_OF_INPUT = 2**63 - 1
-
-# Event times (TIMESTAMP) come in microseconds, other times (TIMESTAMPTZ) in milliseconds.
+# Times come in microseconds: event times as TIMESTAMP, processing times as TIMESTAMPTZ.
 _CONVERSIONS = {
     "TIMESTAMP": f"CASE WHEN {{0}} >= {END_OF_INPUT} THEN 'infinity'::TIMESTAMP ELSE make_timestamp({{0}}) END",
-    "TIMESTAMPTZ": "make_timestamptz({0} * 1000)",
+    "TIMESTAMPTZ": "make_timestamptz({0})",
 }
 
 Row = Mapping[str, Any]
@@ -202,16 +199,16 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
         }
 
 
-def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, int]:
+def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, ProcessingTime]:
     """Return since when sources are idle: of a running job by now, else as of its last batch."""
     status = effective_status(warehouse.fs, warehouse.job(job.name))
     found = {name: source.idle_since for name, source in logged.items()}
     if status is not None and status.state == RUNNING:
-        now = int(time.time() * 1000)
+        time = now()
         for name, source in logged.items():
-            active_at = max(status.started_at, source.last_row_at or 0)
+            active_at = max(status.started_at, source.last_row_at or status.started_at)
             ended = source.watermark == END_OF_INPUT
-            found[name] = None if ended else fell_idle(active_at, source.idle_timeout or 0, now)
+            found[name] = None if ended else fell_idle(active_at, source.idle_timeout or NO_TIME, time)
     return {name: since for name, since in found.items() if since is not None}
 
 

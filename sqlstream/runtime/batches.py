@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlstream.connectors.discovery import Json, Split
+from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (µs) per scan.
+    """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (watermarks) per scan.
 
-    `time` is when it was decided (ms): the NOW() of everything before the first exchange. With `fires_timers` operators are
+    `time` is when it was decided: the NOW() of everything before the first exchange. With `fires_timers` operators are
     called whose processing-time timers are due; the first one `opens` those that know something before there is a row.
     """
 
     sequence: int
-    time: int
+    time: ProcessingTime
     splits: Mapping[int, Sequence[Split]]
-    ticks: Mapping[int, int]
+    ticks: Mapping[int, EventTime]
     last: bool = False
     fires_timers: bool = False
     opens: bool = False
@@ -38,11 +39,11 @@ class Work:
     slot: int
     scan: int
     sequence: int
-    time: int
+    time: ProcessingTime
     last: bool
     # As JSON holds it: the scan's source makes a split of it.
     split: Sequence[Any] | None = None
-    tick: int | None = None
+    tick: EventTime | None = None
     fires_timers: bool = False
     opens: bool = False
 
@@ -51,7 +52,7 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
     load = dict.fromkeys(slots, 0)
     lines: list[dict[str, Json]] = []
-    head = {"sequence": descriptor.sequence, "time": descriptor.time, "last": descriptor.last}
+    head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
     for scan, splits in descriptor.splits.items():
         for split in sorted(splits, key=lambda s: -s.bytes):
             slot = min(load, key=lambda s: load[s])
@@ -67,7 +68,8 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
 
 def from_lines(text: str) -> list[Work]:
     """Parse a descriptor, or some of its lines."""
-    return [Work(**json.loads(line)) for line in text.splitlines() if line]
+    lines = (json.loads(line) for line in text.splitlines() if line)
+    return [Work(**{**line, "time": from_millis(line["time"])}) for line in lines]
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:

@@ -10,9 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-import duckdb
 import msgspec
 import pyarrow as pa
 
@@ -20,6 +18,7 @@ from sqlstream.catalog import Column
 from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
+from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_text, typed
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
@@ -39,6 +38,7 @@ from sqlstream.state.metrics import (
 )
 from sqlstream.state.segments import Segment
 from sqlstream.state.snapshot import named_manifest
+from sqlstream.units import EPOCH, EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
@@ -54,7 +54,7 @@ class Totals:
     """Numbers since the job began, as of the last batch."""
 
     version: int = -1
-    watermark: int | None = None
+    watermark: EventTime | None = None
     rows_in: int = 0
     rows_out: int = 0
     sources: dict[str, SourceMetrics] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Totals:
     sequence: int = -1
     ended: bool = False
 
-    def add(self, report: Report, now: int) -> None:
+    def add(self, report: Report, now: ProcessingTime) -> None:
         """Add what a task measured."""
         match report:
             case BucketReport():
@@ -71,7 +71,7 @@ class Totals:
             case ScanReport():
                 self._add_scan(report, self.sources[report.scan], now)
 
-    def _add_scan(self, report: ScanReport, source: SourceMetrics, now: int) -> None:
+    def _add_scan(self, report: ScanReport, source: SourceMetrics, now: ProcessingTime) -> None:
         self.rows_in += report.rows
         source.rows += report.rows
         source.null_rows += report.null_rows
@@ -85,7 +85,7 @@ class Totals:
         self.sequence = max(self.sequence, report.sequence)
         self.ended = self.ended or report.last
 
-    def find_minimum(self, now: int) -> None:
+    def find_minimum(self, now: ProcessingTime) -> None:
         """Mark the sources that hold the watermark, and since when."""
         marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
         found = holders(marks, {name for name, s in self.sources.items() if s.idle_since is not None})
@@ -94,13 +94,13 @@ class Totals:
             source.holding_since = (source.holding_since or now) if name in found else None
 
     @property
-    def event_timer(self) -> int | None:
+    def event_timer(self) -> EventTime | None:
         """The event time at which the next window closes."""
         return earliest(one.event_timer for buckets in self.buckets.values() for one in buckets.values())
 
     @property
-    def processing_timer(self) -> int | None:
-        """The processing time (ms) at which an operator wants to be called, whatever the watermark is."""
+    def processing_timer(self) -> ProcessingTime | None:
+        """The processing time at which an operator wants to be called, whatever the watermark is."""
         return earliest(one.processing_timer for buckets in self.buckets.values() for one in buckets.values())
 
     def operators(self) -> dict[str, OperatorMetrics]:
@@ -111,14 +111,14 @@ class Totals:
 class Commits:
     """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
 
-    `began` is when the job started or went on, in milliseconds.
+    `began` is when the job started or went on.
     """
 
-    def __init__(self, job: JobSpec, emit: Emit | None = None, *, began: int = 0):
+    def __init__(self, job: JobSpec, emit: Emit | None = None, *, began: ProcessingTime = EPOCH):
         self.job = job
         self.emit = emit
         self.began = began
-        self.timeouts = idle_timeouts(job.plan, job.idle_ms)
+        self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
         self.log = JobLog(self.warehouse.fs, self.paths.log)
@@ -162,9 +162,14 @@ class Commits:
         return scan_clocks(self.job.plan, self.timeouts, self.totals.sources, self.began)
 
     def commit(
-        self, batch: int, outputs: Iterable[Output], watermark: int | None, time: int, now: int | None = None
+        self,
+        batch: int,
+        outputs: Iterable[Output],
+        watermark: EventTime | None,
+        time: ProcessingTime,
+        now: ProcessingTime | None = None,
     ) -> None:
-        """Record a batch: `watermark` (microseconds) and `time` (ms) are those that it ran with; `now` is when it is done."""
+        """Record a batch: `watermark` and `time` are those that it ran with; `now` is when it is done."""
         if batch <= self.totals.version:
             return
         now = time if now is None else now
@@ -206,13 +211,13 @@ class Commits:
         )
         self.totals = totals
 
-    def _find_idle(self, totals: Totals, now: int) -> None:
+    def _find_idle(self, totals: Totals, now: ProcessingTime) -> None:
         plan = self.job.plan
         for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
             totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
         totals.find_minimum(now)
 
-    def _store(self, sink: int, batch: int, segments: list[Segment], time: int) -> None:
+    def _store(self, sink: int, batch: int, segments: list[Segment], time: ProcessingTime) -> None:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
         if plan.kind != TABLE:
             files = [f"{paths.data(0)}/{s.name}" for s in segments]
@@ -228,9 +233,9 @@ class Commits:
         if not segments and manifest is not None:
             return
         declaration = replace(plan.declaration, name=ROWS)
-        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention_ms)
+        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention)
         bucket.adopt(ROWS, segments)
-        with _connection().cursor() as con:
+        with databases.passing() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)
         self._results[plan.table.name.lower()] = bucket.manifest_name
 
@@ -238,11 +243,5 @@ class Commits:
         """Return the rows of a batch with their declared types."""
         columns = typed(Column(name, type) for name, type in sink.columns)
         paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
-        with _connection().cursor() as con:
+        with databases.passing() as con:
             return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    # For compaction; to open one takes as long as a small batch.
-    return duckdb.connect(config={"threads": 1})

@@ -9,6 +9,7 @@ from typing import Protocol
 from sqlstream.errors import SqlStreamError
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.units import Duration
 
 
 class Receiver(Protocol):
@@ -35,10 +36,10 @@ Receivers = Mapping[int, Receiver]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a job is driven: whether it ends with its input, and the least seconds between the starts of two batches."""
+    """How a job is driven: whether it ends with its input, and the least time between the starts of two batches."""
 
     finish: bool
-    interval: float
+    interval: Duration
 
 
 @dataclass(frozen=True, slots=True)

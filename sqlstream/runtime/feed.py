@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from sqlstream.connectors.discovery import Context, Position, Split
+from sqlstream.connectors.discovery import DiscoveryContext, Position, Split
 from sqlstream.connectors.guarantees import EXACTLY
 from sqlstream.connectors.interface import TableSource
 from sqlstream.connectors.registry import source_of
@@ -21,7 +22,7 @@ from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
-from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
@@ -36,7 +37,7 @@ T = TypeVar("T")
 class ScanFeed:
     """What one scan reads: looked for at the start and, unless its source is bounded, at every interval."""
 
-    def __init__(self, stage: ScanStage, source: TableSource, position: Position, context: Context):
+    def __init__(self, stage: ScanStage, source: TableSource, position: Position, context: DiscoveryContext):
         self.name = stage.name
         self.discovery = source.discovery(position, context)
         self.interval = self.discovery.interval
@@ -48,7 +49,7 @@ class ScanFeed:
 
     def waiting(self, now: float) -> int:
         """Return how much waits (files, batches, rows), looking again when that is due."""
-        due = self._looked_at is None or (self.interval is not None and now - self._looked_at >= self.interval)
+        due = self._looked_at is None or (self.interval is not None and now - self._looked_at >= seconds(self.interval))
         if due:
             self._looked_at = now
             self.discovery.poll()
@@ -91,23 +92,26 @@ class Feed:
         self._opens = opens
         # Where descriptors are.
         self.directory = f"{directory}/next"
-        self._reminders: dict[int, int] = {}
+        self._reminders: dict[int, EventTime] = {}
         # The last descriptor with splits of each scan, and how far ticks have moved it.
         self._given: dict[int, int] = {}
-        self.ticked: dict[int, int] = {}
+        self.ticked: dict[int, EventTime] = {}
+        # What was handed out and is not known to be committed, for those sources that want to know.
+        self._uncommitted: deque[tuple[int, list[Work]]] = deque()
         self.sequence = -1
         self.ended = False
         # Whether somebody asked for the end of the input, now or in an earlier life of the job.
         self.drained = fs.exists(self._drain_mark)
-        # The time (ms) of the last batch: the clock does not go back.
-        self.time = 0
-        # The time (ms) of the last batch that called operators: what they asked for until then is on its way.
-        self._fired_at = -1
+        # The time of the last batch: the clock does not go back.
+        self.time = ProcessingTime(0)
+        # The time of the last batch that called operators: what they asked for until then is on its way.
+        self._fired_at = ProcessingTime(-1)
         self._sources = [source_of(stage.table) for stage in scans]
-        positions = self._restore(project)
+        seen = self._read_fold()
+        positions = self._restore(project, seen)
         self.scans = []
         for i, stage in enumerate(scans):
-            context = Context(
+            context = DiscoveryContext(
                 project=project,
                 warehouse=Warehouse(warehouse or project),
                 directory=f"{directory}/received/{path_name(stage.name)}",
@@ -117,6 +121,10 @@ class Feed:
                 paced=paced,
             )
             self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
+        self._told = {i for i, scan in enumerate(self.scans) if scan.discovery.is_told_of_commits}
+        self._committed = {i: self._sources[i].position(project, seen[i]) for i in self._told}
+        if not self._told:
+            self._uncommitted.clear()
         self._stages = scans
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
@@ -125,6 +133,11 @@ class Feed:
     @property
     def bounded(self) -> bool:
         return all(s.bounded for s in self.scans)
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether a source is to be told of a commit."""
+        return bool(self._uncommitted)
 
     @property
     def exhausted(self) -> bool:
@@ -139,14 +152,17 @@ class Feed:
         kept: T = json.loads(read_sealed(self._fs, path))
         return kept
 
-    def _restore(self, project: str) -> list[Position]:
-        """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
-        seen: list[bytes | None] = [None] * len(self._sources)
+    def _read_fold(self) -> list[bytes | None]:
+        """Return how far each scan had read by the file that old descriptors were folded into."""
         folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
-        if folds:
-            value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
-            self.sequence = value["sequence"]
-            seen = [base64.b64decode(text) for text in value["seen"]]
+        if not folds:
+            return [None] * len(self._sources)
+        value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
+        self.sequence = value["sequence"]
+        return [base64.b64decode(text) for text in value["seen"]]
+
+    def _restore(self, project: str, seen: Sequence[bytes | None]) -> list[Position]:
+        """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
         self._folded, positions = (
             [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
@@ -155,6 +171,7 @@ class Feed:
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             self._add(positions, work)
+            self._uncommitted.append((sequence, work))
             self._given |= {w.scan: sequence for w in work if w.split is not None}
             self.sequence = max(self.sequence, sequence)
         return positions
@@ -171,31 +188,32 @@ class Feed:
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
     def compose(
-        self, event_timer: int | None = None, idle: Mapping[int, int] | None = None, processing_timer: int | None = None
+        self,
+        event_timer: EventTime | None = None,
+        idle: Mapping[int, EventTime] | None = None,
+        processing_timer: ProcessingTime | None = None,
     ) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
-        Where windows go by the clock, there is one without rows when the time (microseconds) has come to close some. `idle` are
-        ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time (milliseconds) at
-        which an operator wants to be called.
+        Where windows go by the clock, there is one without rows when the time has come to close some. `idle` are
+        ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time at which an operator wants to be
+        called.
         """
         if self.ended:
             return None
-        now = time.monotonic()
-        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(now)}
+        looked_at = time.monotonic()
+        splits = {i: scan.take() for i, scan in enumerate(self.scans) if not self.drained and scan.waiting(looked_at)}
         exhausted = {i for i, scan in enumerate(self.scans) if self.drained or scan.exhausted}
         last = self.drained or (self._finish and self.exhausted)
         ending = (exhausted & self._watched) - self._closed if self._finish or self.drained else set()
-        clock = max(int(time.time() * 1000), self.time)
-        fires_timers = (
-            bool(self._by_clock) and event_timer is not None and self.time * 1000 < event_timer <= clock * 1000
-        )
+        clock = max(now(), self.time)
+        fires_timers = bool(self._by_clock) and event_timer is not None and self.time < event_timer <= clock
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
         if not splits and not ending and not last and not fires_timers and not idle and not calls and not opens:
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, clock * 1000)}
+        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, EventTime(clock))}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
         if last and not splits and not ticks:
@@ -236,7 +254,23 @@ class Feed:
         self._fired_at = descriptor.time if descriptor.fires_timers else self._fired_at
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
+        if self._told:
+            self._uncommitted.append((descriptor.sequence, from_lines(text)))
         return by_slot(text, self._slots)
+
+    def commit(self, done: int) -> None:
+        """Tell sources which want to know how far batches were committed: those up to the descriptor `done`."""
+        told: set[int] = set()
+        while self._uncommitted and self._uncommitted[0][0] <= done:
+            _, work = self._uncommitted.popleft()
+            for scan, position in self._committed.items():
+                if splits := [
+                    self._sources[scan].split(w.split) for w in work if w.scan == scan and w.split is not None
+                ]:
+                    position.add(splits)
+                    told.add(scan)
+        for scan in sorted(told):
+            self.scans[scan].discovery.committed(self._committed[scan])
 
     def written(self, done: int, begun: int) -> list[list[str]]:
         """Return, in order, what was written after the descriptor `done`, as `write` did; Spark asks for those up to `begun`."""
@@ -248,7 +282,7 @@ class Feed:
                 raise damage(self._path(sequence), GONE) from None
         return found
 
-    def remind(self, done: int, watermarks: Mapping[int, int]) -> None:
+    def remind(self, done: int, watermarks: Mapping[int, EventTime]) -> None:
         """Say again how far the scans' watermarks were after the descriptor `done`.
 
         Spark keeps only the least of them over a restart. The batch that it repeats must see what it saw before, so the

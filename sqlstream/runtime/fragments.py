@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -19,8 +20,11 @@ from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
 from sqlstream.runtime.frames import BUCKET
+from sqlstream.units import EventTime, ProcessingTime
 
 BATCH_ROWS = 100_000
+# The first and the last event time that rows may have.
+TimeBounds: TypeAlias = tuple[EventTime, EventTime]
 # Returns the rows that a lookup table has for some keys.
 Find = Callable[[Lookup, pa.Table], pa.Table]
 
@@ -34,8 +38,8 @@ class ScanStats:
 
     rows: int = 0
     null_rows: int = 0
-    max_event_time: int | None = None
-    watermark: int | None = None
+    max_event_time: EventTime | None = None
+    watermark: EventTime | None = None
     astray: int = 0
 
     def __add__(self, other: ScanStats) -> ScanStats:
@@ -48,28 +52,25 @@ class ScanStats:
         )
 
 
-def newest(a: int | None, b: int | None) -> int | None:
+def newest(a: EventTime | None, b: EventTime | None) -> EventTime | None:
     """Return the later of two times of which either may not be known yet."""
     return b if a is None else a if b is None else max(a, b)
 
 
-def set_clock(con: duckdb.DuckDBPyConnection, time: int, watermark: int | None) -> None:
-    """Fix what NOW() and CURRENT_WATERMARK mean until the next call.
-
-    `time` is the batch's processing time in milliseconds, `watermark` the one before the batch in microseconds.
-    """
+def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: EventTime | None) -> None:
+    """Fix what NOW() and CURRENT_WATERMARK mean until the next call; `watermark` is the one before the batch."""
     for name, value in variables(time, watermark).items():
         con.execute(f"SET VARIABLE {name} = {value}")
 
 
 def scan_input(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool, bounds: tuple[int, int]
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool, bounds: TimeBounds
 ) -> tuple[str, ScanStats]:
     """Return the scan's rows as a SELECT, and what was seen while reading them.
 
     `relation` is FROM-able SQL of the physical columns. With `keep` it is read once, into a temporary table; without, it
     is read a second time (only the time column) for the statistics, which is cheaper for columnar files. Rows whose event time
-    (microseconds) is out of `bounds` are left out.
+    is out of `bounds` are left out.
     """
     rows = f"WITH _input AS (SELECT * FROM {relation}) {scan.columns}"
     if keep:
@@ -100,7 +101,7 @@ def scan_input(
     return rows, replace(stats, rows=stats.rows - stats.astray)
 
 
-def astray(time: str, bounds: tuple[int, int]) -> str:
+def astray(time: str, bounds: TimeBounds) -> str:
     """Return the condition that an event time is one, and out of bounds."""
     return f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})"
 

@@ -1,7 +1,7 @@
 """Frames: how rows travel between fragments and operators, many at a time.
 
 A frame is one Spark row `bucket INT, port INT, time BIGINT, payload BINARY`: rows for one port of one bucket, and the
-processing time (ms) of the batch. Few rows travel in the payload (an Arrow IPC stream). Many are written as a segment into the
+processing time of the batch. Few rows travel in the payload (an Arrow IPC stream). Many are written as a segment into the
 bucket's own state, and the payload names it: the operator takes it over as it is, and Spark copies a few bytes. Control
 frames carry what belongs to the batch but is no row: metrics.
 """
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.state.segments import Segment
+from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.records import read_json
 
 # Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
@@ -37,7 +38,7 @@ class Frame:
 
     bucket: int
     port: int
-    time: int
+    time: ProcessingTime
     payload: bytes
 
     @property
@@ -66,7 +67,9 @@ def port_of(stage: int, number: int) -> int:
     return stage << _PORT_BITS | number
 
 
-def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[int], write: Write) -> Iterator[Frame]:
+def pack(
+    rows: Iterable[pa.RecordBatch], port: int, time: ProcessingTime, labels: Sequence[int], write: Write
+) -> Iterator[Frame]:
     """Split rows by their `__sqlstream_bucket` column (0..B-1) into frames for the buckets' labels."""
     waiting: list[list[pa.RecordBatch]] = [[] for _ in labels]
     sizes = [0] * len(labels)
@@ -82,7 +85,7 @@ def pack(rows: Iterable[pa.RecordBatch], port: int, time: int, labels: Sequence[
             yield _frame(batches, port, time, labels[number], write)
 
 
-def _frame(batches: list[pa.RecordBatch], port: int, time: int, label: int, write: Write) -> Frame:
+def _frame(batches: list[pa.RecordBatch], port: int, time: ProcessingTime, label: int, write: Write) -> Frame:
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:
         return Frame(label, port, time, serialise(table))

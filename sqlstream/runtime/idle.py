@@ -11,42 +11,41 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.physical.plan import PhysicalPlan
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.state.joblog import fell_idle
 from sqlstream.state.metrics import SourceMetrics
-from sqlstream.units import parse_duration
+from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
 class ScanClock:
-    """A scan that has a part in the watermark: its own watermark (microseconds, None before its first row), and its silence.
+    """A scan that has a part in the watermark: its own watermark (None before its first row), and its silence.
 
     `active_at` is when its last row came, or when the job began to wait for one; `timeout` is how long it may be silent,
-    0 for ever. Both are in milliseconds.
+    0 for ever.
     """
 
-    mark: int | None
-    active_at: int
-    timeout: int
+    mark: EventTime | None
+    active_at: ProcessingTime
+    timeout: Duration
 
-    def idle_since(self, now: int) -> int | None:
+    def idle_since(self, now: ProcessingTime) -> ProcessingTime | None:
         # A source that has ended holds nothing.
         return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
 
 
-def idle_timeouts(plan: PhysicalPlan, default: int) -> dict[int, int]:
-    """Return how long (ms) each scan whose rows move the watermark may be silent; `default` is for tables that do not say."""
+def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
+    """Return how long each scan whose rows move the watermark may be silent; `default` is for tables that do not say."""
     # A clock goes on without rows.
     return {i: _timeout(plan.scans[i].table, default) for i in plan.watched if not plan.scans[i].by_clock}
 
 
-def _timeout(table: Table, default: int) -> int:
+def _timeout(table: Table, default: Duration) -> Duration:
     text = table.options.get(IDLE_TIMEOUT)
-    return default if text is None else int(parse_duration(text).total_seconds() * 1000)
+    return default if text is None else parse_duration(text)
 
 
 def scan_clocks(
-    plan: PhysicalPlan, timeouts: Mapping[int, int], sources: Mapping[str, SourceMetrics], began: int
+    plan: PhysicalPlan, timeouts: Mapping[int, Duration], sources: Mapping[str, SourceMetrics], began: ProcessingTime
 ) -> dict[int, ScanClock]:
     """Return the clocks of the scans, as a job's log has them; `began` is when the job started or went on."""
     logged = {i: sources[plan.scans[i].name] for i in timeouts}
@@ -56,14 +55,16 @@ def scan_clocks(
     }
 
 
-def idle_ticks(clocks: Mapping[int, ScanClock], now: int) -> dict[int, int]:
+def idle_ticks(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
     """Return how far to move the watermarks of idle scans: to the least of those of the scans that are not idle.
 
     When all are idle it is the greatest of theirs: none of them will say more. While a scan that is not idle has no watermark,
     nothing moves. One that has ended is nobody to follow: it is further than any row. Scans that are as far are not among
     the answers, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
-    >>> idle_ticks({0: ScanClock(None, 0, 1000), 1: ScanClock(70, 900, 1000), 2: ScanClock(50, 0, 0)}, now=1000)
+    >>> def clock(mark, active_at, timeout):
+    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
+    >>> idle_ticks({0: clock(None, 0, 1000), 1: clock(70, 900, 1000), 2: clock(50, 0, 0)}, now=ProcessingTime(1000))
     {0: 50}
     """
     waiting = {i: clock for i, clock in clocks.items() if clock.mark != END_OF_INPUT}

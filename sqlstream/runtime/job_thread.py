@@ -18,10 +18,10 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enou
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.state.retention import sweep, sweep_directory
+from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.status import DRAINED, FAILED, FINISHED, RUNNING, STOPPED, Status, requested_stop, write_status
@@ -161,6 +161,7 @@ class JobThread(threading.Thread, ABC):
             if self._drain_requested.is_set() or asked == DRAINED:
                 feed.drain()
             self._give(feed)
+            self._tell_of_commits()
             if have_enough(self.receivers):
                 return FINISHED
             if self._at_end(feed):
@@ -173,7 +174,7 @@ class JobThread(threading.Thread, ABC):
 
     def _give(self, feed: Feed) -> None:
         moment = time.monotonic()
-        interval = 0 if feed.drained else self.pace.interval
+        interval = 0 if feed.drained else seconds(self.pace.interval)
         if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
         descriptor = feed.compose(self.totals.event_timer, self._idle_ticks(feed), self.totals.processing_timer)
@@ -184,7 +185,7 @@ class JobThread(threading.Thread, ABC):
             self._fed_at = moment
             self._run_next(feed.write(descriptor))
 
-    def _idle_ticks(self, feed: Feed) -> dict[int, int]:
+    def _idle_ticks(self, feed: Feed) -> dict[int, EventTime]:
         if not any(self.commits.timeouts.values()):
             return {}
         moment = now()
@@ -204,12 +205,18 @@ class JobThread(threading.Thread, ABC):
         if feed.ended:
             # Without a watermark no window waits.
             waiting = bool(self.job.plan.stages and self.job.plan.watched)
-            return totals.ended and (not waiting or (totals.watermark or 0) >= END_OF_INPUT)
+            return totals.ended and (not waiting or totals.watermark == END_OF_INPUT)
         waits = feed.exhausted and not self.pace.finish
         return waits and self._is_idle()
 
     def _is_committed(self, version: int) -> bool:
         return version < 0 or self.fs.exists(f"{self.paths.commits}/{version}")
+
+    def _tell_of_commits(self) -> None:
+        """Tell sources which want to know what was committed."""
+        totals = self.totals
+        if self.feed is not None and self.feed.has_uncommitted and self._is_committed(totals.version):
+            self.feed.commit(totals.sequence)
 
     def _keep_house(self, feed: Feed) -> None:
         totals = self.totals
@@ -218,7 +225,7 @@ class JobThread(threading.Thread, ABC):
         self._swept = time.monotonic()
         moment = now()
         newest = totals.version - 1
-        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention_ms)
+        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention)
         sweep(self.fs, self.paths, oldest, newest, moment)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == TABLE:
@@ -229,6 +236,7 @@ class JobThread(threading.Thread, ABC):
     def _end(self) -> None:
         try:
             self._let_go()
+            self._tell_of_commits()
             if self.feed is not None:
                 self.feed.close()
         except Exception as e:
@@ -259,11 +267,6 @@ class JobThread(threading.Thread, ABC):
         except SqlStreamError as e:
             # A full disk: the first error is the one to tell.
             self.state, self.error = FAILED, self.error or e
-
-
-def now() -> int:
-    """Return the time in milliseconds."""
-    return int(time.time() * 1000)
 
 
 def _first_line(error: BaseException) -> str:

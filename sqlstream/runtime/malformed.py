@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -22,24 +23,24 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
-from sqlstream.runtime.fragments import astray
+from sqlstream.runtime.fragments import TimeBounds, astray
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.state.segments import Segment, write_segment
-from sqlstream.units import parse_duration
+from sqlstream.units import EventTime, ProcessingTime, parse_duration, to_millis
 from sqlstream.warehouse.paths import Warehouse
 
 _ROWS = "rows"
 # 290000 BC and the year 294000 in microseconds: so far from the ends of what microseconds can count that windows fit.
-EARLIEST = -9_213_651_676_800_000_000
-LATEST = 9_215_576_668_800_000_000
+EARLIEST: Final = EventTime(-9_213_651_676_800_000_000)
+LATEST: Final = EventTime(9_215_576_668_800_000_000)
 
 
-def time_bounds(table: Table, time: int) -> tuple[int, int]:
-    """Return the first and the last event time (microseconds) that rows of a batch may have; `time` (ms) is the batch's own."""
+def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
+    """Return the first and the last event time that rows of a batch may have; `time` is the batch's own."""
     ahead = table.options.get(MAX_AHEAD)
     if ahead is None:
         return EARLIEST, LATEST
-    return EARLIEST, min(LATEST, time * 1000 + int(parse_duration(ahead).total_seconds() * 1_000_000))
+    return EARLIEST, min(LATEST, EventTime(time + parse_duration(ahead)))
 
 
 def drops_astray(table: Table) -> bool:
@@ -60,7 +61,7 @@ def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequen
 
 
 def astray_rows(
-    con: duckdb.DuckDBPyConnection, scan: ScanStage, source: TableSource, split: Split, bounds: tuple[int, int]
+    con: duckdb.DuckDBPyConnection, scan: ScanStage, source: TableSource, split: Split, bounds: TimeBounds
 ) -> list[MalformedRow]:
     """Return the rows of a split that can be read, and whose event time is out of bounds."""
     assert scan.time_column is not None
@@ -92,7 +93,7 @@ def keep(
     scan: ScanStage,
     splits: Sequence[Split],
     batch: int,
-    time: int,
+    time: ProcessingTime,
 ) -> Segment | None:
     """Write the malformed rows of some splits as a segment of the table that keeps them."""
     assert scan.errors is not None
@@ -103,7 +104,8 @@ def keep(
         found += [row for split in splits for row in astray_rows(con, scan, source, split, bounds)]
     names = [c.name for c in COLUMNS]
     values = [
-        (job.name, scan.table.name, r.path, r.number, r.text[:KEPT_CHARACTERS], r.reason, time) for r in sorted(found)
+        (job.name, scan.table.name, r.path, r.number, r.text[:KEPT_CHARACTERS], r.reason, to_millis(time))
+        for r in sorted(found)
     ]
     columns = list(zip(*values, strict=True)) or [()] * len(names)
     types = [*[pa.string()] * 3, pa.int64(), pa.string(), pa.string(), pa.timestamp("ms", "UTC")]

@@ -25,7 +25,7 @@ from sqlstream.duck import errors as duckdb_errors
 from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
-from sqlstream.functions.registration import recover, register
+from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.runs import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
@@ -38,8 +38,9 @@ from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.state.bucket import EXPIRED, RETURNED
 from sqlstream.state.metrics import BucketMetrics, BucketReport, ScanReport
 from sqlstream.state.segments import Segment, write_segment
-from sqlstream.state.views import END_OF_TIME, behind
+from sqlstream.state.views import behind
 from sqlstream.state.zsets import VERSION
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.paths import Warehouse
 
 # The one table of a sink's directory.
@@ -59,7 +60,7 @@ class Output:
     body: str
     sink: int = 0
 
-    def framed(self, bucket: int, time: int) -> Frame:
+    def framed(self, bucket: int, time: ProcessingTime) -> Frame:
         """Return what carries it past the stages on the way to the driver."""
         if self.kind == "metrics":
             return Frame(bucket, METRICS, time, self.body.encode())
@@ -74,8 +75,8 @@ class Output:
 
 
 def run_scan(
-    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: int | None
-) -> Iterator[tuple[int | None, Frame | Output]]:
+    job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: EventTime | None
+) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
 
     `before` is the job's watermark before the batch, for those who ask for it.
@@ -90,7 +91,7 @@ def run_scan(
     source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
     splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
     stats, skipped = ScanStats(), 0
-    with connection(job, register) as con:
+    with connection(job) as con:
         execute.set_clock(con, time, before)
         if splits:
 
@@ -135,7 +136,7 @@ def run_scan(
         yield watermark, Output("metrics", msgspec.json.encode(report).decode())
 
 
-def fire_timers(job: JobSpec, time: int) -> Iterator[Frame]:
+def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
     """Yield frames without rows, which call every operator that goes by processing time."""
     nothing = pa.table({})
     for number, stage in enumerate(job.plan.stages):
@@ -144,9 +145,9 @@ def fire_timers(job: JobSpec, time: int) -> Iterator[Frame]:
                 yield Frame(label, port_of(number, 0), time, serialise(nothing))
 
 
-def opening(job: JobSpec, time: int, batch: int) -> Iterator[Frame | Output]:
+def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | Output]:
     """Yield the rows with which operators begin, those of the first batch before all others."""
-    with connection(job, register) as con:
+    with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
             yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
 
@@ -163,7 +164,7 @@ class Advance:
         self.stage = job.plan.stages[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
         self.event_timer_before = self.state.event_timer
-        self.event_timer: int | None = None
+        self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
@@ -172,7 +173,7 @@ class Advance:
         delay = self.stage.delay
         clock = self.clock
         name = self.stage.name
-        with connection(self.job, register) as con, user_errors(name), overflows(name):
+        with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
                 clock = replace(clock, watermark=behind(clock.watermark, delay))
@@ -186,8 +187,8 @@ class Advance:
                     waiting, size = [], 0
             if waiting:
                 yield from self._after(waiting)
-            if self.state.event_timer is not None and self.state.event_timer != END_OF_TIME:
-                self.state.event_timer += delay
+            if self.state.event_timer is not None and self.state.event_timer != END_OF_INPUT:
+                self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.event_timer = self.state.event_timer
         report = BucketReport(self.stage.name, self.bucket, self.measures())
@@ -195,7 +196,7 @@ class Advance:
 
     def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
         # The operator may be in the middle of a result on its own connection.
-        with connection(self.job, register) as con:
+        with connection(self.job) as con:
             execute.set_clock(con, self.clock.time, self.clock.watermark)
             con.register("_changes", pa.Table.from_batches(batches))
             rows = f"SELECT {typed(self.stage.operator.outputs)} FROM _changes"
@@ -230,7 +231,7 @@ def run_fragment(
     con: duckdb.DuckDBPyConnection,
     fragment: Fragment,
     rows: str,
-    time: int,
+    time: ProcessingTime,
     batch: int,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:

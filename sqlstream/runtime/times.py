@@ -6,33 +6,35 @@ before 1970 need no special case in Spark.
 
 from __future__ import annotations
 
+from typing import Final
+
+from sqlstream.units import END_OF_INPUT, EventTime
+
 # 0001-01-01 and 9999-12-31 23:59:59.999 in microseconds since 1970: Spark is told no time outside of them.
-FIRST = -62_135_596_800_000_000
-LAST = 253_402_300_799_999_000
-# Later than the time of any row.
-END_OF_INPUT = 2**63 - 1
+FIRST: Final = EventTime(-62_135_596_800_000_000)
+LAST: Final = EventTime(253_402_300_799_999_000)
 _SPARK_END = LAST - FIRST + 1000
 
 
-def to_spark_micros(time: int | None) -> int:
+def to_spark_micros(time: EventTime | None) -> int:
     """Return an event time as the value of the column that Spark watches; None moves nothing."""
     if time == END_OF_INPUT:
         return _SPARK_END
     return 0 if time is None else min(max(time, FIRST), LAST) - FIRST
 
 
-def from_spark_millis(watermark: int) -> int | None:
-    """Return Spark's watermark as an event time in microseconds, None before the first row.
+def from_spark_millis(millis: int) -> EventTime | None:
+    """Return Spark's watermark as an event time, None before the first row.
 
     >>> from_spark_millis(0) is None, from_spark_millis(62_135_596_801_000)
     (True, 1000000)
     """
-    if watermark * 1000 >= _SPARK_END:
+    if millis * 1000 >= _SPARK_END:
         return END_OF_INPUT
-    return None if watermark <= 0 else watermark * 1000 + FIRST
+    return None if millis <= 0 else EventTime(millis * 1000 + FIRST)
 
 
-def timer_millis(time: int) -> int:
+def timer_millis(time: EventTime) -> int:
     """Return the Spark timer that is due once the watermark reaches an event time (rounded up to the millisecond)."""
     # No row moves the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due
     # before there is a watermark, and Spark never calls it.

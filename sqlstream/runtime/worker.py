@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -14,11 +14,12 @@ from sqlstream.catalog import Function
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
+from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
-from sqlstream.functions.registration import Registered
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
 # Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
@@ -29,7 +30,7 @@ CHUNK = 64 << 20
 class JobSpec:
     """A job as its workers know it: the plan, where its state is, and how much memory a worker may use.
 
-    `labels` are the buckets' labels in frames; `retention_ms` is how long old versions stay readable; `idle_ms` is how long a
+    `labels` are the buckets' labels in frames; `retention` is how long old versions stay readable; `idle_timeout` is how long a
     source may be silent before it no longer holds the watermark, unless its table says (0: for ever).
     """
 
@@ -40,11 +41,11 @@ class JobSpec:
     functions: tuple[Function, ...]
     memory: str
     zone: str
-    retention_ms: int
+    retention: Duration
     fingerprint: str
     # Where relative paths start.
     project: str = ""
-    idle_ms: int = 0
+    idle_timeout: Duration = NO_TIME
 
     def remember_secrets(self) -> None:
         """Know the secrets in the options of all tables, for errors in this process not to show them."""
@@ -61,7 +62,7 @@ class JobSpec:
         at = self.plan.stages[stage]
         warehouse = Warehouse(self.warehouse)
         paths = warehouse.job(self.name).operator(at.name)
-        return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention_ms)
+        return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention)
 
     def sink_paths(self, warehouse: Warehouse, sink: int) -> BucketedPaths:
         """Return where the results for a sink go: into its table, or past the job's folder on their way outside."""
@@ -79,27 +80,24 @@ class JobSpec:
         return f"{Warehouse(self.warehouse).job(self.name).root}/output/{sink}"
 
 
-# Registers user functions in a connection.
-Register = Callable[[duckdb.DuckDBPyConnection, Sequence[Function]], Registered]
-
-# Jobs of this process whose connections stay open.
+# Jobs of this process whose databases stay open.
 KEPT = 8
-_connections: dict[tuple[object, ...], tuple[duckdb.DuckDBPyConnection, Registered]] = {}
+_databases: dict[tuple[object, ...], FunctionDatabase] = {}
 
 
 @contextmanager
-def connection(job: JobSpec, register: Register) -> Iterator[duckdb.DuckDBPyConnection]:
+def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection of this process for the job; what it leaves behind (temporary tables) goes with it.
 
     The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
     process never uses its parent's.
     """
     key = _key(job)
-    if key not in _connections:
-        _connections[key] = _open(job, register)
-        for old in list(_connections)[:-KEPT]:
-            _close(old)
-    con = _connections[key][0].cursor()
+    if key not in _databases:
+        _databases[key] = _open(job)
+        for old in list(_databases)[:-KEPT]:
+            _databases.pop(old).close()
+    con = _databases[key].cursor()
     try:
         con.execute(f"SET TimeZone = '{job.zone}'")
         yield con
@@ -111,18 +109,10 @@ def _key(job: JobSpec) -> tuple[object, ...]:
     return os.getpid(), job.fingerprint, job.functions, job.memory
 
 
-def _close(key: tuple[object, ...]) -> None:
-    con, registered = _connections.pop(key)
-    try:
-        registered.close()
-    finally:
-        con.close()
-
-
 def release(job: JobSpec) -> None:
-    """Close what this process keeps open for a job: its connection, and the resources of its functions."""
-    if _key(job) in _connections:
-        _close(_key(job))
+    """Give back what this process keeps open for a job: its database, and the resources of its functions."""
+    if (database := _databases.pop(_key(job), None)) is not None:
+        database.close()
     for stage in job.plan.stages:
         stage.operator.release()
 
@@ -130,26 +120,23 @@ def release(job: JobSpec) -> None:
 def release_resources() -> None:
     """Close the resources of all functions of this process, which is about to end: nobody is left to be told what fails.
 
-    Connections stay open, for one may be in the middle of a query.
+    Databases stay open, for one may be in the middle of a query.
     """
-    for key, (_, registered) in list(_connections.items()):
+    for key, database in list(_databases.items()):
         if key[0] == os.getpid():
             with suppress(SqlStreamError):
-                registered.close()
+                database.close_resources()
     close_all()
 
 
-def _open(job: JobSpec, register: Register) -> tuple[duckdb.DuckDBPyConnection, Registered]:
-    con = duckdb.connect(
-        config={
-            "threads": 1,
-            "memory_limit": job.memory,
-            "temp_directory": os.path.join(tempfile.gettempdir(), f"sqlstream-{os.getpid()}"),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            # Bags of rows: keeping the order of the input would only cost memory.
-            "preserve_insertion_order": False,
-        }
-    )
-    key_hash.register(con)
-    return con, register(con, job.functions)
+def _open(job: JobSpec) -> FunctionDatabase:
+    settings: dict[str, str | int | bool] = {
+        "threads": 1,
+        "memory_limit": job.memory,
+        "temp_directory": os.path.join(tempfile.gettempdir(), f"sqlstream-{os.getpid()}"),
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        # Bags of rows: keeping the order of the input would only cost memory.
+        "preserve_insertion_order": False,
+    }
+    return open_database(job.functions, settings, prepare=key_hash.register)

@@ -15,7 +15,7 @@ from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SourceText, SqlStreamError
-from sqlstream.functions.registration import register, register_for_queries
+from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
 from sqlstream.warehouse.paths import Warehouse
@@ -26,10 +26,9 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
     functions = tuple(compiler.catalog.functions.values())
     table_functions = [f.name for f in functions if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
-    with duckdb.connect(config={"threads": 1}) as con:
+    with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
-        register(con, functions)
         snapshots = {t.name: snapshot(con, t, project.root) for t in tables}
     return open_query(
         Warehouse(project.warehouse),

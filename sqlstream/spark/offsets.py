@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from sqlstream.runtime.times import from_spark_millis
+from sqlstream.units import EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
@@ -17,13 +18,13 @@ _NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """What Spark fixed for a batch: the watermark before it in microseconds, its processing time in milliseconds.
+    """What Spark fixed for a batch: the watermark before it, and its processing time.
 
     `sequence` is the last descriptor that was read when the batch is done, its own or, if it has none, an earlier one's.
     """
 
-    watermark: int | None
-    time: int
+    watermark: EventTime | None
+    time: ProcessingTime
     sequence: int
 
 
@@ -39,7 +40,8 @@ def logged_offsets(fs: Filesystem, job: JobPaths, batch: int) -> BatchOffsets:
         raise damage(path, GONE) from None
     except ValueError as error:
         raise damage(path, CUT) from error
-    return BatchOffsets(from_spark_millis(found["batchWatermarkMs"]), found["batchTimestampMs"], read)
+    watermark, time = from_spark_millis(found["batchWatermarkMs"]), from_millis(found["batchTimestampMs"])
+    return BatchOffsets(watermark, time, read)
 
 
 def read_and_begun(fs: Filesystem, job: JobPaths) -> tuple[int, int]:

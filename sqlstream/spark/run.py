@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
-from sqlstream.runtime.job_thread import POLL_SECONDS, JobThread, now
+from sqlstream.runtime.job_thread import POLL_SECONDS, JobThread
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried, find_carried
@@ -21,6 +21,7 @@ from sqlstream.spark.moved import settle
 from sqlstream.spark.offsets import logged_offsets, read_and_begun
 from sqlstream.spark.pipeline import build
 from sqlstream.spark.source import DescriptorSource
+from sqlstream.units import now
 
 STOP_SECONDS = 60.0
 

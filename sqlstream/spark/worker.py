@@ -21,6 +21,7 @@ from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_mi
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
 from sqlstream.spark.offsets import logged_offsets
+from sqlstream.units import EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.paths import Warehouse
 
 if TYPE_CHECKING:
@@ -63,14 +64,16 @@ class ScanTask:
         with carried():
             for watermark, output in stages.run_scan(self.job, self.scan, work, batch, before):
                 if plan.stages:
-                    frame = output if isinstance(output, Frame) else output.framed(self.job.labels[0], 0)
+                    frame = (
+                        output if isinstance(output, Frame) else output.framed(self.job.labels[0], ProcessingTime(0))
+                    )
                     found = _frame_batch(frame)
                 else:
                     assert isinstance(output, Output)
                     found = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
                 yield found.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)], _ARROW_TIME.type))
 
-    def _watermark_before(self, batch: int) -> int | None:
+    def _watermark_before(self, batch: int) -> EventTime | None:
         """Return the watermark of a batch from Spark's own log: it is written before the batch starts, and never again."""
         warehouse = Warehouse(self.job.warehouse)
         return logged_offsets(warehouse.fs, warehouse.job(self.job.name), batch).watermark
@@ -97,7 +100,7 @@ class Processor(StatefulProcessor):
         passing: list[Frame] = []
         for chunk in rows:
             for row in chunk.itertuples(index=False):
-                frame = Frame(row.bucket, row.port, row.time, bytes(row.payload))
+                frame = Frame(row.bucket, row.port, ProcessingTime(row.time), bytes(row.payload))
                 if not frame.is_control and frame.stage in self.stages:
                     arrived.setdefault(frame.stage, []).append(frame)
                 else:
@@ -119,10 +122,10 @@ class Processor(StatefulProcessor):
         clock = Clock(
             batch=batch_id(),
             watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
-            time=times.getCurrentProcessingTimeInMs(),
+            time=from_millis(times.getCurrentProcessingTimeInMs()),
         )
         stored = self.manifests.get()
-        known: dict[str, tuple[str, int | None]] = json.loads(stored[0]) if stored else {}
+        known: dict[str, tuple[str, EventTime | None]] = json.loads(stored[0]) if stored else {}
         woken = {at for _, at in known.values() if at is not None}
         for stage in self.stages:
             manifest, due = known.get(str(stage), (None, None))
@@ -146,7 +149,9 @@ class Processor(StatefulProcessor):
         if self.is_last:
             found = [asdict(Output.of(o) if isinstance(o, Frame) else o) for o in outputs]
         else:
-            found = [asdict(o if isinstance(o, Frame) else o.framed(self.job.labels[0], 0)) for o in outputs]
+            found = [
+                asdict(o if isinstance(o, Frame) else o.framed(self.job.labels[0], ProcessingTime(0))) for o in outputs
+            ]
         return pd.DataFrame(found)
 
 

@@ -176,8 +176,11 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
+    """`DESCRIBE name` of a table or view, or `DESCRIBE FUNCTION name`."""
+
     span: Span
     name: Name
+    function: bool = False
 
 
 @dataclass(frozen=True, slots=True)

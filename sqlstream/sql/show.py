@@ -9,7 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 from sqlstream.sql.ddl import DefinitionParser
 from sqlstream.sql.nodes import Describe, Show, ShowKind
 
-_NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "FUNCTION", "JOB", "MODEL")
+_NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "JOB", "MODEL")
 _LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS")
 
 
@@ -47,6 +47,9 @@ class ShowParser(DefinitionParser):
         start = self._curr
         self._match_texts(("DESCRIBE", "DESC"))
         # A table may have such a name; then nothing follows it.
+        if self._curr and self._next and self._match_texts(("FUNCTION",)):
+            name = self._name("the name of a function")
+            return Describe(self._span_from(start), name, function=True)
         if self._curr and self._next and self._match_texts(_NOT_DESCRIBED):
             span = self._span_from(start)
             hint = (

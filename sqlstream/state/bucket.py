@@ -21,6 +21,7 @@ from sqlstream.state.segments import (
     scan_stored,
     write_segment,
 )
+from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import BucketedPaths
@@ -66,7 +67,7 @@ class Bucket:
         bucket: int,
         tables: Sequence[TableDeclaration],
         manifest: Manifest | None,
-        retention_ms: int,
+        retention: Duration,
         retention_batches: int,
     ):
         self.manifest = manifest
@@ -79,14 +80,16 @@ class Bucket:
         self._data = paths.data(bucket)
         self._manifests = paths.manifests(bucket)
         self._declarations = {t.name: t for t in tables}
-        self._retention = (retention_ms, retention_batches)
+        self._retention = (retention, retention_batches)
         known = manifest.tables if manifest else {}
         self._segments: dict[str, list[Segment]] = {
             t.name: [s for s in known.get(t.name, ()) if s.until is None] for t in tables
         }
         # What only older versions read.
         self._replaced = {t.name: [s for s in known.get(t.name, ()) if s.until is not None] for t in tables}
-        self._forgotten: dict[str, int | None] = {t.name: manifest.watermark if manifest else None for t in tables}
+        self._forgotten: dict[str, EventTime | None] = {
+            t.name: manifest.watermark if manifest else None for t in tables
+        }
         self._pending: dict[str, list[pa.Table]] = {t.name: [] for t in tables}
         self._pending_bytes = 0
         self._batch = -1
@@ -99,14 +102,14 @@ class Bucket:
         bucket: int,
         tables: Sequence[TableDeclaration],
         manifest_json: str | None,
-        retention_ms: int,
+        retention: Duration,
         retention_batches: int = 100,
     ) -> Bucket:
         """Return the bucket as the manifest of an earlier batch left it, empty without one."""
         for column in (c for t in tables for c in t.columns):
             stored_type(column.type)  # refuses what cannot be kept
         manifest = Manifest.from_json(manifest_json) if manifest_json else None
-        return cls(fs, BucketedPaths(operator_directory), bucket, tables, manifest, retention_ms, retention_batches)
+        return cls(fs, BucketedPaths(operator_directory), bucket, tables, manifest, retention, retention_batches)
 
     def segments(self, table: str) -> tuple[Segment, ...]:
         return tuple(self._segments[table])
@@ -122,8 +125,8 @@ class Bucket:
         return sum(s.bytes for segments in self._segments.values() for s in segments)
 
     @property
-    def closed(self) -> int | None:
-        """The watermark (microseconds) of the last batch that was committed."""
+    def closed(self) -> EventTime | None:
+        """The watermark of the last batch that was committed."""
         return self.manifest.watermark if self.manifest else None
 
     def count(self, counter: str, number: int) -> None:
@@ -170,7 +173,7 @@ class Bucket:
                 pending.clear()
         self._pending_bytes = 0
 
-    def relation(self, table: str, *, up_to: int | None = None) -> str | None:
+    def relation(self, table: str, *, up_to: EventTime | None = None) -> str | None:
         """Return what to write behind FROM to read the rows that are not forgotten, of a time up to and with `up_to`.
 
         None means that there are no such rows. Those that were appended in this batch are among them.
@@ -192,7 +195,7 @@ class Bucket:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"(SELECT * FROM ({scan(self._fs, self._data, declaration.columns, found)}){where})"
 
-    def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: int) -> int | None:
+    def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: EventTime) -> EventTime | None:
         """Make rows of a time up to the watermark invisible, and return the smallest time that remains, if any.
 
         The rows stay in their files for older versions. DuckDB is asked only about segments that lose some of theirs.
@@ -213,8 +216,12 @@ class Bucket:
         return min((s.live_low for s in segments if s.live_low is not None), default=None)
 
     def _count_newer(
-        self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, segments: list[Segment], watermark: int
-    ) -> dict[str, tuple[int, int | None]]:
+        self,
+        con: duckdb.DuckDBPyConnection,
+        declaration: TableDeclaration,
+        segments: list[Segment],
+        watermark: EventTime,
+    ) -> dict[str, tuple[int, EventTime | None]]:
         self._check(segments)
         source = read_parquet(self._fs, self._data, segments, ", filename = '_file'")
         counted = con.sql(
@@ -225,7 +232,9 @@ class Bucket:
         lows = [microseconds(low) for low in counted.column(2)]
         return dict(zip(names, zip(counted.column(1).to_pylist(), lows, strict=True), strict=True))
 
-    def commit(self, con: duckdb.DuckDBPyConnection, batch: int, time_ms: int, watermark: int | None) -> str:
+    def commit(
+        self, con: duckdb.DuckDBPyConnection, batch: int, time: ProcessingTime, watermark: EventTime | None
+    ) -> str:
         """Write what is pending and the manifest, and return the manifest as JSON, which is to be kept as the state.
 
         All tables forget up to the watermark. Compaction is done when due: rows that no retained version can see go,
@@ -233,7 +242,7 @@ class Bucket:
         """
         self._flush()
         old = self.manifest
-        history = (*(old.history if old else ()), Moment(batch, time_ms, watermark))
+        history = (*(old.history if old else ()), Moment(batch, time, watermark))
         bound = horizon(history, *self._retention)
         for table, declaration in self._declarations.items():
             if bound and bound.watermark is not None and declaration.time_column is not None:
@@ -249,7 +258,7 @@ class Bucket:
         oldest = old.oldest if old else 0
         manifest = Manifest(
             batch=batch,
-            time=time_ms,
+            time=time,
             watermark=watermark,
             tables={name: (*segments, *self._replaced[name]) for name, segments in self._segments.items()},
             counters=dict(self.counters),
@@ -368,14 +377,14 @@ def _tier(bytes: int) -> int:
     return tier
 
 
-def _compare(declaration: TableDeclaration, operator: str, micros: int) -> str:
-    return f"{quote_name(declaration.time_column or '')} {operator} {time_literal(micros, declaration.time_type)}"
+def _compare(declaration: TableDeclaration, operator: str, time: EventTime) -> str:
+    return f"{quote_name(declaration.time_column or '')} {operator} {time_literal(time, declaration.time_type)}"
 
 
-def _forget(segment: Segment, watermark: int) -> Segment:
+def _forget(segment: Segment, watermark: EventTime) -> Segment:
     """Return the segment with nothing live when its newest row is forgotten."""
     return _with_live(segment, 0, None) if segment.high is not None and segment.high <= watermark else segment
 
 
-def _with_live(segment: Segment, live: int, live_low: int | None) -> Segment:
+def _with_live(segment: Segment, live: int, live_low: EventTime | None) -> Segment:
     return replace(segment, live=live, live_low=live_low)

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from sqlstream.errors import DamageError, OtherVersionError
-from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.state.metrics import OperatorMetrics, SourceMetrics, in_microseconds
+from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
 
 CHUNK = 64
 
 
-class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
+class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
     """What the batch did that made a version, in numbers per scan and per operator.
 
-    `committed_at` is in milliseconds, `watermark` in microseconds, None before the first. `results` names the manifest of
+    `watermark` is None before the first. `results` names the manifest of
     what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
     """
 
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
+
     version: int
-    committed_at: int
-    watermark: int | None
+    committed_at: ProcessingTime
+    watermark: EventTime | None
     rows_in: int = 0
     rows_out: int = 0
     sources: Mapping[str, SourceMetrics] = {}
@@ -56,21 +59,22 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
         return {} if name is None else {0: name}
 
 
-def fell_idle(active_at: int, timeout: int, now: int) -> int | None:
-    """Return when a source fell idle: `timeout` after its last row, None as long as that has not passed. All in milliseconds.
+def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime) -> ProcessingTime | None:
+    """Return when a source fell idle: `timeout` after its last row, None as long as that has not passed.
 
     A timeout of 0 never passes.
     """
-    since = active_at + timeout
+    since = ProcessingTime(active_at + timeout)
     return since if timeout and now >= since else None
 
 
-def holders(marks: Mapping[str, int | None], idle: Collection[str]) -> set[str]:
+def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:
     """Return the sources that hold the watermark, given how far each is: those furthest behind of all that are not idle.
 
     When all are idle, none is left out.
 
-    >>> holders({"a": 5, "b": 9, "c": 9}, {"a"}) == {"b", "c"}, holders({"a": 5, "b": None}, set())
+    >>> five, nine = EventTime(5), EventTime(9)
+    >>> holders({"a": five, "b": nine, "c": nine}, {"a"}) == {"b", "c"}, holders({"a": five, "b": None}, set())
     (True, {'b'})
     """
     active = {name: mark for name, mark in marks.items() if name not in idle} or marks
@@ -145,13 +149,15 @@ class JobLog:
         """Return the entry of a version, if there is one."""
         return next(iter(self.entries(version, version)), None)
 
-    def oldest_retained(self, newest: int, now_ms: int, retention_ms: int, retention_batches: int = 100) -> int:
+    def oldest_retained(
+        self, newest: int, now: ProcessingTime, retention: Duration, retention_batches: int = 100
+    ) -> int:
         """Return the oldest version to keep.
 
-        It is the one that was current `retention_ms` ago, or `retention_batches` versions ago if that is older.
+        It is the one that was current `retention` ago, or `retention_batches` versions ago if that is older.
         """
         entries = self.entries(newest - retention_batches, faults=[])
-        old = [e.version for e in entries if e.committed_at <= now_ms - retention_ms]
+        old = [e.version for e in entries if e.committed_at <= now - retention]
         return old[-1] if old else entries[0].version if entries else 0
 
     def prune(self, oldest_version: int) -> None:

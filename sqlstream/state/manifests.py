@@ -7,43 +7,56 @@ watermark W sees the rows of a table with `__sqlstream_batch` <= v and, where th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
 from sqlstream.state.segments import Segment
+from sqlstream.units import Duration, EventTime, ProcessingTime, from_millis, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json, read_sealed
 
-FORMAT = 4
+FORMAT = 5
 HISTORY_LENGTH = 64
+# Counters whose names begin so hold the processing time at which forgotten keys were last looked for.
+SWEPT_AT = "swept_at"
 
 
 class Moment(NamedTuple):
-    """A version of a bucket: its batch, its processing time in milliseconds, its watermark in microseconds."""
+    """A version of a bucket: its batch, its processing time, its watermark."""
 
     batch: int
-    time: int
-    watermark: int | None
+    time: ProcessingTime
+    watermark: EventTime | None
+
+
+def _in_microseconds(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a manifest of format 4 says, in which processing times are milliseconds."""
+    content = upgraded_times(content, ("time", "processing_timer"))
+    history = [(batch, from_millis(time), watermark) for batch, time, watermark in content.get("history", ())]
+    swept = [name for name in content.get("counters", ()) if name.startswith(SWEPT_AT)]
+    return {**content, "history": history, "counters": upgraded_times(content.get("counters", {}), swept)}
 
 
 class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """The live segments of one bucket after one batch.
 
-    `time` is the batch's processing time in milliseconds; `watermark` (microseconds, None before the first) is the one
-    up to which the bucket has forgotten. `history` samples versions up to this one, oldest first. Versions from
-    `oldest` on can be read; older ones would miss rows. `counters` add up over the bucket's life; `event_timer` is the
-    event time at which the operator wants to be called, `processing_timer` the processing time (ms).
+    `time` is the batch's processing time; `watermark` (None before the first) is the one up to which the bucket
+    has forgotten. `history` samples versions up to this one, oldest first. Versions from `oldest` on can be read; older ones
+    would miss rows. `counters` add up over the bucket's life; `event_timer` is the event time at which the operator wants to be
+    called, `processing_timer` the processing time.
     """
 
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {4: _in_microseconds}
+
     batch: int
-    time: int
-    watermark: int | None
+    time: ProcessingTime
+    watermark: EventTime | None
     tables: Mapping[str, tuple[Segment, ...]]
     counters: Mapping[str, int] = {}
     history: tuple[Moment, ...] = ()
-    event_timer: int | None = None
-    processing_timer: int | None = None
+    event_timer: EventTime | None = None
+    processing_timer: ProcessingTime | None = None
     oldest: int = 0
 
     @classmethod
@@ -77,13 +90,13 @@ def read_manifest(fs: Filesystem, path: str) -> Manifest:
     return Manifest.from_json(read_sealed(fs, path))
 
 
-def horizon(history: Sequence[Moment], retention_ms: int, retention_batches: int) -> Moment | None:
+def horizon(history: Sequence[Moment], retention: Duration, retention_batches: int) -> Moment | None:
     """Return the oldest version that must stay readable, None when that is every one.
 
     It is the newest known version that is as old as the retention, in time and in batches, seen from the last one.
     """
     now = history[-1]
-    old = [m for m in history if m.time <= now.time - retention_ms and m.batch <= now.batch - retention_batches]
+    old = [m for m in history if m.time <= now.time - retention and m.batch <= now.batch - retention_batches]
     return old[-1] if old else None
 
 

@@ -1,15 +1,17 @@
 """What jobs measure: numbers per source, per bucket of an operator, and per operator.
 
-The job's log keeps them. System tables, `Job.progress` and the display of `sqlstream run` read them. Event times and watermarks
-are in microseconds since 1970, other times and durations in milliseconds.
-"""
+The job's log keeps them. System tables, `Job.progress` and the display of"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
+from sqlstream.units import Duration, EventTime, ProcessingTime, upgraded_times
+
+Time = TypeVar("Time", EventTime, ProcessingTime)
 # What every bucket of an operator counts. An operator has the sums.
 COUNTS = (
     *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
@@ -27,13 +29,13 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     rows: int = 0
     null_rows: int = 0
     malformed_rows: int = 0
-    max_event_time: int | None = None
-    watermark: int | None = None
+    max_event_time: EventTime | None = None
+    watermark: EventTime | None = None
     holds_minimum: bool = False
-    holding_since: int | None = None
-    idle_timeout: int | None = None
-    idle_since: int | None = None
-    last_row_at: int | None = None
+    holding_since: ProcessingTime | None = None
+    idle_timeout: Duration | None = None
+    idle_since: ProcessingTime | None = None
+    last_row_at: ProcessingTime | None = None
     sequence: int = -1
     last: bool = False
 
@@ -41,7 +43,7 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.
 
-    `event_timer` is an event time, `processing_timer` a processing time. `counters` are those of the user's code, by their names.
+    `counters` are those of the user's code, by their names.
     """
 
     manifest: str
@@ -53,9 +55,26 @@ class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     expired_keys: int = 0
     returned_keys: int = 0
     absent_deletes: int = 0
-    event_timer: int | None = None
-    processing_timer: int | None = None
+    event_timer: EventTime | None = None
+    processing_timer: ProcessingTime | None = None
     counters: Mapping[str, int] = {}
+
+
+# What logs of format 1 had in milliseconds.
+_SOURCE_TIMES = ("holding_since", "idle_timeout", "idle_since", "last_row_at")
+
+
+def in_microseconds(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what a log's entry of format 1 says, in which processing times and durations are milliseconds."""
+    entry = upgraded_times(entry, ("committed_at",))
+    sources = {name: upgraded_times(source, _SOURCE_TIMES) for name, source in entry.get("sources", {}).items()}
+    operators = {name: _upgraded_buckets(operator) for name, operator in entry.get("operators", {}).items()}
+    return {**entry, "sources": sources, "operators": operators}
+
+
+def _upgraded_buckets(operator: dict[str, Any]) -> dict[str, Any]:
+    buckets = operator.get("buckets", {})
+    return {**operator, "buckets": {n: upgraded_times(b, ("processing_timer",)) for n, b in buckets.items()}}
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,7 +88,7 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     expired_keys: int = 0
     returned_keys: int = 0
     absent_deletes: int = 0
-    event_timer: int | None = None
+    event_timer: EventTime | None = None
     buckets: Mapping[int, BucketMetrics] = {}
     counters: Mapping[str, int] = {}
 
@@ -94,8 +113,8 @@ class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
     rows: int
     null_rows: int
     malformed_rows: int
-    max_event_time: int | None
-    watermark: int | None
+    max_event_time: EventTime | None
+    watermark: EventTime | None
 
 
 class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):
@@ -109,6 +128,6 @@ class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"
 Report = ScanReport | BucketReport
 
 
-def earliest(times: Iterable[int | None]) -> int | None:
+def earliest(times: Iterable[Time | None]) -> Time | None:
     """Return the first of the times that there are."""
     return min((time for time in times if time is not None), default=None)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Final
 
 from sqlstream.state.joblog import JobLog
 from sqlstream.state.manifests import batch_of, read_manifest
+from sqlstream.units import SECOND, Duration, ProcessingTime
 from sqlstream.warehouse.filesystem import FileInfo, Filesystem
 from sqlstream.warehouse.paths import BucketedPaths, JobPaths
 
 # A reader lists, opens and reads within this time, or starts over.
-GRACE_MS = 60_000
+GRACE: Final = Duration(60 * SECOND)
 # A file being written grows all the time, but a process may be suspended.
-LEFTOVER_MS = 3_600_000
+LEFTOVER: Final = Duration(3600 * SECOND)
 
 
-def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: int, now_ms: int) -> int:
+def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: int, now: ProcessingTime) -> int:
     """Delete what neither a reader of a retained version nor a recovery of the job needs; return the number of files.
 
     Only the process that runs the job may call this. `oldest_version` is the oldest one to keep in the log; how long
@@ -24,37 +26,37 @@ def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: 
     """
     JobLog(fs, job.log).prune(oldest_version)
     return sum(
-        sweep_directory(fs, BucketedPaths(f"{job.state}/{operator}"), newest_committed, now_ms)
+        sweep_directory(fs, BucketedPaths(f"{job.state}/{operator}"), newest_committed, now)
         for operator in fs.list(job.state)
     )
 
 
-def sweep_directory(fs: Filesystem, paths: BucketedPaths, newest_committed: int, now_ms: int) -> int:
+def sweep_directory(fs: Filesystem, paths: BucketedPaths, newest_committed: int, now: ProcessingTime) -> int:
     """Do the same for one operator, or for what the job wrote into one table."""
     buckets = {*fs.list(f"{paths.root}/data"), *fs.list(f"{paths.root}/manifests")}
-    return sum(_sweep_bucket(fs, paths, int(bucket), newest_committed, now_ms) for bucket in sorted(buckets))
+    return sum(_sweep_bucket(fs, paths, int(bucket), newest_committed, now) for bucket in sorted(buckets))
 
 
-def _sweep_bucket(fs: Filesystem, paths: BucketedPaths, bucket: int, newest_committed: int, now_ms: int) -> int:
+def _sweep_bucket(fs: Filesystem, paths: BucketedPaths, bucket: int, newest_committed: int, now: ProcessingTime) -> int:
     manifests, data = paths.manifests(bucket), paths.data(bucket)
     # The data is listed first: a file that is written and named after this is not looked at.
     segments = fs.files(data)
     found = fs.files(manifests)
-    kept = needed(found, newest_committed, now_ms)
+    kept = needed(found, newest_committed, now)
     gone = [f"{manifests}/{f.name}" for f in found if f.name not in kept]
     # Those that an attempt of this batch may still be about to name are left alone.
-    old = [s for s in segments if batch_of(s.name) < newest_committed - 2 and s.modified < now_ms - GRACE_MS]
+    old = [s for s in segments if batch_of(s.name) < newest_committed - 2 and s.modified < now - GRACE]
     if old:
         named = {name for manifest in kept for name in _named(fs, f"{manifests}/{manifest}")}
         gone += [f"{data}/{s.name}" for s in old if s.name not in named]
     for directory in (manifests, data):
-        gone += [f"{directory}/{f.name}" for f in fs.leftovers(directory) if f.modified < now_ms - LEFTOVER_MS]
+        gone += [f"{directory}/{f.name}" for f in fs.leftovers(directory) if f.modified < now - LEFTOVER]
     for path in gone:
         fs.delete(path)
     return len(gone)
 
 
-def needed(manifests: Iterable[FileInfo], newest_committed: int, now_ms: int) -> set[str]:
+def needed(manifests: Iterable[FileInfo], newest_committed: int, now: ProcessingTime) -> set[str]:
     """Return the names of the manifests that must stay, given all of a bucket.
 
     Spark's state store names states of the versions newest_committed - 1 to newest_committed + 1, a version's state
@@ -66,7 +68,7 @@ def needed(manifests: Iterable[FileInfo], newest_committed: int, now_ms: int) ->
     for i, (_, files) in enumerate(by_batch):
         following = by_batch[i + 1] if i + 1 < len(by_batch) else None
         replaced = following is not None and following[0] < newest_committed
-        unread = following is not None and max(f.modified for f in following[1]) < now_ms - GRACE_MS
+        unread = following is not None and max(f.modified for f in following[1]) < now - GRACE
         if not (replaced and unread):
             kept.update(f.name for f in files)
     return kept

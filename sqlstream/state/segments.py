@@ -21,6 +21,7 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name, quote_text, typed
 from sqlstream.duck.types import microseconds
 from sqlstream.names import path_name
+from sqlstream.units import EventTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, Record, damage
 
@@ -34,7 +35,7 @@ Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 class Segment(Record, frozen=True, omit_defaults=True):
     """A file of rows, by its name inside the bucket's data directory.
 
-    `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not
+    `low` and `high` bound the time column of all its rows; `live` counts the rows that are not
     forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
     and the file has no column of the batch. From the version `until` on other segments hold its rows. `crc` is the CRC-32 of the
     file's bytes.
@@ -45,10 +46,10 @@ class Segment(Record, frozen=True, omit_defaults=True):
     bytes: int
     first_batch: int
     last_batch: int
-    low: int | None = None
-    high: int | None = None
+    low: EventTime | None = None
+    high: EventTime | None = None
     live: int = 0
-    live_low: int | None = None
+    live_low: EventTime | None = None
     compacted: bool = False
     until: int | None = None
     crc: int = 0
@@ -177,7 +178,7 @@ def write_segment(
     return Segment(name, count, file.size, *span, low, high, live=count, live_low=low, compacted=merged, crc=file.crc)
 
 
-def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[int, int]:
+def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[EventTime, EventTime]:
     if times.null_count:
         raise ValueError(f'time column "{name}" of a state table holds NULL')
     bounds = pc.min_max(times)

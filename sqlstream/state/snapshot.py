@@ -12,6 +12,7 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.state.joblog import JobLog, LogEntry
 from sqlstream.state.manifests import Manifest, read_manifest
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, read_record
@@ -33,15 +34,15 @@ class VersionGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobVersion:
-    """A committed version of a job, and the watermark (microseconds) up to which that version has forgotten.
+    """A committed version of a job, and the watermark up to which that version has forgotten.
 
-    `time` is the batch's own, in milliseconds. `newest` is the entry of the newest committed version: the manifests that it names
+    `time` is the batch's own. `newest` is the entry of the newest committed version: the manifests that it names
     tell the older ones too.
     """
 
     version: int
-    watermark: int | None
-    time: int
+    watermark: EventTime | None
+    time: ProcessingTime
     newest: LogEntry
 
 
@@ -115,8 +116,8 @@ class JobHistory:
             return None
         return self._snapshot(self._log.entry(version) or next((e for e in self.entries if e.version == version), None))
 
-    def at_time(self, time: int) -> JobVersion | None:
-        """Return the newest version that was committed at a time (milliseconds) or before."""
+    def at_time(self, time: ProcessingTime) -> JobVersion | None:
+        """Return the newest version that was committed at a time or before."""
         return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
 
     def _snapshot(self, entry: LogEntry | None) -> JobVersion | None:
@@ -128,7 +129,8 @@ class JobHistory:
 def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
     """Return the first version that is missing in a log that goes on to the newest one.
 
-    >>> first_gap([LogEntry(v, 0, None) for v in (3, 4, 6)], 6), first_gap([LogEntry(2, 0, None)], 2), first_gap([], 2)
+    >>> then = ProcessingTime(0)
+    >>> first_gap([LogEntry(v, then, None) for v in (3, 4, 6)], 6), first_gap([LogEntry(2, then, None)], 2), first_gap([], 2)
     (5, None, 2)
     """
     versions = [e.version for e in entries]

@@ -12,6 +12,7 @@ from sqlstream.duck.types import time_literal
 from sqlstream.state.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.state.snapshot import JobVersion, VisibleSegments, visible_segments
 from sqlstream.state.zsets import current, upserted, upserts, zset
+from sqlstream.units import END_OF_INPUT, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord
@@ -19,7 +20,6 @@ from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
 # A query looks at the checksums of so much of a table, in a twentieth of a second; a job always does, and `sqlstream check`.
 CHECKED_BYTES = 64 << 20
-END_OF_TIME = 2**63 - 1
 
 
 def operator_view(
@@ -48,9 +48,9 @@ def clock_of(schema: str, snapshot: JobVersion | None) -> str:
     return clock.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
 
 
-def behind(watermark: int, delay: int) -> int:
+def behind(watermark: EventTime, delay: Duration) -> EventTime:
     """Return the watermark of an operator whose rows come late; at the end of the input none is to come."""
-    return watermark if watermark == END_OF_TIME else watermark - delay
+    return watermark if watermark == END_OF_INPUT else EventTime(watermark - delay)
 
 
 def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, JobVersion | None]]) -> str:

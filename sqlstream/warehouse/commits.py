@@ -21,14 +21,14 @@ def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
     return newest
 
 
-def write_commit(fs: Filesystem, job: JobPaths, version: int, watermark: int = 0) -> None:
-    """Commit a version as Spark does: `watermark` is that of the next batch, in Spark's milliseconds."""
-    body = json.dumps({"nextBatchWatermarkMs": watermark})
+def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int = 0) -> None:
+    """Commit a version as Spark does, with the watermark of the next batch on Spark's scale."""
+    body = json.dumps({"nextBatchWatermarkMs": spark_millis})
     fs.write_text_atomic(f"{job.commits}/{version}", f"v1 {digest(body)}\n{body}")
 
 
-def committed_watermark(fs: Filesystem, job: JobPaths, version: int) -> int:
-    """Return the watermark that a commit gives to the next batch, in Spark's milliseconds."""
+def committed_spark_millis(fs: Filesystem, job: JobPaths, version: int) -> int:
+    """Return the watermark that a commit gives to the next batch, on Spark's scale."""
     return int(json.loads(fs.read_text(f"{job.commits}/{version}").splitlines()[1])["nextBatchWatermarkMs"])
 
 

@@ -18,15 +18,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.units import ProcessingTime
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file by its name, its size in bytes, and when it was last modified (milliseconds)."""
+    """A file by its name, its size in bytes, and when it was last modified."""
 
     name: str
     bytes: int
-    modified: int
+    modified: ProcessingTime
 
 
 class Filesystem(ABC):
@@ -177,7 +178,7 @@ class LocalFilesystem(Filesystem):
                     with contextlib.suppress(FileNotFoundError):
                         if entry.is_file():
                             stat = entry.stat()
-                            found.append(FileInfo(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
+                            found.append(FileInfo(entry.name, stat.st_size, ProcessingTime(stat.st_mtime_ns // 1000)))
             except FileNotFoundError:
                 return []
         return found
@@ -254,7 +255,7 @@ class ArrowFilesystem(Filesystem):
 
     def infos(self, directory: str) -> list[FileInfo]:
         return [
-            FileInfo(info.base_name, info.size, (info.mtime_ns or 0) // 1_000_000)
+            FileInfo(info.base_name, info.size, ProcessingTime((info.mtime_ns or 0) // 1000))
             for info in self._select(directory)
             if info.type == arrow_fs.FileType.File
         ]

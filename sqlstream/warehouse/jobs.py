@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
 
 import msgspec
 
 from sqlstream.catalog import Column
 from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
 
-FORMAT = 7
+FORMAT = 8
 # Names and types.
 Columns = tuple[tuple[str, str], ...]
 # The kind of sink that is a warehouse table.
@@ -55,7 +58,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
     names and types that it yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people
-    query, by name. Its watermark is `delay` (microseconds) behind the job's.
+    query, by name. Its watermark is `delay` behind the job's.
     """
 
     name: str
@@ -67,7 +70,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     bound: str
     count_sql: str = ""
     more_views: tuple[tuple[str, str], ...] = ()
-    delay: int = 0
+    delay: Duration = NO_TIME
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -94,11 +97,13 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with."""
 
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
+
     job: str
     sql: str
     plan_fingerprint: str
     plan_text: str
-    created_at: int
+    created_at: ProcessingTime
     versions: Mapping[str, str]
     bucket_labels: tuple[int, ...]
     partitions: int

@@ -157,4 +157,4 @@ def read_json(text: str, kind: type[R]) -> R:
         content = {**upgrade(content), "format": format}
     if format != today:
         raise OtherFormat(found, content)
-    return msgspec.convert(content, type=kind)
+    return msgspec.convert(content, type=kind, str_keys=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError
+from sqlstream.units import ProcessingTime, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.locks import read_holder
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json, read_sealed, write_sealed
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
@@ -23,17 +26,19 @@ LOST: Final = "LOST"
 _DRAIN = "drain"
 
 
-class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
-    """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why); times in milliseconds.
+class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
+    """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why).
 
     Of a job that has ended, `version` is the newest one that was committed.
     """
 
+    upgrades: ClassVar[Mapping[int, Upgrade]] = {1: partial(upgraded_times, names=("started_at", "updated_at"))}
+
     state: str
     pid: int
     host: str
-    started_at: int
-    updated_at: int
+    started_at: ProcessingTime
+    updated_at: ProcessingTime
     error: str | None = None
     version: int | None = None
 

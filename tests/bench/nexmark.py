@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from sqlstream.catalog import Table
 from sqlstream.connectors.nexmark.source import COLUMNS, Settings, events
 from sqlstream.state.snapshot import JobHistory
+from sqlstream.units import Duration, seconds
 from sqlstream.warehouse.paths import Warehouse
 from tests.bench.child import answer
 from tests.kinds import job_of
@@ -121,8 +122,8 @@ def measure(task: Task) -> NexmarkRun:
     whole = time.time() - begun
     entries = [e for e in JobHistory(Warehouse(warehouse), name).entries if e.rows_in]
     warm = max(1, len(entries) // 4)
-    rows, millis = sum(e.rows_in for e in entries[warm:]), entries[-1].committed_at - entries[warm - 1].committed_at
-    return NexmarkRun(rows * 1000 / millis, whole)
+    rows, taken = sum(e.rows_in for e in entries[warm:]), entries[-1].committed_at - entries[warm - 1].committed_at
+    return NexmarkRun(rows / seconds(Duration(taken)), whole)
 
 
 if __name__ == "__main__":

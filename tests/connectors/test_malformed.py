@@ -16,11 +16,12 @@ from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.errors import BindError, DataError
 from sqlstream.runtime.batches import Descriptor
 from sqlstream.testing import Stream
+from sqlstream.units import MILLISECOND, ProcessingTime, from_millis
 
 KEPT = "SELECT source_table, row_number, text, reason FROM bad ORDER BY file, row_number"
 TIMED = "id BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts"
 ON_TIME = datetime(2026, 1, 1, 10)
-NOW = int(ON_TIME.replace(tzinfo=UTC).timestamp() * 1000)
+NOW = from_millis(int(ON_TIME.replace(tzinfo=UTC).timestamp() * 1000))
 
 
 def declared(columns: str, form: str, **options: str) -> str:
@@ -49,7 +50,7 @@ def lines(path: Path, values: Sequence[object]) -> Path:
     return put(path, "".join(f"{json.dumps(v)}\n" for v in values))
 
 
-def feed(stream: Stream, *paths: Path, now: int = NOW) -> None:
+def feed(stream: Stream, *paths: Path, now: ProcessingTime = NOW) -> None:
     splits = [FileSplit(str(p), p.stat().st_size, i, i) for i, p in enumerate(paths)]
     stream.now = now
     for run in stream.runs.values():
@@ -72,7 +73,7 @@ def test_malformed_json_is_kept_with_its_place(tmp_path: Path) -> None:
             ("t", 4, "nothing", "The line is not a JSON object"),
         ]
         assert stream.query(KEPT) == expected
-        assert stream.query("SELECT DISTINCT job, file, epoch_ms(processed_at) FROM bad") == [("out", str(first), NOW)]
+        assert stream.query("SELECT DISTINCT job, file, epoch_us(processed_at) FROM bad") == [("out", str(first), NOW)]
         assert stream.query("SELECT rows_in, rows_out FROM sqlstream.jobs") == [(2, 2)]
         stream.restart()
         feed(stream, put(tmp_path / "b.json", f"[1]\n{'x' * 20_000}\n"))
@@ -241,7 +242,7 @@ def test_times_ahead_of_the_batchs_clock(tmp_path: Path) -> None:
         reason = 'Event time "ts" is 2026-01-01 10:01:00.001, ahead of the clock by more than 1 min'
         assert [(number, why) for _, number, _, why in stream.query(KEPT)] == [(2, reason)]
         # The clock is that of the batch, so that a repeated batch drops the same rows.
-        feed(stream, lines(tmp_path / "b.json", [at("2026-01-01 10:01:00.001")]), now=NOW + 1)
+        feed(stream, lines(tmp_path / "b.json", [at("2026-01-01 10:01:00.001")]), now=ProcessingTime(NOW + MILLISECOND))
         assert malformed_count(stream) == 1
         stream.finish()
         assert sorted(n for _, n in stream.rows("out")) == [1, 2]

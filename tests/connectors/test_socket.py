@@ -15,6 +15,7 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.socket.source import LinesFile
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.runtime.feed import Feed
+from sqlstream.units import NO_TIME
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.kinds import last_job
 
@@ -51,7 +52,7 @@ def open_feed(folder: Path, sender: Sender, columns: str = "line STRING", more: 
     feed = Feed(LocalFilesystem(), str(folder / "feed"), scans, (0,), project=str(folder), finish=True)
     sender.accept()
     # What a poll sees is up to the network: look until there is something.
-    feed.scans[0].interval = 0.0
+    feed.scans[0].interval = NO_TIME
     return feed
 
 

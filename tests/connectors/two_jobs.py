@@ -15,6 +15,7 @@ from sqlstream.local.batches import LocalBatches
 from sqlstream.options import Options
 from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.feed import Feed
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.jobs import read_record, write_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import read_sealed
@@ -50,12 +51,12 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
         warehouse=warehouse.root,
     )
     for sequence in range(run.commits.totals.sequence + 1, feed.sequence + 1):
-        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), 0)
+        run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), EPOCH)
     while True:
         descriptor = feed.compose()
         if descriptor is not None:
             feed.write(descriptor)
-            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), 0)
+            run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), EPOCH)
             feed.fold(descriptor.sequence)
         yield descriptor is not None or (feed.bounded and not feed.ended)
 

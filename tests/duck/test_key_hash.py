@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqlstream.duck import key_hash
+from sqlstream.duck import databases, key_hash
+from sqlstream.functions.databases import close_idle
 from sqlstream.runtime import worker
 from sqlstream.testing import Stream
 
@@ -87,8 +88,11 @@ VECTORS = [
 @pytest.fixture(params=["DuckDB's hash", "another hash"])
 def con(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection of a DuckDB that has our hash, and of one that has another."""
-    if request.param == "another hash":
-        monkeypatch.setattr(key_hash, "duckdb_agrees", lambda: False)
+    if request.param != "another hash":
+        with databases.passing() as con:
+            yield con
+        return
+    monkeypatch.setattr(key_hash, "duckdb_agrees", lambda: False)
     with duckdb.connect() as con:
         key_hash.register(con)
         yield con
@@ -155,7 +159,8 @@ def test_a_job_goes_on_under_a_duckdb_with_another_hash(key: str, monkeypatch: p
         stream.batch("t", rows)
         monkeypatch.setattr(key_hash, "duckdb_agrees", lambda: False)
         stream.restart()
-        for kept in list(worker._connections):
-            worker._close(kept)
+        for job in stream.runs.values():
+            worker.release(job.job)
+        close_idle()
         stream.batch("t", rows)
         assert [row[1] for row in stream.state("aggregate_1")] == [2] * len(rows)

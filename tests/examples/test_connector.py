@@ -107,6 +107,19 @@ def test_lines_count_once_when_they_are_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_a_commit_is_told_to_the_connector(tmp_path: Path) -> None:
+    file, position = tmp_path / "log.jsonl", tmp_path / "read"
+    with Stream(table(file, **{"position-path": str(position)}) + COPY) as stream:
+        append(file, 1, 2)
+        pull(stream)
+        assert int(position.read_text()) == file.stat().st_size
+        before = file.stat().st_size
+        append(file, 3, end="")
+        pull(stream)
+        assert int(position.read_text()) == before
+
+
+@pytest.mark.usefixtures("installed")
 def test_batches_are_cut_at_the_ends_of_lines(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     append(file, *range(40))

@@ -14,6 +14,7 @@ from sqlstream.operators.operator import Clock, Port
 from sqlstream.physical.plan import Lookup
 from sqlstream.runtime.fragments import part_queries, set_clock
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import END_OF_INPUT, NO_TIME, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.kinds import last_job
 
@@ -43,7 +44,9 @@ QUERIES = {
 }
 A = [("u", 1, "10:00:01"), ("v", 2, "10:00:02"), ("u", 3, "10:00:04"), ("v", 9, "10:00:12"), ("u", 5, "10:00:13")]
 B = [("u", 10, "10:00:00"), ("v", 20, "10:00:01"), ("u", 30, "10:00:03"), ("w", 40, "10:00:09")]
-END = 2**63 - 1
+
+# Opening a database takes longer than most tests here.
+CON = duckdb.connect()
 
 
 class Driven:
@@ -54,15 +57,15 @@ class Driven:
         self.stage = self.plan.stages[0]
         self.operator = self.stage.operator
         self.folder = str(folder)
-        self.con = duckdb.connect()
+        self.con = CON.cursor()
         self.manifest: str | None = None
         self.batch = 0
 
-    def step(self, given: Sequence[pa.Table], watermark: int | None) -> list[tuple[object, ...]]:
+    def step(self, given: Sequence[pa.Table], watermark: EventTime | None) -> list[tuple[object, ...]]:
         """Advance by a batch of rows of `a` and `b`; return the rows that leave, in the form in which they are stored."""
-        set_clock(self.con, self.batch * 1000, watermark)
-        state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, 0)
-        clock = Clock(self.batch, watermark, self.batch * 1000)
+        set_clock(self.con, from_millis(self.batch * 1000), watermark)
+        state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
+        clock = Clock(self.batch, watermark, from_millis(self.batch * 1000))
         tables = list(self.operator.step(self.con, state, self.inputs(given), clock))
         self.manifest = state.commit(self.con, self.batch, clock.time, watermark)
         self.batch += 1
@@ -128,16 +131,17 @@ def summed(rows: Sequence[tuple[object, ...]], driven: Driven) -> dict[tuple[obj
 @pytest.mark.parametrize("query", QUERIES.values(), ids=list(QUERIES))
 def test_the_order_of_rows_and_their_batches_do_not_matter(query: str, tmp_path: Path) -> None:
     at_once = Driven(query, tmp_path / "once")
-    wanted = summed([*at_once.step(both(A, B), None), *at_once.step(both([], []), END)], at_once)
+    wanted = summed([*at_once.step(both(A, B), None), *at_once.step(both([], []), END_OF_INPUT)], at_once)
     assert wanted
     backwards = Driven(query, tmp_path / "backwards")
     assert (
-        summed([*backwards.step(both(A[::-1], B[::-1]), None), *backwards.step(both([], []), END)], backwards) == wanted
+        summed([*backwards.step(both(A[::-1], B[::-1]), None), *backwards.step(both([], []), END_OF_INPUT)], backwards)
+        == wanted
     )
     one_by_one = Driven(query, tmp_path / "parts")
     rows = [row for given in A for row in one_by_one.step(both([given], []), None)]
     rows += [row for given in B for row in one_by_one.step(both([], [given]), None)]
-    assert summed([*rows, *one_by_one.step(both([], []), END)], one_by_one) == wanted
+    assert summed([*rows, *one_by_one.step(both([], []), END_OF_INPUT)], one_by_one) == wanted
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=list(QUERIES))
@@ -145,8 +149,8 @@ def test_nothing_happens_when_nothing_is_due(query: str, tmp_path: Path) -> None
     driven = Driven(query, tmp_path)
     driven.step(both(A, B), None)
     assert driven.step(both([], []), None) == []
-    driven.step(both([], []), END)
-    assert driven.step(both([], []), END) == []
+    driven.step(both([], []), END_OF_INPUT)
+    assert driven.step(both([], []), END_OF_INPUT) == []
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=list(QUERIES))

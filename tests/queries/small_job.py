@@ -12,15 +12,15 @@ from sqlstream.catalog import Column
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.joblog import JobLog, LogEntry
 from sqlstream.state.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
+from sqlstream.units import SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord, TableRecord, write_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import Status, write_status
 
-SECOND = 1_000_000
-# Version n is committed n seconds after this, in milliseconds.
-EPOCH = 1_767_225_600_000  # 2026-01-01 00:00:00
+# Version n is committed n seconds after this.
+EPOCH = from_millis(1_767_225_600_000)  # 2026-01-01 00:00:00
 
 PARTIALS = TableDeclaration(
     "partials",
@@ -30,13 +30,19 @@ PARTIALS = TableDeclaration(
 RESULTS = TableDeclaration("rows", (Column("k", "VARCHAR"), Column("n", "BIGINT")))
 
 Row = tuple[str, int, int]
+# Each job writes with a cursor of it: opening a database takes longer than most tests here.
+CON = duckdb.connect(config={"threads": 1})
 
 
 class SmallJob:
     """Writes state and results of a job; times of rows and watermarks are in seconds."""
 
     def __init__(
-        self, root: Path, name: str = "hourly", table: str = "counts", retention: tuple[int, int] = (10**12, 100)
+        self,
+        root: Path,
+        name: str = "hourly",
+        table: str = "counts",
+        retention: tuple[Duration, int] = (Duration(10**15), 100),
     ):
         self.warehouse = Warehouse(str(root))
         self.paths = self.warehouse.job(name)
@@ -46,7 +52,7 @@ class SmallJob:
         self.state: dict[int, str | None] = {0: None, 1: None}
         self.results: str | None = None
         self.results_directory = self.warehouse.table(table).job(name).root
-        self.con = duckdb.connect(config={"threads": 1})
+        self.con = CON.cursor()
         view_columns = (("k", "VARCHAR"), ("window_end", "TIMESTAMP"), ("n", "BIGINT"))
         view = "SELECT k, window_end, sum(n)::BIGINT AS n FROM partials GROUP BY ALL"
         count = "SELECT count(DISTINCT window_end) FROM partials"
@@ -74,12 +80,16 @@ class SmallJob:
             sinks=(SinkRecord("table", table, tuple((c.name, c.type) for c in RESULTS.columns)),),
         )
         write_record(self.warehouse.fs, self.paths, self.record)
-        write_status(self.warehouse.fs, self.paths, Status("STOPPED", os.getpid(), "here", EPOCH, EPOCH + 5000))
+        write_status(
+            self.warehouse.fs,
+            self.paths,
+            Status("STOPPED", os.getpid(), "here", EPOCH, ProcessingTime(EPOCH + 5 * SECOND)),
+        )
 
     def attempt(self, rows: list[Row], results: list[tuple[str, int]] = [], watermark: int | None = None) -> None:  # noqa: B006
         """Do what a batch does before its commit."""
         version = self.version + 1
-        mark = None if watermark is None else watermark * SECOND
+        mark = None if watermark is None else EventTime(watermark * SECOND)
         self.next_state = dict(self.state)
         buckets = {}
         for number in self.state:
@@ -93,7 +103,7 @@ class SmallJob:
             )
             mine = [r for r in rows if ord(r[0][0]) % 2 == number]
             bucket.append("partials", _partials(mine), version)
-            self.next_state[number] = bucket.commit(self.con, version, EPOCH + version * 1000, mark)
+            self.next_state[number] = bucket.commit(self.con, version, ProcessingTime(EPOCH + version * SECOND), mark)
             buckets[number] = BucketMetrics(bucket.manifest_name)
         sink = Bucket.open(self.warehouse.fs, self.results_directory, 0, [RESULTS], self.results, *self.retention)
         sink.append(
@@ -101,11 +111,11 @@ class SmallJob:
             pa.table({"k": [k for k, _ in results], "n": pa.array([n for _, n in results], pa.int64())}),
             version,
         )
-        self.next_results = sink.commit(self.con, version, EPOCH + version * 1000, None)
+        self.next_results = sink.commit(self.con, version, ProcessingTime(EPOCH + version * SECOND), None)
         self.rows_in += len(rows)
         entry = LogEntry(
             version,
-            EPOCH + version * 1000,
+            ProcessingTime(EPOCH + version * SECOND),
             mark,
             self.rows_in,
             len(results),
@@ -115,8 +125,8 @@ class SmallJob:
                     watermark=mark,
                     holds_minimum=True,
                     holding_since=EPOCH,
-                    idle_timeout=60_000,
-                    last_row_at=EPOCH + version * 1000,
+                    idle_timeout=Duration(60 * SECOND),
+                    last_row_at=ProcessingTime(EPOCH + version * SECOND),
                     null_rows=1,
                     rows=5,
                 )
@@ -128,7 +138,7 @@ class SmallJob:
                     segments=2,
                     late_rows=1,
                     missed_windows=4,
-                    event_timer=20 * SECOND,
+                    event_timer=EventTime(20 * SECOND),
                     buckets=buckets,
                 )
             },

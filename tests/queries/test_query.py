@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.errors import DamageError, QueryError
-from sqlstream.queries.query import list_relations, open_query, translate
+from sqlstream.queries.query import Sandbox, list_relations, open_query, translate
 from sqlstream.state.joblog import JobLog
 from sqlstream.state.retention import sweep
+from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, ProcessingTime
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.locks import JobLock, SessionLock
@@ -44,6 +45,24 @@ def job(tmp_path: Path) -> SmallJob:
 def ask(job: SmallJob | Warehouse, sql: str, **options: Any) -> list[tuple[Any, ...]]:
     warehouse = job.warehouse if isinstance(job, SmallJob) else job
     return open_query(warehouse, sql, **options).fetchall()
+
+
+def test_a_query_in_a_sandbox_finds_nothing_of_the_query_before(job: SmallJob) -> None:
+    sandbox = Sandbox(job.warehouse)
+    older = f"{DEPARTURES} AT (VERSION => 0)"
+    declared = {"planes": "(SELECT 747 AS model)"}
+    for sql, tables in ((DEPARTURES, {}), ("FROM counts", {}), ("FROM planes", declared), (older, {})):
+        assert sorted(sandbox.query(sql, catalog_tables=tables).fetchall()) == sorted(
+            ask(job, sql, catalog_tables=tables)
+        )
+    with pytest.raises(QueryError, match='table "planes" does not exist'):
+        sandbox.query("FROM planes")
+    assert [name for name, _ in sandbox.query("SHOW TABLES").fetchall()] == [
+        name for name, _ in ask(job, "SHOW TABLES")
+    ]
+    job.batch([("z", 9, 90)], [("z", 9)])
+    assert sandbox.query("FROM counts").fetchall() == ask(job, "FROM counts")
+    sandbox.close()
 
 
 def test_a_view_shows_the_newest_committed_version(job: SmallJob) -> None:
@@ -140,14 +159,14 @@ def test_a_relation_at_a_version_keeps_its_name(job: SmallJob) -> None:
 
 def test_state_and_results_are_of_one_version_while_the_job_goes_on(tmp_path: Path) -> None:
     # Every row is either in the state or, since the watermark passed it, in the results.
-    job = SmallJob(tmp_path, retention=(0, 3))
+    job = SmallJob(tmp_path, retention=(NO_TIME, 3))
     job.batch([("a", 1, 1)])
     done = threading.Event()
 
     def run() -> None:
         for version in range(1, 25):
             job.batch([("a", 1, version + 1)], [("a", 1)], watermark=version)
-            sweep(job.warehouse.fs, job.paths, max(0, version - 3), version, 2 * EPOCH)
+            sweep(job.warehouse.fs, job.paths, max(0, version - 3), version, ProcessingTime(2 * EPOCH))
         done.set()
 
     writer = threading.Thread(target=run)
@@ -183,7 +202,7 @@ class OvertakenFilesystem(LocalFilesystem):
             self.overtaken = 1
             for _ in range(2):
                 self.job.batch([("d", 4, 40)], watermark=20)
-            sweep(self.job.warehouse.fs, self.job.paths, 0, self.job.version, 2 * EPOCH)
+            sweep(self.job.warehouse.fs, self.job.paths, 0, self.job.version, ProcessingTime(2 * EPOCH))
         return super().read_text(path)
 
 
@@ -227,7 +246,7 @@ def test_compaction_and_sweeping_leave_older_versions_as_they_were(tmp_path: Pat
         job.batch([("a", 1, 10), ("a", 1, version + 11)], [("a", version)], watermark=version)
         if version % 5 == 3:
             then[version] = contents(job)
-    assert sweep(job.warehouse.fs, job.paths, 0, job.version, 2 * EPOCH) > 50
+    assert sweep(job.warehouse.fs, job.paths, 0, job.version, ProcessingTime(2 * EPOCH)) > 50
     assert len(list((tmp_path / "jobs/hourly/state/departures/data/1").iterdir())) < 15
     assert {version: contents(job, version) for version in then} == then
 
@@ -289,7 +308,7 @@ def test_a_source_of_a_running_job_is_idle_by_now(job: SmallJob) -> None:
     assert ask(job, asked) == [(None, True)], "as of the last batch"
     with SessionLock.open(job.warehouse) as session:
         JobLock.acquire(job.warehouse.fs, job.paths, session)
-        for started, idle in ((EPOCH, 62_000), (EPOCH + 5000, 65_000)):
+        for started, idle in ((EPOCH, 62_000), (ProcessingTime(EPOCH + 5 * SECOND), 65_000)):
             status = Status("RUNNING", os.getpid(), socket.gethostname(), started, started)
             write_status(job.warehouse.fs, job.paths, status)
             since = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=idle)
@@ -301,7 +320,7 @@ def test_the_end_of_input_is_infinity(job: SmallJob) -> None:
     log = JobLog(job.warehouse.fs, job.paths.log)
     entry = log.entry(3)
     assert entry is not None
-    log.append(type(entry)(3, EPOCH + 3000, 2**63 - 1))
+    log.append(type(entry)(3, ProcessingTime(EPOCH + 3 * SECOND), END_OF_INPUT))
     assert ask(job, "SELECT watermark = 'infinity' FROM sqlstream.jobs") == [(True,)]
     assert ask(job, "FROM state.hourly.departures") == []
 

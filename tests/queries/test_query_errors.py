@@ -10,13 +10,14 @@ import pytest
 
 from sqlstream.errors import QueryError
 from sqlstream.queries.query import list_relations, open_query, translate
+from sqlstream.units import NO_TIME
 from sqlstream.warehouse.paths import Warehouse
 from tests.queries.small_job import SmallJob
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> SmallJob:
-    job = SmallJob(tmp_path_factory.mktemp("errors") / "w", retention=(0, 2))
+    job = SmallJob(tmp_path_factory.mktemp("errors") / "w", retention=(NO_TIME, 2))
     for version in range(6):
         job.batch([("a", 1, version + 10)], [("a", version)], watermark=version)
     for version in range(2):

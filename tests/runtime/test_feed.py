@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.feed import Feed
-from sqlstream.runtime.times import END_OF_INPUT
+from sqlstream.units import END_OF_INPUT, EPOCH, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import read_sealed
 from tests.kinds import last_job
@@ -29,9 +29,11 @@ def split(name: str, size: int = 10) -> FileSplit:
 
 
 def test_a_descriptor_comes_back_as_work() -> None:
-    descriptor = Descriptor(7, 123, {0: [split("x"), split("y", 30)], 2: [split("z")]}, {1: -5}, last=True)
+    descriptor = Descriptor(
+        7, from_millis(123), {0: [split("x"), split("y", 30)], 2: [split("z")]}, {1: EventTime(-5)}, last=True
+    )
     work = from_lines(to_lines(descriptor, SLOTS))
-    assert {(w.sequence, w.time, w.last) for w in work} == {(7, 123, True)}
+    assert {(w.sequence, w.time, w.last) for w in work} == {(7, from_millis(123), True)}
     assert {(w.scan, w.split[0] if w.split else None, w.tick) for w in work} == {
         (0, "x", None),
         (0, "y", None),
@@ -43,7 +45,7 @@ def test_a_descriptor_comes_back_as_work() -> None:
 def test_slots_get_equally_many_bytes() -> None:
     splits = [split(str(n), size) for n, size in enumerate((50, 40, 30, 20, 10, 0))]
     load = dict.fromkeys(SLOTS, 0)
-    for work in from_lines(to_lines(Descriptor(0, 0, {0: splits}, {}), SLOTS)):
+    for work in from_lines(to_lines(Descriptor(0, EPOCH, {0: splits}, {}), SLOTS)):
         assert work.split is not None
         load[work.slot] += FileSplit.from_list(work.split).bytes
     assert load == {3: 80, 0: 70}
@@ -174,6 +176,35 @@ def test_a_restart_reads_nothing_twice_and_leaves_nothing_out(project: Path) -> 
     assert run(ended) is None
 
 
+def test_a_source_that_wants_to_know_is_told_of_commits_alone(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(project / "a", "1", "2", "3", "4", "5")
+    stages = scans("SELECT k FROM a")
+    feed = open_feed(project, stages)
+    run(feed)
+    feed.commit(0)
+    assert not feed.has_uncommitted
+
+    told: list[bytes] = []
+    monkeypatch.setattr(FileDiscovery, "committed", lambda self, position: told.append(position.to_bytes()))
+    # The position after a restart is told once more.
+    feed = open_feed(project, stages)
+    feed.commit(0)
+    [first] = told
+    run(feed)
+    assert feed.has_uncommitted
+    feed.commit(0)
+    assert len(told) == 1
+    # This process dies before it hears of the commit.
+    feed = open_feed(project, stages)
+    run(feed)
+    feed.commit(1)
+    assert len(told) == 2
+    assert first != told[1]
+    feed.commit(2)
+    assert len({*told}) == 3
+    assert not feed.has_uncommitted
+
+
 def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:
     put(project / "a", "1", "2", "3")
     stages = scans(BOTH)
@@ -181,7 +212,7 @@ def test_reminders_go_into_the_batch_that_spark_repeats(project: Path) -> None:
     run(feed)
     run(feed)
     restarted = open_feed(project, stages, finish=False)
-    restarted.remind(0, {0: 111, 1: 222})
+    restarted.remind(0, {0: EventTime(111), 1: EventTime(222)})
     work = from_lines(read_sealed(LocalFilesystem(), str(project / "feed" / "next" / "0000000001.json")))
     assert {(w.scan, w.tick) for w in work if w.tick is not None} == {(0, 111), (1, 222)}
     assert [os.path.basename(w.split[0]) for w in work if w.split] == ["3"]
@@ -193,11 +224,11 @@ def test_reminders_wait_for_the_next_batch_when_none_is_repeated(project: Path) 
     stages = scans(BOTH)
     feed = open_feed(project, stages, finish=False)
     run(feed)
-    feed.remind(0, {0: 111})
+    feed.remind(0, {0: EventTime(111)})
     assert run(feed) is None, "a reminder alone is no batch"
     put(project / "b", "1")
     again = open_feed(project, stages, finish=False)
-    again.remind(0, {0: 111})
+    again.remind(0, {0: EventTime(111)})
     following = run(again)
     assert following is not None
     assert (names(following), following.ticks) == ({1: ["1"]}, {0: 111})
@@ -207,12 +238,12 @@ def test_reminders_wait_for_the_next_batch_when_none_is_repeated(project: Path) 
 def test_ticks_of_idle_scans_are_worth_a_batch_and_ride_along_with_others(project: Path) -> None:
     put(project / "a", "1")
     feed = open_feed(project, scans(BOTH), finish=False)
-    first = feed.compose(idle={1: 5})
+    first = feed.compose(idle={1: EventTime(5)})
     assert first is not None
     assert (names(first), first.ticks) == ({0: ["1"]}, {1: 5})
     feed.write(first)
     assert feed.compose(idle={}) is None
-    second = feed.compose(idle={1: 7})
+    second = feed.compose(idle={1: EventTime(7)})
     assert second is not None
     assert (names(second), second.ticks, second.last) == ({}, {1: 7}, False)
     feed.write(second)
@@ -222,15 +253,15 @@ def test_ticks_of_idle_scans_are_worth_a_batch_and_ride_along_with_others(projec
 def test_operators_that_asked_for_it_are_called_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = open_feed(project, scans(BOTH), finish=False)
     monkeypatch.setattr("sqlstream.runtime.feed.time.time", lambda: 7.0)
-    assert feed.compose(processing_timer=7001) is None
-    called = feed.compose(processing_timer=7000)
+    assert feed.compose(processing_timer=from_millis(7001)) is None
+    called = feed.compose(processing_timer=from_millis(7000))
     assert called is not None
     assert (called.splits, called.ticks, called.fires_timers) == ({}, {}, True)
     [work] = from_lines(to_lines(called, SLOTS))
     assert (work.fires_timers, work.split, work.tick) == (True, None, None)
     feed.write(called)
     # Until the batch is done, they still ask.
-    assert feed.compose(processing_timer=7000) is None
+    assert feed.compose(processing_timer=from_millis(7000)) is None
 
 
 def test_input_that_waits_or_is_given_is_under_way(project: Path) -> None:

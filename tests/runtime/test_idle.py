@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.errors import BindError, SourceText
 from sqlstream.runtime.idle import ScanClock, idle_ticks, idle_timeouts
-from sqlstream.runtime.times import END_OF_INPUT
 from sqlstream.testing import Stream
+from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, Duration, EventTime, ProcessingTime
 
-SILENT = 60_000
+SILENT = ProcessingTime(60 * SECOND)
 
 
 def clock(mark: int | None, active_at: int = 0, timeout: int = SILENT) -> ScanClock:
-    return ScanClock(mark, active_at, timeout)
+    return ScanClock(None if mark is None else EventTime(mark), ProcessingTime(active_at), Duration(timeout))
 
 
 # -- the decision
@@ -28,9 +28,9 @@ def clock(mark: int | None, active_at: int = 0, timeout: int = SILENT) -> ScanCl
 
 def test_an_idle_scan_follows_the_least_of_the_others() -> None:
     clocks = {0: clock(5), 1: clock(30, active_at=1), 2: clock(20, timeout=0)}
-    assert idle_ticks(clocks, SILENT - 1) == {}
+    assert idle_ticks(clocks, ProcessingTime(SILENT - 1)) == {}
     assert idle_ticks(clocks, SILENT) == {0: 20}
-    assert idle_ticks(clocks, SILENT + 1) == {0: 20}  # now 1 is idle too, and further
+    assert idle_ticks(clocks, ProcessingTime(SILENT + 1)) == {0: 20}  # now 1 is idle too, and further
 
 
 def test_a_scan_without_a_row_is_moved_and_moves_nobody() -> None:
@@ -60,18 +60,21 @@ clocks = st.dictionaries(
 
 @given(clocks, st.integers(0, 3 * SILENT))
 def test_ticks_move_idle_scans_forward_to_one_place_and_are_not_repeated(found: dict[int, ScanClock], now: int) -> None:
-    ticks = idle_ticks(found, now)
+    ticks = idle_ticks(found, ProcessingTime(now))
     assert len(set(ticks.values())) <= 1
     for scan, tick in ticks.items():
         before = found[scan]
-        assert before.idle_since(now) is not None
+        assert before.idle_since(ProcessingTime(now)) is not None
         assert before.mark is None or before.mark < tick
         assert tick in {c.mark for i, c in found.items() if i not in ticks}
     moved = {i: replace(c, mark=ticks.get(i, c.mark)) for i, c in found.items()}
-    assert idle_ticks(moved, now) == {}
+    assert idle_ticks(moved, ProcessingTime(now)) == {}
 
 
 # -- jobs
+
+# In milliseconds.
+MINUTE = 60_000
 
 SCRIPT = """
 CREATE TABLE a (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('scan.watermark.idle-timeout' = '1 min');
@@ -121,13 +124,13 @@ def test_a_silent_source_lets_windows_close_after_its_timeout(stream: Stream) ->
     put(stream, "b", 2, 25)
     # Before its first row it was b that held the watermark.
     assert sources(stream) == [("a", at(1), True, moment(1000), None), ("b", at(25), False, None, None)]
-    stream.advance(SILENT - 1001)
+    stream.advance(MINUTE - 1001)
     assert emitted(stream) == []
     stream.advance(1)
     assert emitted(stream) == [(at(10), 2)]
     assert sources(stream) == [
-        ("a", at(25), False, None, moment(SILENT)),
-        ("b", at(25), True, moment(SILENT), None),
+        ("a", at(25), False, None, moment(MINUTE)),
+        ("b", at(25), True, moment(MINUTE), None),
     ]
     # From now on b alone moves the watermark.
     put(stream, "b", 31)
@@ -136,7 +139,7 @@ def test_a_silent_source_lets_windows_close_after_its_timeout(stream: Stream) ->
 
 def test_rows_of_a_source_that_comes_back_are_late_by_the_usual_rule(stream: Stream) -> None:
     put(stream, "b", 2, 25)
-    stream.advance(SILENT)
+    stream.advance(MINUTE)
     assert emitted(stream) == [(at(10), 1)]
     put(stream, "a", 3, 21)
     assert stream.query("SELECT late_rows, open_windows, next_end FROM sqlstream.operators") == [(1, 1, at(30))]
@@ -144,17 +147,17 @@ def test_rows_of_a_source_that_comes_back_are_late_by_the_usual_rule(stream: Str
     put(stream, "b", 45)
     assert emitted(stream) == [(at(10), 1)]
     [(_, mark, holds, since, idle), _] = sources(stream)
-    assert (mark, holds, since, idle) == (at(25), True, moment(SILENT), None)
-    stream.advance(SILENT)
+    assert (mark, holds, since, idle) == (at(25), True, moment(MINUTE), None)
+    stream.advance(MINUTE)
     assert emitted(stream) == [(at(10), 1), (at(30), 2)]
 
 
 def test_a_restart_starts_the_clock_again_and_keeps_the_ticks(stream: Stream) -> None:
     put(stream, "a", 1)
     put(stream, "b", 25)
-    stream.advance(SILENT - 1)
+    stream.advance(MINUTE - 1)
     stream.restart()
-    stream.advance(SILENT - 1)
+    stream.advance(MINUTE - 1)
     assert emitted(stream) == []
     stream.advance(1)
     assert emitted(stream) == [(at(10), 1)]
@@ -163,7 +166,7 @@ def test_a_restart_starts_the_clock_again_and_keeps_the_ticks(stream: Stream) ->
     # The clock began anew, so a holds the watermark again: where it was left.
     put(stream, "b", 45)
     assert emitted(stream) == [(at(10), 1)]
-    stream.advance(SILENT)
+    stream.advance(MINUTE)
     assert emitted(stream) == [(at(10), 1), (at(30), 1)]
 
 
@@ -173,7 +176,7 @@ def test_a_tick_costs_a_batch_and_is_not_sent_in_vain(stream: Stream) -> None:
     versions = "SELECT count(*) FROM sqlstream.snapshots"
     before = stream.query(versions)
     for _ in range(3):
-        stream.advance(SILENT)
+        stream.advance(MINUTE)
     assert stream.query(versions) == before
 
 
@@ -181,7 +184,7 @@ def test_the_option_for_all_sources_and_its_exceptions() -> None:
     script = "SET 'table.exec.source.idle-timeout' = '2 s';" + SCRIPT.replace("1 min", "0")
     with Stream(script) as stream:
         job = stream.runs["counts"].job
-        assert idle_timeouts(job.plan, job.idle_ms) == {0: 0, 1: 2000}
+        assert idle_timeouts(job.plan, job.idle_timeout) == {0: 0, 1: 2 * SECOND}
         put(stream, "a", 25)
         put(stream, "b", 2)
         stream.advance(1999)
@@ -190,7 +193,7 @@ def test_the_option_for_all_sources_and_its_exceptions() -> None:
         assert emitted(stream) == [(at(10), 1)]
         # a holds the watermark for ever.
         put(stream, "b", 45)
-        stream.advance(SILENT)
+        stream.advance(MINUTE)
         assert emitted(stream) == [(at(10), 1)]
 
 
@@ -211,7 +214,7 @@ def test_every_table_that_can_be_read_has_the_option(options: str) -> None:
     )
     try:
         [job] = compiler.jobs([SourceText("test", table.format(options, "5 min") + query)])
-        assert idle_timeouts(job.physical, 0) == {0: 300_000}
+        assert idle_timeouts(job.physical, NO_TIME) == {0: 300 * SECOND}
         with pytest.raises(BindError, match=r'option "scan\.watermark\.idle-timeout": "5" is not a duration'):
             compiler.jobs([SourceText("test", "DROP TABLE t;" + table.format(options, "5"))])
     finally:

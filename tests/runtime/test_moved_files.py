@@ -16,6 +16,7 @@ from sqlstream.errors import DamageError
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, from_lines
 from sqlstream.runtime.feed import Feed
+from sqlstream.units import EPOCH, EventTime
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.kinds import last_job
 
@@ -144,7 +145,7 @@ def test_what_is_written_down_is_given_to_spark_again(project: Path) -> None:
     assert again.written(1, 1) == []
     with pytest.raises(DamageError, match=r"0000000002\.json"):
         again.written(1, 2)
-    again.write(Descriptor(2, 0, {}, {0: 5}))
+    again.write(Descriptor(2, EPOCH, {}, {0: EventTime(5)}))
     [[first, second]] = again.written(1, 2)
     assert [work.tick for work in from_lines(first)] == [5]
     assert second == ""

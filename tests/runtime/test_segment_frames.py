@@ -7,6 +7,7 @@ import pytest
 from sqlstream.runtime import frames
 from sqlstream.state.segments import Segment
 from sqlstream.testing import Stream
+from sqlstream.units import EventTime, ProcessingTime
 
 SCRIPT = """
 CREATE TABLE bid (auction BIGINT, price DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND);
@@ -40,8 +41,8 @@ def test_segments_and_inline_rows_give_the_same(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_many_rows_travel_as_a_segment() -> None:
-    written = Segment("partials-0-1.parquet", 5, 900, 0, 0, 10, 20, 5, 10, crc=77)
-    frame = frames.Frame(0, 0, 0, written.to_json().encode())
+    written = Segment("partials-0-1.parquet", 5, 900, 0, 0, EventTime(10), EventTime(20), 5, EventTime(10), crc=77)
+    frame = frames.Frame(0, 0, ProcessingTime(0), written.to_json().encode())
     segment = frame.rows()
     assert segment.name == "partials-0-1.parquet"
     assert (segment.rows, segment.low, segment.high) == (5, 10, 20)

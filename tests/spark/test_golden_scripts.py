@@ -11,7 +11,6 @@ import pytest
 from tests.golden import Case, compare, parse, shown_by
 from tests.slt_functions import FUNCTIONS
 from tests.slt_spark import ONLY_IN_PROCESS, OnSpark
-from tests.slt_table_functions import TABLE_FUNCTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -65,5 +64,5 @@ def one_jvm() -> Iterator[None]:
 
 @pytest.mark.parametrize(("path", "case"), list(sample()))
 def test_a_case_shows_the_same_on_spark(path: Path, case: Case) -> None:
-    for record, shown in shown_by(case, OnSpark((*FUNCTIONS, *TABLE_FUNCTIONS))):
+    for record, shown in shown_by(case, OnSpark(FUNCTIONS)):
         compare(path, record, shown)

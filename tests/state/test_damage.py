@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from sqlstream.cli.check import checked
 from sqlstream.errors import DamageError, JobError, QueryError
@@ -19,9 +20,11 @@ from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
 from sqlstream.state.check import check_job, repair_job
+from sqlstream.state.manifests import manifest_name, read_manifest
 from sqlstream.state.recovery import Versions
 from sqlstream.state.segments import forget_known
 from sqlstream.testing import Stream
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import STOPPED, Status, write_status
@@ -71,7 +74,7 @@ def made() -> Iterator[Made]:
             rows.append(stream.query(ROWS))
         job = stream.runs["totals"].job
         warehouse = Warehouse(stream.warehouse)
-        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", 0, 0, None, NEWEST))
+        write_status(warehouse.fs, warehouse.job("totals"), Status(STOPPED, 1, "here", EPOCH, EPOCH, None, NEWEST))
         yield Made(stream, job, rows)
 
 
@@ -107,7 +110,7 @@ def kill(warehouse: Warehouse) -> None:
     """Make it look as if the process had been killed just before Spark committed the newest version."""
     job = warehouse.job("totals")
     os.unlink(f"{job.commits}/{NEWEST}")
-    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", 0, 0))
+    write_status(warehouse.fs, job, Status("RUNNING", 1, "here", EPOCH, EPOCH))
 
 
 def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
@@ -122,7 +125,7 @@ def ask(warehouse: Warehouse, sql: str) -> list[tuple[object, ...]] | str:
 def goes_on(made: Made, warehouse: Warehouse) -> list[tuple[object, ...]] | str:
     """Run the batches that the job has not committed, and return the rows of its table."""
     forget_known()
-    run = SteppedRun(replace(made.job, warehouse=warehouse.root), {}, int)
+    run = SteppedRun(replace(made.job, warehouse=warehouse.root), {}, lambda: EPOCH)
     while run.batches.number <= NEWEST:
         split = made.stream._write("t", rows_of(run.batches.number))
         run.batch({0: [split]})
@@ -328,6 +331,18 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
     )
 
 
+def test_what_a_batch_left_that_was_not_committed_is_no_damage(copy: Warehouse) -> None:
+    fs, place = copy.fs, next(iter(Versions(copy, "totals").places()))
+    manifests = place.manifests(0)
+    manifest = read_manifest(fs, f"{manifests}/{max(fs.list(manifests))}")
+    gone = {t: tuple(structs.replace(s, name=f"gone-{s.name}") for s in own) for t, own in manifest.tables.items()}
+    left = f"{manifests}/{manifest_name(NEWEST - 1)}"
+    write_sealed(fs, left, structs.replace(manifest, tables=gone).to_json())
+    assert not check_job(copy, "totals").damaged
+    Path(left).write_text("")
+    assert [error.path for error in check_job(copy, "totals").damaged] == [left]
+
+
 def test_what_check_prints(tmp_path: Path) -> None:
     with Session(str(tmp_path)) as session:
         session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)")
@@ -348,7 +363,7 @@ def test_what_check_prints(tmp_path: Path) -> None:
 
 def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:
     path = the_file(copy, "state segment")
-    run = SteppedRun(replace(made.job, warehouse=copy.root), {}, int)
+    run = SteppedRun(replace(made.job, warehouse=copy.root), {}, lambda: EPOCH)
     hurt(path, "flipped")
     with pytest.raises(DamageError, match=f'{path.name}" is not as it was written'):
         run.batch({0: [made.stream._write("t", rows_of(0))]})

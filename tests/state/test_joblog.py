@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlstream.state.joblog import CHUNK, JobLog, LogEntry
 from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.units import EPOCH, MILLISECOND, NO_TIME, SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 
 FS = LocalFilesystem()
@@ -13,7 +14,13 @@ FS = LocalFilesystem()
 
 def entry(version: int, rows: int = 0) -> LogEntry:
     return LogEntry(
-        version, version * 1000, version - 5, rows, 0, {"s": SourceMetrics(rows)}, {"o": OperatorMetrics(late_rows=1)}
+        version,
+        from_millis(version * 1000),
+        EventTime(version - 5),
+        rows,
+        0,
+        {"s": SourceMetrics(rows)},
+        {"o": OperatorMetrics(late_rows=1)},
     )
 
 
@@ -77,12 +84,17 @@ def test_pruning_keeps_from_the_oldest_version_on(tmp_path: Path) -> None:
 
 def test_the_oldest_version_is_kept_for_a_time_and_a_number_of_versions(tmp_path: Path) -> None:
     log = filled(tmp_path, 150)
-    now = 149_000
-    assert log.oldest_retained(149, now, retention_ms=10_000, retention_batches=100) == 49
-    assert log.oldest_retained(149, now, retention_ms=120_000, retention_batches=100) == 29
-    assert log.oldest_retained(149, now, retention_ms=500_000, retention_batches=100) == 0
-    assert log.oldest_retained(149, now + 1_500, retention_ms=120_000, retention_batches=100) == 30
-    assert JobLog(FS, str(tmp_path / "none")).oldest_retained(0, 0, 0) == 0
+    now = from_millis(149_000)
+    assert log.oldest_retained(149, now, retention=Duration(10 * SECOND), retention_batches=100) == 49
+    assert log.oldest_retained(149, now, retention=Duration(120 * SECOND), retention_batches=100) == 29
+    assert log.oldest_retained(149, now, retention=Duration(500 * SECOND), retention_batches=100) == 0
+    assert (
+        log.oldest_retained(
+            149, ProcessingTime(now + 1_500 * MILLISECOND), retention=Duration(120 * SECOND), retention_batches=100
+        )
+        == 30
+    )
+    assert JobLog(FS, str(tmp_path / "none")).oldest_retained(0, EPOCH, NO_TIME) == 0
 
 
 def test_a_single_entry_counts_before_a_gathered_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -11,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck import databases
 from sqlstream.duck.types import check_encoded, encoded, stored_type, time_literal
 from sqlstream.errors import UnsupportedError
 from sqlstream.state.segments import Segment, scan, scan_stored, write_segment
+from sqlstream.units import EventTime
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import read_json
 
@@ -54,10 +57,9 @@ VALUES = {
 
 
 @pytest.fixture
-def con() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect(config={"threads": 1})
-    con.execute("SET TimeZone = 'UTC'")
-    return con
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with databases.passing() as con:
+        yield con
 
 
 def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column], relation: str) -> str:
@@ -76,7 +78,7 @@ def store(con: duckdb.DuckDBPyConnection, directory: Path, columns: list[Column]
 @pytest.mark.parametrize("type", VALUES)
 def test_values_survive(con: duckdb.DuckDBPyConnection, tmp_path: Path, type: str) -> None:
     values = ", ".join(f"(CAST({value} AS {type}))" for value in [*VALUES[type], "NULL"])
-    con.execute(f"CREATE TABLE t AS SELECT * FROM (VALUES {values}) v(x)")
+    con.execute(f"CREATE TEMP TABLE t AS SELECT * FROM (VALUES {values}) v(x)")
     stored = store(con, tmp_path, [Column("x", type)], "t")
     count = len(VALUES[type]) + 1
     assert con.execute(f"SELECT DISTINCT typeof(x) FROM ({stored})").fetchall() == [
@@ -109,7 +111,7 @@ AGGREGATES = {
 def test_exported_aggregate_states_survive(con: duckdb.DuckDBPyConnection, tmp_path: Path, aggregate: str) -> None:
     function, arguments, type = AGGREGATES[aggregate]
     con.execute(
-        "CREATE TABLE t AS SELECT n % 3 AS k, n AS x, n::VARCHAR AS y, to_days(n::INTEGER) AS i FROM range(100) r(n)"
+        "CREATE TEMP TABLE t AS SELECT n % 3 AS k, n AS x, n::VARCHAR AS y, to_days(n::INTEGER) AS i FROM range(100) r(n)"
     )
     states = f"(SELECT k, {aggregate} EXPORT_STATE AS state FROM t GROUP BY k, x % 2)"
     stored = store(con, tmp_path, [Column("k", "BIGINT"), Column("state", type)], states)
@@ -144,10 +146,10 @@ def test_segment_tells_its_rows_and_times(tmp_path: Path) -> None:
         path.stat().st_size,
         3,
         3,
-        2_000_000,
-        5_000_000,
+        EventTime(2_000_000),
+        EventTime(5_000_000),
         live=2,
-        live_low=2_000_000,
+        live_low=EventTime(2_000_000),
         crc=zlib.crc32(path.read_bytes()),
     )
     assert segment.name.startswith("open%20windows-3-")
@@ -185,6 +187,6 @@ def test_scan_gives_each_row_its_batch_and_quotes_paths(con: duckdb.DuckDBPyConn
 
 def test_time_literals_reach_beyond_the_calendar(con: duckdb.DuckDBPyConnection) -> None:
     for type in ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "BIGINT"):
-        ordered = [time_literal(t, type) for t in (-(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1)]
+        ordered = [time_literal(EventTime(t), type) for t in (-(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1)]
         assert con.execute(f"SELECT [{', '.join(ordered)}] = list_sort([{', '.join(ordered)}])").fetchall() == [(True,)]
         assert con.execute(f"SELECT typeof({ordered[2]}), typeof({ordered[-1]})").fetchall() == [(type, type)]

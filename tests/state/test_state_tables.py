@@ -18,12 +18,13 @@ from sqlstream.state.bucket import LARGEST_MERGED, Bucket, due, segment_bound
 from sqlstream.state.manifests import HISTORY_LENGTH, Manifest, Moment, horizon, thinned
 from sqlstream.state.retention import sweep_directory
 from sqlstream.state.segments import BATCH_COLUMN, Segment, scan, write_segment
+from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.paths import BucketedPaths
 
 FS = LocalFilesystem()
-HOUR = 3_600_000
+HOUR = Duration(3600 * SECOND)
 CON = duckdb.connect(config={"threads": 1})
 
 COUNTS = TableDeclaration(
@@ -51,7 +52,10 @@ def rows(*values: Row) -> pa.Table:
 
 
 def open_bucket(
-    directory: Path, manifest: str | None = None, *tables: TableDeclaration, retention: tuple[int, int] = (HOUR, 100)
+    directory: Path,
+    manifest: str | None = None,
+    *tables: TableDeclaration,
+    retention: tuple[Duration, int] = (HOUR, 100),
 ) -> Bucket:
     return Bucket.open(FS, str(directory), 0, tables or (COUNTS,), manifest, *retention)
 
@@ -84,11 +88,11 @@ def test_rows_are_read_in_their_batch_and_in_the_next(tmp_path: Path) -> None:
     assert read(bucket.relation("counts")) == [(1, 1, 10), (2, 1, 20)]
     assert len(bucket.segments("counts")) == 1
     bucket.counters["late_rows"] = 3
-    bucket.event_timer = 10
-    bucket = open_bucket(tmp_path, bucket.commit(CON, 0, 1000, None))
+    bucket.event_timer = EventTime(10)
+    bucket = open_bucket(tmp_path, bucket.commit(CON, 0, from_millis(1000), None))
     bucket.append("counts", rows((3, 1, 10)), 1)
-    assert read(bucket.relation("counts", up_to=10)) == [(1, 1, 10), (3, 1, 10)]
-    assert read(bucket.relation("counts", up_to=9)) == []
+    assert read(bucket.relation("counts", up_to=EventTime(10))) == [(1, 1, 10), (3, 1, 10)]
+    assert read(bucket.relation("counts", up_to=EventTime(9))) == []
     assert (bucket.counters, bucket.event_timer, bucket.live_rows) == ({"late_rows": 3}, 10, 3)
     assert [c[:2] for c in CON.sql(f"FROM {bucket.relation('counts')}").description] == [
         ("k", BIGINT),
@@ -101,19 +105,19 @@ def test_forgetting_counts_what_remains_and_asks_only_where_it_cuts(tmp_path: Pa
     bucket = open_bucket(tmp_path)
     for batch, ends in enumerate([(10, 20), (15, 30), (40, 50)]):
         bucket.append("counts", rows(*((1, 1, end) for end in ends)), batch)
-    assert bucket.forget(CON, "counts", 9) == 10
-    assert bucket.forget(CON, "counts", 20) == 30
+    assert bucket.forget(CON, "counts", EventTime(9)) == 10
+    assert bucket.forget(CON, "counts", EventTime(20)) == 30
     assert [(s.live, s.live_low) for s in bucket.segments("counts")] == [(0, None), (1, 30), (2, 40)]
     assert read(bucket.relation("counts")) == [(1, 1, 30), (1, 1, 40), (1, 1, 50)]
     closed = duckdb.connect()
     closed.close()
     # Up to 29 no segment loses some of its rows; nor does anything happen when the watermark stays or goes back.
-    assert bucket.forget(closed, "counts", 29) == 30
-    assert bucket.forget(closed, "counts", 5) == 30
-    assert bucket.forget(closed, "counts", 2**63 - 1) is None
+    assert bucket.forget(closed, "counts", EventTime(29)) == 30
+    assert bucket.forget(closed, "counts", EventTime(5)) == 30
+    assert bucket.forget(closed, "counts", END_OF_INPUT) is None
     assert bucket.relation("counts") is None
     with pytest.raises(duckdb.Error):
-        open_bucket_with(tmp_path / "b", (10, 20)).forget(closed, "counts", 15)
+        open_bucket_with(tmp_path / "b", (10, 20)).forget(closed, "counts", EventTime(15))
 
 
 def open_bucket_with(directory: Path, ends: tuple[int, ...]) -> Bucket:
@@ -125,10 +129,10 @@ def open_bucket_with(directory: Path, ends: tuple[int, ...]) -> Bucket:
 def test_older_versions_see_what_was_forgotten_and_not_what_came_later(tmp_path: Path) -> None:
     bucket = open_bucket(tmp_path)
     bucket.append("counts", rows((1, 1, 10), (1, 1, 20)), 0)
-    first = bucket.commit(CON, 0, 1000, None)
+    first = bucket.commit(CON, 0, from_millis(1000), None)
     bucket = open_bucket(tmp_path, first)
     bucket.append("counts", rows((2, 1, 30)), 1)
-    second = bucket.commit(CON, 1, 2000, 10)
+    second = bucket.commit(CON, 1, from_millis(2000), EventTime(10))
     assert read(open_bucket(tmp_path, second).relation("counts")) == [(1, 1, 20), (2, 1, 30)]
     assert version(tmp_path, second, COUNTS, 0, None) == [(1, 1, 10), (1, 1, 20)]
     assert version(tmp_path, second, COUNTS, 1, 10) == [(1, 1, 20), (2, 1, 30)]
@@ -140,13 +144,13 @@ def test_older_versions_see_what_was_forgotten_and_not_what_came_later(tmp_path:
 
 
 def test_a_table_without_a_time_keeps_its_rows(tmp_path: Path) -> None:
-    bucket = open_bucket(tmp_path, None, EVENTS, retention=(0, 0))
+    bucket = open_bucket(tmp_path, None, EVENTS, retention=(NO_TIME, 0))
     manifest = None
     for batch in range(20):
-        bucket = open_bucket(tmp_path, manifest, EVENTS, retention=(0, 0))
+        bucket = open_bucket(tmp_path, manifest, EVENTS, retention=(NO_TIME, 0))
         bucket.append("events", rows((batch, 1, 0)), batch)
-        assert bucket.forget(CON, "events", 2**63 - 1) is None
-        manifest = bucket.commit(CON, batch, batch, 2**63 - 1)
+        assert bucket.forget(CON, "events", END_OF_INPUT) is None
+        manifest = bucket.commit(CON, batch, ProcessingTime(batch), END_OF_INPUT)
     assert manifest
     assert [row[0] for row in read(bucket.relation("events"))] == list(range(20))
     for batch in range(20):
@@ -159,7 +163,7 @@ def test_segments_of_others_are_adopted(tmp_path: Path) -> None:
     assert segment
     bucket = open_bucket(tmp_path, None, EVENTS)
     bucket.adopt("events", [segment])
-    manifest = bucket.commit(CON, 0, 0, None)
+    manifest = bucket.commit(CON, 0, ProcessingTime(0), None)
     assert read(open_bucket(tmp_path, manifest, EVENTS).relation("events")) == [(1, 2, 3)]
 
 
@@ -178,9 +182,9 @@ def test_many_rows_are_written_before_the_commit(tmp_path: Path) -> None:
 def test_rows_of_retained_versions_are_not_merged_and_others_are(tmp_path: Path, retained: int) -> None:
     manifest = None
     for batch in range(25):
-        bucket = open_bucket(tmp_path, manifest, retention=(0, retained))
+        bucket = open_bucket(tmp_path, manifest, retention=(NO_TIME, retained))
         bucket.append("counts", rows((1, 1, 10), (2, 1, 50)), batch)
-        manifest = bucket.commit(CON, batch, batch, None)
+        manifest = bucket.commit(CON, batch, ProcessingTime(batch), None)
         if batch in (7, 14, 21):
             # The rows of the batches that no version tells apart became one per key.
             assert [s.rows for s in bucket.segments("counts")] == [2 + 2 * min(retained, batch)]
@@ -195,9 +199,9 @@ def test_forgotten_segments_leave_the_manifest_when_no_version_sees_them(tmp_pat
     manifest = None
     left = []
     for batch in range(6):
-        bucket = open_bucket(tmp_path, manifest, retention=(0, 2))
+        bucket = open_bucket(tmp_path, manifest, retention=(NO_TIME, 2))
         bucket.append("counts", rows((1, 1, 10 * batch + 10)), batch)
-        manifest = bucket.commit(CON, batch, batch, 10 * batch)
+        manifest = bucket.commit(CON, batch, ProcessingTime(batch), EventTime(10 * batch))
         left.append([s.first_batch for s in bucket.segments("counts")])
     # Version 3 has the watermark 30: it does not see what the batches 0, 1 and 2 added.
     assert left == [[0], [0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
@@ -229,7 +233,7 @@ def test_every_retained_version_reads_as_it_was(
     watermarks: list[int] = []
     manifest, watermark = None, 0
     for batch, (added, step, explicitly) in enumerate(batches):
-        bucket = open_bucket(directory, manifest, declaration, retention=(0, retention))
+        bucket = open_bucket(directory, manifest, declaration, retention=(NO_TIME, retention))
         # Ends are never before the watermark, as lateness sees to.
         new = [(k, n, watermark + 1 + e) for k, n, e in added]
         everything += [(batch, row) for row in new]
@@ -238,11 +242,11 @@ def test_every_retained_version_reads_as_it_was(
         watermark += step
         remaining = [r[2] for _, r in everything if r[2] > watermark]
         if explicitly:
-            assert bucket.forget(CON, name, watermark) == min(remaining, default=None)
-        manifest = bucket.commit(CON, batch, batch, watermark)
+            assert bucket.forget(CON, name, EventTime(watermark)) == min(remaining, default=None)
+        manifest = bucket.commit(CON, batch, ProcessingTime(batch), EventTime(watermark))
         watermarks.append(watermark)
         assert bucket.live_rows == len(read(bucket.relation(name)))
-        assert bucket.forget(CON, name, watermark) == min(remaining, default=None)
+        assert bucket.forget(CON, name, EventTime(watermark)) == min(remaining, default=None)
     assert manifest
     oldest = Manifest.from_json(manifest).oldest
     assert oldest <= max(0, len(batches) - 1 - retention)
@@ -264,10 +268,10 @@ def test_many_batches_leave_few_files(tmp_path: Path, size: int, batches: int, m
     """Small batches for five minutes, then larger ones: few segments, few files on disk, little written again."""
     manifest, known, compacted, fresh, fewest = None, set[str](), 0, 0, []
     for batch in range(batches):
-        bucket = open_bucket(tmp_path, manifest, retention=(60_000, 100))
+        bucket = open_bucket(tmp_path, manifest, retention=(Duration(60 * SECOND), 100))
         start = batch * 1_000_000
         bucket.append("counts", rows(*((k, 1, start + 1 + k) for k in range(size))), batch)
-        manifest = bucket.commit(CON, batch, batch * 600, start - 5_000_000)
+        manifest = bucket.commit(CON, batch, from_millis(batch * 600), EventTime(start - 5_000_000))
         segments = bucket.segments("counts")
         assert len(segments) <= segment_bound(bucket.bytes)
         for segment in segments:
@@ -282,7 +286,7 @@ def test_many_batches_leave_few_files(tmp_path: Path, size: int, batches: int, m
     assert compacted / fresh < most
     assert size * 100 <= sum(s.rows for s in segments) <= size * 250
     now = max(f.modified for f in FS.files(str(tmp_path / "data" / "0"))) + 61_000
-    sweep_directory(FS, BucketedPaths(str(tmp_path)), batches - 1, now)
+    sweep_directory(FS, BucketedPaths(str(tmp_path)), batches - 1, ProcessingTime(now))
     assert len(list((tmp_path / "manifests" / "0").iterdir())) <= 3
     assert len(list((tmp_path / "data" / "0").iterdir())) <= len(segments) + 12
 
@@ -306,7 +310,7 @@ def test_large_segments_that_are_forgotten_wait_until_they_are_many(
     for batch in range(60):
         bucket = open_bucket(tmp_path, manifest, PLAIN)
         bucket.append("plain", rows((1, 1, batch)), batch)
-        manifest = bucket.commit(CON, batch, batch, batch)
+        manifest = bucket.commit(CON, batch, ProcessingTime(batch), EventTime(batch))
         numbers.append(len(bucket.segments("plain")))
     assert numbers[:27] == [*range(1, 28)]
     assert max(numbers) == 27
@@ -321,7 +325,7 @@ def seg(i: int, size: int) -> Segment:
 def test_history_is_thinned_evenly_and_never_loses_the_horizon() -> None:
     history: tuple[Moment, ...] = ()
     for batch in range(12_000):
-        moments = [*history, Moment(batch, batch * 300, batch)]
+        moments = [*history, Moment(batch, from_millis(batch * 300), EventTime(batch))]
         bound = horizon(moments, HOUR, 100)
         history = thinned([m for m in moments if bound is None or m.batch >= bound.batch])
         assert len(history) <= HISTORY_LENGTH
@@ -332,18 +336,18 @@ def test_history_is_thinned_evenly_and_never_loses_the_horizon() -> None:
 
 
 def test_horizon_keeps_the_longer_of_time_and_batches() -> None:
-    history = [Moment(batch, batch * 1000, None) for batch in range(200)]
-    assert horizon(history, 50_000, 100) == history[99]
-    assert horizon(history, 150_000, 100) == history[49]
-    assert horizon(history, 500_000, 100) is None
-    assert horizon(history, 0, 0) == history[-1]
+    history = [Moment(batch, from_millis(batch * 1000), None) for batch in range(200)]
+    assert horizon(history, Duration(50 * SECOND), 100) == history[99]
+    assert horizon(history, Duration(150 * SECOND), 100) == history[49]
+    assert horizon(history, Duration(500 * SECOND), 100) is None
+    assert horizon(history, Duration(0), 0) == history[-1]
 
 
 def test_a_longer_retention_does_not_bring_back_what_is_gone(tmp_path: Path) -> None:
     manifest = None
     for batch in range(10):
-        bucket = open_bucket(tmp_path, manifest, retention=(0, 2) if batch < 6 else (HOUR, 100))
+        bucket = open_bucket(tmp_path, manifest, retention=(NO_TIME, 2) if batch < 6 else (HOUR, 100))
         bucket.append("counts", rows((1, 1, batch)), batch)
-        manifest = bucket.commit(CON, batch, batch, batch - 1)
+        manifest = bucket.commit(CON, batch, ProcessingTime(batch), EventTime(batch - 1))
     assert manifest
     assert Manifest.from_json(manifest).oldest == 3

@@ -11,30 +11,59 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UsageError
-from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import FAILED, FINISHED, LOST, RUNNING, Status, effective_status, read_status, write_status
-from sqlstream.warehouse.jobs import FORMAT, JobRecord, OperatorRecord, ScanRecord, SinkRecord, TableRecord, read_record, write_record
+from sqlstream.units import from_millis
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.jobs import (
+    FORMAT,
+    JobRecord,
+    OperatorRecord,
+    ScanRecord,
+    SinkRecord,
+    TableRecord,
+    read_record,
+    write_record,
+)
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import (
+    FAILED,
+    FINISHED,
+    LOST,
+    RUNNING,
+    Status,
+    effective_status,
+    read_status,
+    write_status,
+)
 
-TABLE = TableDeclaration("partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM merged_rows")
+TABLE = TableDeclaration(
+    "partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM merged_rows"
+)
 RECORD = JobRecord(
     job="Counts",
     sql="INSERT INTO counts SELECT ..",
     plan_fingerprint="0a1b",
     plan_text="Sink\n  Aggregate",
-    created_at=1_700_000_000_000,
+    created_at=from_millis(1_700_000_000_000),
     versions={"sqlstream": "0.1.0", "duckdb": "2.0.0"},
     bucket_labels=(0, 3, 5),
     partitions=3,
     scans=(ScanRecord("bid", "bid", "ts", "ts - INTERVAL 4 SECOND"), ScanRecord("other", "t")),
     operators=(
-        OperatorRecord("hot", "aggregate", ("k",), (TableRecord.of(TABLE),), "SELECT * FROM partials", (("k", "BIGINT"),), "windows"),
+        OperatorRecord(
+            "hot",
+            "aggregate",
+            ("k",),
+            (TableRecord.of(TABLE),),
+            "SELECT * FROM partials",
+            (("k", "BIGINT"),),
+            "windows",
+        ),
     ),
     sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
 )
-STATUS = Status(RUNNING, os.getpid(), socket.gethostname(), 1000, 2000)
+STATUS = Status(RUNNING, os.getpid(), socket.gethostname(), from_millis(1000), from_millis(2000))
 
 
 @pytest.fixture

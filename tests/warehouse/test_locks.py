@@ -10,16 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from msgspec.structs import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sqlstream.errors import UsageError
-from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.locks import Holder, JobLock, SessionLock, process_is_alive, read_holder
+from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
+from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
 
 # A driver: it takes the job, starts a child that stands for its JVM, says so, and waits.
 DRIVER = """
@@ -38,6 +39,7 @@ sys.stdin.read()
 TAKER = """
 import sys
 from sqlstream.errors import UsageError
+from sqlstream.units import EPOCH
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.locks import JobLock, SessionLock
 warehouse = Warehouse(sys.argv[1])
@@ -127,7 +129,7 @@ def test_a_jvm_that_outlives_its_driver_keeps_the_job_until_it_ends(warehouse: W
     driver = start(DRIVER, warehouse.root, "jvm")
     jvm = int(line(driver))
     job = warehouse.job("j")
-    status = Status(RUNNING, driver.pid, os.uname().nodename, 0, 0)
+    status = Status(RUNNING, driver.pid, os.uname().nodename, EPOCH, EPOCH)
     write_status(warehouse.fs, job, status)
     try:
         assert effective_status(warehouse.fs, job) == status
@@ -216,7 +218,7 @@ def test_the_lock_of_a_copied_warehouse_is_not_that_of_the_original(tmp_path: Pa
     original = Warehouse(str(tmp_path / "original"))
     with SessionLock.open(original) as session:
         JobLock.acquire(original.fs, original.job("j"), session)
-        write_status(original.fs, original.job("j"), Status(RUNNING, os.getpid(), "here", 0, 0))
+        write_status(original.fs, original.job("j"), Status(RUNNING, os.getpid(), "here", EPOCH, EPOCH))
         copied = Warehouse(str(shutil.copytree(tmp_path / "original", tmp_path / "copy")))
         status = effective_status(copied.fs, copied.job("j"))
         assert status is not None

@@ -18,7 +18,7 @@ from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, UnsupportedError, missing
-from sqlstream.units import parse_boolean, parse_count, parse_duration
+from sqlstream.units import ProcessingTime, parse_boolean, parse_count, parse_duration
 
 DEFAULT_RATE = 10_000
 _INTEGERS = {"tinyint": 8, "smallint": 16, "integer": 32, "bigint": 64}
@@ -101,8 +101,8 @@ class Generator:
                 bounds.append(self._whole(value, "end") - self._whole(value, "start") + 1)
         return min(bounds, default=None)
 
-    def sql(self, first: int, end: int, time: int) -> str:
-        """Return a SELECT of the rows [first, end); `time` (ms) is now."""
+    def sql(self, first: int, end: int, time: ProcessingTime) -> str:
+        """Return a SELECT of the rows [first, end); `time` is now."""
         items = ", ".join(
             f"CAST({self._expression(v, time)} AS {c.type}) AS {quote_name(c.name)}"
             for v, c in zip(self._columns, self._table.stored, strict=True)
@@ -202,27 +202,27 @@ class Generator:
     def _hash(self, value: _Value, salt: str = "") -> str:
         return f"hash(n, {self._seed}, {quote_text(value.path + value.place + salt)})"
 
-    def _expression(self, value: _Value, time: int) -> str:
+    def _expression(self, value: _Value, time: ProcessingTime) -> str:
         if self._option(value, "kind", "random") == "sequence":
             return f"n + {self._whole(value, 'start')}"
         drawn = self._drawn(value, time)
         share = float(self._option(value, "null-rate", "0") or "0")
         return f"CASE WHEN {self._hash(value, '?')} / {_HASHES} >= {share} THEN {drawn} END" if share else drawn
 
-    def _drawn(self, value: _Value, time: int) -> str:
+    def _drawn(self, value: _Value, time: ProcessingTime) -> str:
         number = self._hash(value)
         match value.id:
             case "boolean":
                 return f"{number} % 2 = 0"
             case "date":
-                return f"CAST(make_timestamp({time * 1000}) AS DATE)"
+                return f"CAST(make_timestamp({time}) AS DATE)"
             case "time":
-                return f"CAST(make_timestamp({time * 1000}) AS TIME)"
+                return f"CAST(make_timestamp({time}) AS TIME)"
             case "timestamp" | "timestamp with time zone":
-                past = parse_duration(self._option(value, "max-past", "0") or "0") // parse_duration("1 us")
+                past = parse_duration(self._option(value, "max-past", "0") or "0")
                 zoned = "tz" if value.id != "timestamp" else ""
                 back = f" - CAST({number} % {past + 1} AS BIGINT)" if past else ""
-                return f"make_timestamp{zoned}({time * 1000}{back})"
+                return f"make_timestamp{zoned}({time}{back})"
             case "varchar" | "blob":
                 return self._text(value)
             case "struct":
@@ -258,7 +258,7 @@ class Generator:
         text = f"substr({digits}, 1, {wanted})"
         return f"encode({text})" if value.id == "blob" else text
 
-    def _list(self, value: _Value, time: int) -> str:
+    def _list(self, value: _Value, time: ProcessingTime) -> str:
         length = int(self._option(value, "length", "3") or 0)
         [(_, element)] = value.parts()
         places = (_Value(element.path, element.type, f"{value.place}[{i}]") for i in range(length))
@@ -281,7 +281,7 @@ def _range(type: DuckDBPyType) -> tuple[float, float]:
     return -greatest, greatest
 
 
-def read_generated(splits: Sequence[RowRange], table: Table, time: int) -> ReadPlan:
-    """Return how to make some rows; `time` (ms) is when their batch was decided."""
+def read_generated(splits: Sequence[RowRange], table: Table, time: ProcessingTime) -> ReadPlan:
+    """Return how to make some rows; `time` is when their batch was decided."""
     generator = Generator(table)
     return ReadPlan(" UNION ALL ".join(generator.sql(s.first, s.end, time) for s in splits))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.duck import databases
 from sqlstream.duck.text_files import duckdb_paths
 from sqlstream.errors import BindError, UsageError
 
@@ -27,7 +28,7 @@ def parquet_columns(table: Table, project: str) -> Sequence[Column]:
             span,
             hint="Declare the columns, or put the first file there before.",
         )
-    with duckdb.connect(config={"threads": 1}) as con:
+    with databases.passing() as con:
         try:
             source = f"read_parquet({duckdb_paths([first.path])}, hive_partitioning = false)"
             rows = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()

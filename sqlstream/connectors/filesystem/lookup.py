@@ -16,6 +16,7 @@ from sqlstream.connectors.formats.malformed import format_of, skip_hint
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.interface import LookupFunction
 from sqlstream.connectors.lookup_rows import KEYS, chosen
+from sqlstream.duck import databases
 from sqlstream.errors import DataError, JobError
 
 
@@ -44,8 +45,7 @@ class FilesNow(LookupFunction):
         self._table, self._project = table, project
 
     def __call__(self, keys: pa.Table) -> pa.Table:
-        with duckdb.connect(config={"threads": 1}) as con:
-            con.execute("SET TimeZone = 'UTC'")
+        with databases.passing() as con:
             con.register(KEYS, keys)
             splits = _files(self._table, self._project)
             try:

@@ -214,7 +214,7 @@ class FileDiscovery(Discovery):
             whole=table.has_changes and not table.primary_key,
         )
         if not found.bounded:
-            found.interval = parse_duration(options["source.monitor-interval"]).total_seconds()
+            found.interval = parse_duration(options["source.monitor-interval"])
         return found
 
     def poll(self) -> int:

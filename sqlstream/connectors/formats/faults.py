@@ -17,6 +17,7 @@ from sqlstream.connectors.formats.read_errors import csv_reason, malformed_row, 
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import PATH, ROW
 from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines, open_text
 from sqlstream.errors import DataError
@@ -52,8 +53,7 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
 
 def malformed_rows(splits: Sequence[FileSplit], table: Table) -> Iterator[MalformedRow]:
     """Yield the rows of some splits that cannot be read as the table declares, file by file, in their order."""
-    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
-        con.execute("SET TimeZone = 'UTC'")
+    with databases.passing() as con:
         for split in splits:
             plan = take_numbered(con, split, table)
             rejected = [(r.number, csv_reason(r.kind, r.column, r.message, table), r.text) for r in plan.rejected(con)]
@@ -109,8 +109,7 @@ def place(
 def _parquet_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
     source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) AS _row"
     numbers = ", ".join(str(n - 1) for n in counts)
-    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
-        con.execute("SET TimeZone = 'UTC'")
+    with databases.passing() as con:
         sql = f"SELECT file_row_number + 1, CAST(to_json(_row) AS VARCHAR) FROM {source} WHERE file_row_number IN ({numbers})"
         return {n: (n, text) for n, text in con.execute(sql).fetchall()}
 

@@ -14,6 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit, vanished
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
+from sqlstream.duck import databases
 from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
 from sqlstream.errors import DataError
 
@@ -80,7 +81,7 @@ def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:
 
 
 def _unreadable(splits: Iterable[FileSplit]) -> str | None:
-    with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
+    with databases.passing() as con:
         for path in sorted({s.path for s in splits}):
             try:
                 con.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({duckdb_paths([path])})").fetchall()

@@ -14,6 +14,7 @@ from sqlstream.connectors.formats.reading import marked_changes
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.interface import NumberedRows, ReadContext, TableSource
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
+from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.text_files import shorten
@@ -90,10 +91,7 @@ class ValueRows(TableSource):
         return DataError(message, detail=f"{row.reason}: {shorten(row.text)}", hint=skip_hint(self.table))
 
     def malformed_rows(self, splits: Sequence[Any]) -> Iterator[MalformedRow]:
-        import duckdb
-
-        with duckdb.connect(config={"threads": 1, "autoload_known_extensions": False}) as con:
-            con.execute("SET TimeZone = 'UTC'")
+        with databases.passing() as con:
             marked = self._marked(con, splits, self.table)
             items = f"{PLACE}, {NUMBER}, {WRONG}, coalesce({VALUE}, '')"
             found = con.execute(f"SELECT {items} FROM ({marked}) WHERE {WRONG} IS NOT NULL ORDER BY ALL").fetchall()

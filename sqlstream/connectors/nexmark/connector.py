@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext, TableSource
 from sqlstream.connectors.nexmark.source import COLUMNS, OPTIONS, Settings, read_nexmark, validate
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import ROW
+from sqlstream.units import now, to_millis
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,9 +31,9 @@ class NexmarkEvents(TableSource):
     def bounded(self) -> bool:
         return Settings.of(self.table).total is not None
 
-    def discovery(self, position: Offsets, context: Context) -> RowDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> RowDiscovery:
         events = Settings.of(self.table)
-        base = events.base if events.base is not None else context.remember("base", int(time.time() * 1000))
+        base = events.base if events.base is not None else context.remember("base", to_millis(now()))
         rate = events.rate if events.limited else None
         return RowDiscovery(position, context, total=events.total, rate=rate, base=base)
 

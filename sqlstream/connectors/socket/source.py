@@ -12,21 +12,22 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.filesystem.splits import FileSplit as FileSplit
 from sqlstream.connectors.formats.reading import read as read_files
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UsageError
+from sqlstream.units import MILLISECOND, Duration
 
 # Files of lines that stay: those that a batch may be repeated with.
 _KEPT = 64
-_INTERVAL = 0.1
+_INTERVAL: Final = Duration(100 * MILLISECOND)
 _CONNECT_SECONDS = 10.0
 
 
@@ -49,9 +50,9 @@ class LinesFile:
 class SocketDiscovery(Discovery):
     """Receives lines in a thread of its own; every poll writes those that have come into a file."""
 
-    interval: float | None = _INTERVAL
+    interval: Duration | None = _INTERVAL
 
-    def __init__(self, table: Table, position: Offsets, context: Context):
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self._table, self._position, self._directory = table, position, context.directory
         self._warehouse = context.warehouse.root

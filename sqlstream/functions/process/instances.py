@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import duckdb
-
 from sqlstream.catalog import ProcessFunction
+from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
 from sqlstream.functions.invocation import named
@@ -41,7 +40,7 @@ class Instance:
         if not arguments:
             return {}
         items = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(arguments))
-        with duckdb.connect(config={"threads": 1}) as con:
+        with databases.passing() as con:
             row = con.sql(f"SELECT {items}").to_arrow_table()
         hints = self.implementation.scalars
         return {

@@ -181,11 +181,11 @@ def _span_of_columns(statement: Insert) -> Span:
     return places[0].to(places[-1]) if places else statement.target.span
 
 
-def bind_select(statement: Select, binder: Binder, name: str) -> ResultSink:
-    """Return the plan of a bare SELECT, which prints its rows and ends after LIMIT of them."""
+def bind_select(statement: Select, binder: Binder, name: str, connector: str) -> ResultSink:
+    """Return the plan of a bare SELECT: it writes a table of this connector, and ends after LIMIT rows."""
     node, limit = binder.bind(statement.query, statement.span.source, limit=True)
     columns = node.schema
-    table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": "print"})
+    table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": connector})
     return ResultSink(node, table, columns, limit)
 
 

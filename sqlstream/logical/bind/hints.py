@@ -16,15 +16,15 @@ from sqlstream.logical.plan.nodes import Remembering
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
-from sqlstream.units import parse_duration
+from sqlstream.units import Duration, parse_duration
 
 
 @dataclass(frozen=True, slots=True)
 class StateTtl:
-    """STATE_TTL of one input of a query block: milliseconds, 0 for ever."""
+    """STATE_TTL of one input of a query block, 0 for ever."""
 
     name: str
-    milliseconds: int
+    ttl: Duration
     span: Span
 
 
@@ -57,8 +57,8 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
             raise BindError(f'STATE_TTL: "{ttl.name}" is not in FROM', ttl.span, hint=hint)
 
 
-def with_ttl(node: Node, below: Collection[Node], ttl: int) -> Node:
-    """Return a plan whose operators above some nodes forget a key after so many milliseconds, where they do not know better."""
+def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
+    """Return a plan whose operators above some nodes forget a key after so long, where they do not know better."""
 
     def limited(node: Node) -> Node:
         if isinstance(node, Join):
@@ -79,8 +79,8 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
             raise BindError(f'STATE_TTL: the state of "{ttl.name}" needs no time to live', ttl.span, hint=hint)
 
 
-def with_session_ttl(sink: ResultSink, ttl: int) -> ResultSink:
-    """Return a plan whose operators forget a key after so many milliseconds where no hint says otherwise."""
+def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
+    """Return a plan whose operators forget a key after so long where no hint says otherwise."""
     return replace(sink, input=with_ttl(sink.input, (), ttl))
 
 
@@ -100,8 +100,8 @@ def _calls(select: exp.Expr, name: str) -> list[HintCall]:
     return [call for call in hint.expressions if call.this == name] if hint is not None else []
 
 
-def _duration(value: exp.Expr, source: SourceText) -> int:
+def _duration(value: exp.Expr, source: SourceText) -> Duration:
     try:
-        return int(parse_duration(value.name).total_seconds() * 1000)
+        return parse_duration(value.name)
     except ValueError as error:
         raise BindError(str(error), span_of(value, source)) from None

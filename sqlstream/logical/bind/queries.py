@@ -36,6 +36,7 @@ from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
@@ -179,7 +180,7 @@ class Binder:
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
         """Return the relations that a block reads, and how they are joined."""
         ttls = state_ttls(select, env.source)
-        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.milliseconds for t in ttls})
+        binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._relation(select.args["from_"].this, env))
         for join in select.args.get("joins") or ():
             if is_made(join.this):
@@ -197,7 +198,7 @@ class Binder:
             self._unused[ttl.span] = ttl
             if keeps_state(node, below):
                 del self._unused[ttl.span]
-                node = with_ttl(node, below, ttl.milliseconds)
+                node = with_ttl(node, below, ttl.ttl)
         return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -376,7 +377,7 @@ class Binder:
         ranked = Rank(node, "", number, function, (), order, last, span=span)
         place = Expression.of_column(number, "BIGINT", span)
         among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
-        kept = Filter(ranked, among)
+        kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
         first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
         return self._remembering(query, first, (node,), env)
 

@@ -19,12 +19,14 @@ from sqlstream.logical.plan.windows import (
     bound_of_windows,
     growth_of_late_rows,
 )
+from sqlstream.units import NO_TIME, Duration
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyFire:
-    """How often an open window's result is emitted: after so much processing or event time (microseconds), or so many rows."""
+    """How often an open window's result is emitted: after so much processing or event time, or so many rows."""
 
+    # A Duration, or a number of rows.
     every: int
     by: Literal["time", "event", "rows"]
 
@@ -37,7 +39,7 @@ class WindowAggregate(AtWindowEnd):
     results of open windows; a row that comes after its window has closed is dropped and counted, and kept where `late_rows`
     names a table for it. `shown` is the select list over it: its state's view has these columns, too.
 
-    With a `lateness` (microseconds) a window is forgotten so much later, and rows that come until then change its result.
+    With a `lateness` a window is forgotten so much later, and rows that come until then change its result.
     With `early` results of open windows are emitted, too, and changed.
     """
 
@@ -46,7 +48,7 @@ class WindowAggregate(AtWindowEnd):
     window: WindowColumns
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
-    lateness: int = 0
+    lateness: Duration = NO_TIME
     early: EarlyFire | None = None
     late_rows: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -84,7 +86,7 @@ class WindowAggregate(AtWindowEnd):
         return self.window
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return self.input.window_size
 
     @property
@@ -125,7 +127,7 @@ class Aggregate(SingleInput, Updating):
     Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left.
     Without keys there is one result from the first batch on, whatever rows there are; so there is of each grouping set without
     keys: `empty_sets` are the numbers of those, in the last key, with NULL in the others. Keeps partial results of every key,
-    and where rows can be taken away, the rows. `shown` is the select list over it. A key without a row for `ttl` milliseconds
+    and where rows can be taken away, the rows. `shown` is the select list over it. A key without a row for so long as `ttl`
     is forgotten (0: never; None: as long as the session says).
     """
 
@@ -133,7 +135,7 @@ class Aggregate(SingleInput, Updating):
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
     shown: tuple[Item, ...] = ()
-    ttl: int | None = None
+    ttl: Duration | None = None
     empty_sets: tuple[int, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from sqlstream.catalog import IDLE_TIMEOUT, VALUES
+from sqlstream.catalog import IDLE_TIMEOUT
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.graph import walk
@@ -19,7 +19,7 @@ from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projectio
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.secrets import planned
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # A part of a plan with more lines than this is printed once.
 _LONG = 20
@@ -62,7 +62,7 @@ def describe(node: Node) -> str:
     """Return one line about a node."""
     node = closed(node)
     match node:
-        case Scan() if node.table.connector == VALUES:
+        case Scan() if node.table.is_values:
             return f"Values {node.table.options['rows']}"
         case Scan():
             table = node.table
@@ -127,7 +127,7 @@ def _describe_operator(node: Stateful) -> str:
             firing = f" lateness {duration(node.lateness)}" if node.lateness else ""
             if (early := node.early) is not None:
                 clock = "event time" if early.by == "event" else "processing time"
-                often = f"{early.every} rows" if early.by == "rows" else f"{duration(early.every)} of {clock}"
+                often = f"{early.every} rows" if early.by == "rows" else f"{duration(Duration(early.every))} of {clock}"
                 firing += f" early every {often}"
             return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
         case Aggregate():
@@ -177,15 +177,15 @@ def _describe_join(node: Joins) -> str:
     within = ""
     if isinstance(node, IntervalJoin) and not node.windowed:
         a, b = node.times
-        within = f" {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+        within = f" {b} from {_shifted(a, Duration(-node.before))} to {_shifted(a, node.after)}"
     if isinstance(node, TemporalJoin):
         within = f" {node.times[1]} as of {node.times[0]}"
     what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
     return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def _late(node: SessionWindow | WindowRank | WindowAggregate) -> str:

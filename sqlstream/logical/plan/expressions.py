@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlstream.duck import clock
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span
+from sqlstream.logical.plan.predicates import Claims
 from sqlstream.sql.dialect import to_duckdb
 
 # The types that a time attribute can have.
@@ -51,7 +52,8 @@ class Expression:
     """A bound scalar expression: DuckDB SQL over the columns of one node, its DuckDB type, and what is known of it.
 
     `column` is the name of the column that it is, where it is nothing else. With `is_now` it is the batch's time itself, with
-    `makes_rows` it makes several rows of one, or none.
+    `makes_rows` it makes several rows of one, or none. An item of an order `descends`, or not; the `claims` of a condition are
+    what it says of columns.
     """
 
     sql: str
@@ -62,6 +64,8 @@ class Expression:
     column: str | None = field(default=None, kw_only=True, compare=False, repr=False)
     is_now: bool = field(default=False, kw_only=True, compare=False, repr=False)
     makes_rows: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    descends: bool = field(default=False, kw_only=True, compare=False, repr=False)
+    claims: Claims = field(default=Claims(), kw_only=True, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.sql
@@ -79,6 +83,8 @@ class Expression:
             column=value.name if isinstance(value, exp.Column) else None,
             is_now=clock.is_now(value),
             makes_rows=makes_rows(bound),
+            descends=isinstance(bound, exp.Ordered) and bool(bound.args.get("desc")),
+            claims=Claims.of(value),
         )
 
     @classmethod
@@ -99,11 +105,16 @@ class Expression:
             makes_rows=any(p.makes_rows for p in parts),
         )
 
+    @classmethod
+    def both(cls, a: Expression, b: Expression, sql: str) -> Expression:
+        """Return the condition that is true where two are, whose SQL this is."""
+        return replace(cls.over((a, b), sql, "BOOLEAN"), claims=a.claims & b.claims)
+
     def cast(self, type: str, *, how: str = "CAST") -> Expression:
         """Return the expression as a value of a type; the same one where it is of that type."""
         if self.type == type:
             return self
-        return replace(self, sql=f"{how}({self.sql} AS {type})", type=type, column=None, is_now=False)
+        return replace(self, sql=f"{how}({self.sql} AS {type})", type=type, column=None, is_now=False, claims=Claims())
 
 
 def makes_rows(bound: exp.Expr) -> bool:
@@ -154,8 +165,13 @@ class AggregateItem:
         """All that is computed from a row of the input."""
         return (*self.arguments, *self.order_by, *((self.filter,) if self.filter else ()))
 
-    def __str__(self) -> str:
+    @property
+    def sql(self) -> str:
+        """The call without the name of its result."""
         inside = ("DISTINCT " if self.distinct else "") + (", ".join(map(str, self.arguments)) or "*")
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
-        return f"{self.function}({inside}){where} AS {self.name}"
+        return f"{self.function}({inside}){where}"
+
+    def __str__(self) -> str:
+        return f"{self.sql} AS {self.name}"

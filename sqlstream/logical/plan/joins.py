@@ -13,7 +13,7 @@ from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Keys, Node, PassThrough, WindowColumns
 from sqlstream.logical.plan.windows import WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
-from sqlstream.units import duration
+from sqlstream.units import NO_TIME, Duration, duration
 
 # Which rows there are beside the pairs that match, or instead of them.
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -105,11 +105,11 @@ class Join(Joining):
     """Emits the rows that match among all rows so far, and changes that with every further one.
 
     Keeps the rows of all inputs, and nothing in between, also where there are more than two (of inner joins), until they are
-    taken back. A key of an input for which no row came for its `ttls` milliseconds is forgotten (0: never; None: as long as the
+    taken back. A key of an input for which no row came for as long as its `ttls` is forgotten (0: never; None: as long as the
     session says). `unread` is the text of a condition that is about the times of rows, but bounds nothing as it is written.
     """
 
-    ttls: tuple[int | None, ...] = ()
+    ttls: tuple[Duration | None, ...] = ()
     unread: str | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -125,7 +125,7 @@ class Join(Joining):
         return None
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None
 
     @cached_property
@@ -151,7 +151,7 @@ class Join(Joining):
 
     def _bound(self, place: int) -> str:
         if ttl := self.ttls[place]:
-            return f"time to live, a key is forgotten when no row has come for it for {duration(ttl * 1000)}"
+            return f"time to live, a key is forgotten when no row has come for it for {duration(ttl)}"
         grows = place in self.growing
         return "nothing, it keeps every row" if grows else "the number of rows of the result below"
 
@@ -167,14 +167,14 @@ class Join(Joining):
 class IntervalJoin(Joining):
     """Emits the rows that match, where the time of the right one lies from `before` before that of the left one to `after`.
 
-    `times` are the columns; lengths are microseconds, and may be negative. Pairs are emitted at once, rows without a match when
-    the watermark has passed all that could match them. Keeps rows as long as that. A row behind the watermark is dropped and
-    counted. Where the times are the ends of windows, and equal, it is a join of windows.
+    `times` are the columns; lengths may be negative. Pairs are emitted at once, rows without a match when the watermark
+    has passed all that could match them. Keeps rows as long as that. A row behind the watermark is dropped and counted. Where
+    the times are the ends of windows, and equal, it is a join of windows.
     """
 
     times: tuple[str, str] = ("", "")
-    before: int = 0
-    after: int = 0
+    before: Duration = NO_TIME
+    after: Duration = NO_TIME
     windowed: bool = False
 
     @property
@@ -198,21 +198,21 @@ class IntervalJoin(Joining):
         return True
 
     @cached_property
-    def delay_below(self) -> int:
+    def delay_below(self) -> Duration:
         below = max(node.delay for node in self.inputs)
         if not self.windowed and any(map(_has_windows, self.inputs)):
             # A window is emitted when the watermark is at its end, which is that much beyond its time.
-            return below + WINDOW_TIME
+            return Duration(below + WINDOW_TIME)
         return below
 
     @property
-    def reach(self) -> int:
-        """How far (microseconds) the watermark may pass the times of rows until they leave."""
-        return max(0, self.before, self.after)
+    def reach(self) -> Duration:
+        """How far the watermark may pass the times of rows until they leave."""
+        return max(NO_TIME, self.before, self.after)
 
     @property
-    def delay(self) -> int:
-        return self.delay_below + self.reach
+    def delay(self) -> Duration:
+        return Duration(self.delay_below + self.reach)
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
@@ -221,7 +221,7 @@ class IntervalJoin(Joining):
         return next((self.inputs[place].window_columns for place in self.always_there), None)
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return self.inputs[0].window_size if self.windowed else None
 
     @cached_property
@@ -230,7 +230,7 @@ class IntervalJoin(Joining):
 
     @property
     def state_bound(self) -> str:
-        stay = duration(max(self.before + self.after, self.reach))
+        stay = duration(max(Duration(self.before + self.after), self.reach))
         until = "the end of its window" if self.windowed else f"{stay} behind its time"
         return f"watermark: a row is forgotten when the watermark is at {until}"
 
@@ -273,7 +273,7 @@ class TemporalJoin(Joining):
         return self.inputs[0].window_columns
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return self.inputs[0].window_size
 
     @property

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
-from sqlstream.units import duration
+from sqlstream.units import NO_TIME, Duration, duration
 
 # Sets of columns whose values no two rows of a result share at a time.
 Keys = tuple[frozenset[str], ...]
@@ -112,13 +112,13 @@ class Node(ABC):
         return all(child.reads_by_clock for child in self.children)
 
     @cached_property
-    def delay_below(self) -> int:
-        """How far (microseconds) what this node computes keeps behind the watermark, for no row of its children to be late."""
-        return max((child.delay for child in self.children), default=0)
+    def delay_below(self) -> Duration:
+        """How far what this node computes keeps behind the watermark, for no row of its children to be late."""
+        return max((child.delay for child in self.children), default=NO_TIME)
 
     @property
-    def delay(self) -> int:
-        """How far (microseconds) the watermark may be ahead of a row's time when the row leaves this node, and is not late."""
+    def delay(self) -> Duration:
+        """How far the watermark may be ahead of a row's time when the row leaves this node, and is not late."""
         return self.delay_below
 
     @property
@@ -140,8 +140,8 @@ class Node(ABC):
 
     @property
     @abstractmethod
-    def window_size(self) -> int | None:
-        """The size (microseconds) of the windows that rows are in, where it is one and the same."""
+    def window_size(self) -> Duration | None:
+        """The size of the windows that rows are in, where it is one and the same."""
 
     # -- rows
 
@@ -260,7 +260,7 @@ class PassThrough(SingleInput, Stateless):
         return self.input.window_columns
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return self.input.window_size
 
     @cached_property
@@ -296,7 +296,7 @@ class Updating(Node):
         return None
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None
 
     @property
@@ -308,10 +308,10 @@ class Updating(Node):
 FEW_VALUES = ("BOOLEAN",)
 
 
-def bound_of_keys(node: Node, ttl: int | None) -> str | None:
-    """Return what bounds the state of a node that keeps something of every key: a time to live (milliseconds), or nothing."""
+def bound_of_keys(node: Node, ttl: Duration | None) -> str | None:
+    """Return what bounds the state of a node that keeps something of every key: a time to live, or nothing."""
     if ttl:
-        return f"time to live: a key is forgotten when no row has come for it for {duration(ttl * 1000)}"
+        return f"time to live: a key is forgotten when no row has come for it for {duration(ttl)}"
     return f"nothing: {node.state_growth}" if node.state_growth is not None else None
 
 

@@ -18,6 +18,7 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     named_columns,
 )
+from sqlstream.units import Duration, seconds
 
 RANKS = ("row_number", "rank", "dense_rank")
 # Functions that are no aggregates, and look at rows by their place.
@@ -40,7 +41,7 @@ class OverFrame:
     """The rows that a call with OVER looks at: from so many before a row to so many after it.
 
     In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
-    they are microseconds, and rows that are equal in the order are all in it. None: from the first row of the partition.
+    they are Durations, and rows that are equal in the order are all in it. None: from the first row of the partition.
     """
 
     mode: Literal["rows", "range"]
@@ -71,7 +72,12 @@ class OverItem:
         return call.function in PLACED and call.function not in EDGES
 
     def __str__(self) -> str:
-        return f"{self.call}{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
+        return f"{self.call}{self.manner}"
+
+    @property
+    def manner(self) -> str:
+        """What there is to say of it behind the call and its name."""
+        return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
 
 
 class InTimeOrder(SingleInput):
@@ -113,7 +119,7 @@ class InTimeOrder(SingleInput):
         return None if self.waits else self.input.window_columns
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return self.input.window_size
 
     @cached_property
@@ -137,7 +143,7 @@ class Over(InTimeOrder):
     time: str
     order: tuple[Expression, ...]
     calls: tuple[OverItem, ...]
-    ttl: int | None = None
+    ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -186,10 +192,10 @@ class Over(InTimeOrder):
     @property
     def state_bound(self) -> str:
         frames = [c.frame for c in self.calls if c.frame.mode == "range"]
-        span = max((f.preceding or 0 for f in frames), default=0)
-        later = max((f.following for f in frames), default=0)
+        span = Duration(max((f.preceding or 0 for f in frames), default=0))
+        later = Duration(max((f.following for f in frames), default=0))
         waits = f"watermark: a row is emitted when the watermark is {_seconds(later)} beyond it"
-        kept = [f"rows are kept for {_seconds(span + later)}"] if span else []
+        kept = [f"rows are kept for {_seconds(Duration(span + later))}"] if span else []
         if rows := self.rows_kept:
             kept.append(f"{rows} row{'' if rows == 1 else 's'} of each key {'is' if rows == 1 else 'are'} kept")
         own = ", ".join([waits if later else bound_in_order(self.by_clock), *kept])
@@ -258,5 +264,5 @@ def bound_in_order(by_clock: bool) -> str:
     )
 
 
-def _seconds(micros: int) -> str:
-    return f"{micros / 1_000_000:g} s"
+def _seconds(length: Duration) -> str:
+    return f"{seconds(length):g} s"

@@ -2,90 +2,115 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from sqlstream.errors import SourceText
-from sqlstream.sql.statements import parse_expression
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What holds for columns wherever a condition is true; only what it says in so many words.
 
-def upper_bounds(condition: str) -> dict[str, int]:
-    """Return the columns that a condition bounds from above by a number.
-
-    >>> upper_bounds('"rn" <= 3 AND "x" > 1'), upper_bounds('"rn" = 1'), upper_bounds('4 > "a" OR "b" < 2')
-    ({'rn': 3}, {'rn': 1}, {})
+    `at_most` bounds columns from above by a number, `constants` have one and the same value, `never_null` are not NULL. `parts`
+    are the conditions that it demands all of.
     """
-    found = {}
-    for part in _conjuncts(condition):
-        match part:
-            case exp.Between(this=exp.Column() as column):
-                bound, less = part.args["high"], 0
-            case (
-                exp.LTE(this=exp.Column() as column, expression=bound)
-                | exp.EQ(this=exp.Column() as column, expression=bound)
-            ):
-                less = 0
-            case (
-                exp.GTE(this=bound, expression=exp.Column() as column)
-                | exp.EQ(this=bound, expression=exp.Column() as column)
-            ):
-                less = 0
-            case (
-                exp.LT(this=exp.Column() as column, expression=bound)
-                | exp.GT(this=bound, expression=exp.Column() as column)
-            ):
-                less = 1
-            case _:
-                continue
-        if isinstance(bound, exp.Literal) and not bound.is_string and bound.name.isdigit():
-            found[column.name] = int(bound.name) - less
-    return found
+
+    at_most: Mapping[str, int] = field(default_factory=dict)
+    constants: frozenset[str] = frozenset()
+    never_null: frozenset[str] = frozenset()
+    parts: int = 1
+
+    def __and__(self, other: Claims) -> Claims:
+        return Claims(
+            _least((*self.at_most.items(), *other.at_most.items())),
+            self.constants | other.constants,
+            self.never_null | other.never_null,
+            self.parts + other.parts,
+        )
+
+    @property
+    def only_bound(self) -> tuple[str, int] | None:
+        """The column that is bounded from above, and the number, if nothing else is said."""
+        return next(iter(self.at_most.items()), None) if self.parts == 1 else None
+
+    @classmethod
+    def of(cls, bound: exp.Expr) -> Claims:
+        """Return what a bound condition says.
+
+        >>> from sqlstream.errors import SourceText
+        >>> from sqlstream.sql.statements import parse_expression
+        >>> def parsed(text): return parse_expression(SourceText("condition", text))
+        >>> said = Claims.of(parsed('"rn" <= 3 AND ("x" = 7) AND 4 > "a" AND NOT "b" IS NULL AND "y" > 1'))
+        >>> said.at_most, sorted(said.constants), sorted(said.never_null), said.parts
+        ({'rn': 3, 'x': 7, 'a': 3}, ['x'], ['b'], 5)
+        >>> Claims.of(parsed('"a" = 1 OR "b" = 2 AND NOT "c" IS NULL')) == Claims()
+        True
+        >>> Claims.of(parsed('"rn" = 1')).only_bound, Claims.of(parsed('"rn" = 1 AND "x"')).only_bound
+        (('rn', 1), None)
+        """
+        parts = list(_conjuncts(bound))
+        return cls(
+            _least(found for part in parts if (found := _upper_bound(part)) is not None),
+            frozenset(name for part in parts if (name := _constant(part)) is not None),
+            frozenset(name for part in parts if (name := _never_null(part)) is not None),
+            len(parts),
+        )
 
 
-def only_bound(condition: str) -> tuple[str, int] | None:
-    """Return the column that a condition bounds from above by a number, if it says nothing else.
-
-    >>> only_bound('"rn" = 1'), only_bound('"rn" = 1 AND "x"')
-    (('rn', 1), None)
-    """
-    found = list(upper_bounds(condition).items())
-    return found[0] if found and len(_conjuncts(condition)) == 1 else None
+def _least(bounds: Iterable[tuple[str, int]]) -> dict[str, int]:
+    least: dict[str, int] = {}
+    for name, bound in bounds:
+        least[name] = min(bound, least.get(name, bound))
+    return least
 
 
-def constants(condition: str) -> set[str]:
-    """Return the columns that have one and the same value wherever a condition is true.
-
-    >>> sorted(constants('"rn" = 1 AND ("x" = 7) AND "y" > 2')), constants('"a" = 1 OR "b" = 2')
-    (['rn', 'x'], set())
-    """
-    found = set()
-    for part in _conjuncts(condition):
-        match part:
-            case (
-                exp.EQ(this=exp.Column() as column, expression=exp.Literal())
-                | exp.EQ(this=exp.Literal(), expression=exp.Column() as column)
-            ):
-                found.add(column.name)
-    return found
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that are all true where one is."""
+    whole = condition.unnest()
+    yield from (part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole]))
 
 
-def never_null(condition: str) -> set[str]:
-    """Return the columns that a condition demands not to be NULL, in so many words.
+def _upper_bound(part: exp.Expr) -> tuple[str, int] | None:
+    match part:
+        case exp.Between(this=exp.Column() as column):
+            bound, less = part.args["high"], 0
+        case (
+            exp.LTE(this=exp.Column() as column, expression=bound)
+            | exp.EQ(this=exp.Column() as column, expression=bound)
+        ):
+            less = 0
+        case (
+            exp.GTE(this=bound, expression=exp.Column() as column)
+            | exp.EQ(this=bound, expression=exp.Column() as column)
+        ):
+            less = 0
+        case (
+            exp.LT(this=exp.Column() as column, expression=bound)
+            | exp.GT(this=bound, expression=exp.Column() as column)
+        ):
+            less = 1
+        case _:
+            return None
+    if isinstance(bound, exp.Literal) and not bound.is_string and bound.name.isdigit():
+        return column.name, int(bound.name) - less
+    return None
 
-    >>> sorted(never_null('NOT "a" IS NULL AND "b" IS NOT NULL')), never_null('"x" = 1 OR ("x" = 2 AND NOT "a" IS NULL)')
-    (['a', 'b'], set())
-    """
-    found = set()
-    for part in _conjuncts(condition):
-        match part:
-            case exp.Not(this=exp.Is(this=exp.Column() as column, expression=exp.Null())):
-                found.add(column.name)
-    return found
+
+def _constant(part: exp.Expr) -> str | None:
+    match part:
+        case (
+            exp.EQ(this=exp.Column() as column, expression=exp.Literal())
+            | exp.EQ(this=exp.Literal(), expression=exp.Column() as column)
+        ):
+            return column.name
+        case _:
+            return None
 
 
-@lru_cache(maxsize=1000)
-def _conjuncts(condition: str) -> tuple[exp.Expr, ...]:
-    """Return the conditions that are all true where one is."""
-    whole = parse_expression(SourceText("condition", condition)).unnest()
-    return tuple(part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole]))
+def _never_null(part: exp.Expr) -> str | None:
+    match part:
+        case exp.Not(this=exp.Is(this=exp.Column() as column, expression=exp.Null())):
+            return column.name
+        case _:
+            return None

@@ -9,7 +9,7 @@ from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, WindowColumns
-from sqlstream.units import duration
+from sqlstream.units import NO_TIME, Duration, duration
 
 # The event time of an emitted row: that of the row, or the timer, for which it was emitted.
 ROWTIME = "rowtime"
@@ -44,7 +44,7 @@ class Process(Node):
     reads: tuple[ProcessInput, ...]
     arguments: tuple[Expression, ...]
     key_names: tuple[str, ...]
-    ttl: int | None = None
+    ttl: Duration | None = None
     # What the call says itself: a view's name does not replace it.
     uid: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -98,7 +98,7 @@ class Process(Node):
         return None
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None
 
     @cached_property
@@ -112,9 +112,9 @@ class Process(Node):
 
     # -- state
 
-    def ttl_of(self, state: StateDeclaration) -> int:
-        """Return the time to live of a state in milliseconds, 0 for ever."""
-        return state.ttl if state.ttl is not None else self.ttl or 0
+    def ttl_of(self, state: StateDeclaration) -> Duration:
+        """Return the time to live of a state, 0 for ever."""
+        return state.ttl if state.ttl is not None else self.ttl or NO_TIME
 
     @property
     def forgets_keys(self) -> bool:
@@ -139,7 +139,7 @@ class Process(Node):
                 else f"the values of the key, for {names}"
             )
         forgetting = [s for s in self.function.states if self.ttl_of(s)]
-        parts += [f"time to live of {s.name}: {duration(self.ttl_of(s) * 1000)}" for s in forgetting]
+        parts += [f"time to live of {s.name}: {duration(self.ttl_of(s))}" for s in forgetting]
         if self.function.has_timers:
             parts.append("timers go when they are due")
         return "; ".join(parts)

@@ -17,6 +17,7 @@ from sqlstream.logical.plan.node import (
     named_columns,
 )
 from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
+from sqlstream.units import NO_TIME, Duration
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class WindowRank(AtWindowEnd):
         return self.input.window_columns
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return self.input.window_size
 
     @property
@@ -69,7 +70,7 @@ class WindowRank(AtWindowEnd):
 
     @property
     def state_bound(self) -> str:
-        return bound_of_windows(self.window_size, 0, self.late_rows)
+        return bound_of_windows(self.window_size, NO_TIME, self.late_rows)
 
     @property
     def state_growth(self) -> str | None:
@@ -91,7 +92,7 @@ class Rank(SingleInput, Updating):
     keys: tuple[Expression, ...]
     order: tuple[Expression, ...]
     limit: int | None = None
-    ttl: int | None = None
+    ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

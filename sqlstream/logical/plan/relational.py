@@ -22,7 +22,7 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     passed_on,
 )
-from sqlstream.logical.plan.predicates import constants, upper_bounds
+from sqlstream.units import Duration
 
 # More names of one key are not looked at.
 _MOST_KEYS = 16
@@ -45,10 +45,10 @@ class Filter(PassThrough):
     @cached_property
     def unique_keys(self) -> Keys:
         """Those of its input, without columns that have one value in all rows that are left."""
-        bounds, fixed = upper_bounds(self.predicate.sql), constants(self.predicate.sql)
+        said = self.predicate.claims
         names = frozenset().union(*self.input.unique_keys)
-        first = {n for n in names & self.row_numbers if bounds.get(n) == 1}
-        alike = first | {n for n in names if n in fixed}
+        first = {n for n in names & self.row_numbers if said.at_most.get(n) == 1}
+        alike = first | {n for n in names if n in said.constants}
         return tuple(key - alike for key in self.input.unique_keys if key - alike)
 
     @cached_property
@@ -232,7 +232,7 @@ class Union(Stateless):
         return self.inputs[0].window_columns if len(places) == 1 else None
 
     @cached_property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         sizes = {node.window_size for node in self.inputs}
         return sizes.pop() if len(sizes) == 1 else None
 
@@ -279,7 +279,7 @@ class SetOperation(SingleInput, Updating):
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
-    ttl: int | None = None
+    ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -17,7 +17,6 @@ from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over
-from sqlstream.logical.plan.predicates import upper_bounds
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection, Union
 
@@ -37,7 +36,7 @@ def merge_filters(node: Node) -> Node:
     match node:
         case Filter(input=Filter() as below):
             first, second = below.predicate, node.predicate
-            both = Expression.over((second, first), f"({first.sql}) AND ({second.sql})", "BOOLEAN")
+            both = Expression.both(second, first, f"({first.sql}) AND ({second.sql})")
             return Filter(below.input, both)
         case _:
             return node
@@ -95,7 +94,7 @@ def push_rank_limit(node: Node) -> Node:
     """
     match node:
         case Filter():
-            for column, limit in upper_bounds(node.predicate.sql).items():
+            for column, limit in node.predicate.claims.at_most.items():
                 found = _limited(node.input, column, limit)
                 if found is not node.input:
                     return replace(node, input=found)
@@ -236,7 +235,7 @@ def _only(node: Node, wanted: frozenset[str]) -> Node:
 def _both(a: Expression | None, b: Expression | None) -> Expression | None:
     if a is None or b is None:
         return a or b
-    return Expression.over((a, b), f"{a.sql} AND {b.sql}", "BOOLEAN")
+    return Expression.both(a, b, f"{a.sql} AND {b.sql}")
 
 
 # Projections go first: what they hid between two filters or two unions can then be merged.

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Item
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
@@ -17,7 +17,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 # The steps whose rows others read, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
@@ -106,7 +106,8 @@ def _join_title(node: Joins) -> str:
             return f"{node.kind} window join"
         case IntervalJoin():
             a, b = node.times
-            return f"{node.kind} interval join: {b} from {_shifted(a, -node.before)} to {_shifted(a, node.after)}"
+            first, last = _shifted(a, Duration(-node.before)), _shifted(a, node.after)
+            return f"{node.kind} interval join: {b} from {first} to {last}"
         case TemporalJoin():
             return f"{node.kind} temporal join with the version valid at {node.times[0]}"
         case Join():
@@ -115,8 +116,8 @@ def _join_title(node: Joins) -> str:
             assert_never(node)
 
 
-def _shifted(column: str, micros: int) -> str:
-    return f"{column} {'-' if micros < 0 else '+'} {duration(abs(micros))}" if micros else column
+def _shifted(column: str, by: Duration) -> str:
+    return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
 def keys(node: Stateful) -> str:
@@ -146,9 +147,9 @@ def computed(node: Stateful) -> str:
     """Return the calls that an operator computes, nothing where it has none."""
     match node:
         case WindowAggregate() | Aggregate():
-            return ", ".join(_called(str(a), a.name) for a in node.aggregates)
+            return ", ".join(_called(a) for a in node.aggregates)
         case Over():
-            return ", ".join(_called(str(c), c.call.name) for c in node.calls)
+            return ", ".join(_called(c.call) + c.manner for c in node.calls)
         case Process():
             given = zip(node.function.scalars, node.arguments, strict=True)
             calls = [", ".join(c.name for c in node.function.outputs)]
@@ -169,7 +170,7 @@ def kept(node: Stateful) -> str:
     for state in node.function.states:
         ttl = node.ttl_of(state)
         type = {"value": "", "list": "list of ", "map": f"map of {state.key_type} to "}[state.kind] + state.type
-        found.append(f"{state.name} ({type}, {f'expires after {duration(ttl * 1000)}' if ttl else 'for ever'})")
+        found.append(f"{state.name} ({type}, {f'expires after {duration(ttl)}' if ttl else 'for ever'})")
     return ", ".join([*found, *(["timers"] if node.function.has_timers else [])])
 
 
@@ -270,10 +271,10 @@ def _done(node: Node) -> tuple[str, ...]:
             assert_never(node)
 
 
-def _called(text: str, name: str) -> str:
+def _called(call: AggregateItem) -> str:
     """Return a call with its name, if that says more."""
-    text = unquoted(text)
-    return name + text.removeprefix(f"{name} AS {name}") if text.startswith(f"{name} AS {name}") else text
+    text = unquoted(call.sql)
+    return text if text == call.name else f"{text} AS {call.name}"
 
 
 def _list(parts: tuple[Expression, ...]) -> str:

@@ -10,6 +10,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns
+from sqlstream.units import Duration
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Scan(Stateless):
         return None
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None
 
     @property

@@ -9,14 +9,14 @@ from typing import Literal
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, PassThrough, SingleInput, WindowColumns
-from sqlstream.units import duration
+from sqlstream.units import MILLISECOND, NO_TIME, Duration, duration
 
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
 # And by rows.
 WINDOW_ID = "window_id"
-# How far window_time is before window_end, in microseconds.
-WINDOW_TIME = 1000
+# How far window_time is before window_end.
+WINDOW_TIME = MILLISECOND
 _BOUND_FIELDS = tuple(Field(name, "TIMESTAMP") for name in BOUNDS)
 
 
@@ -25,16 +25,16 @@ class TimeWindows(PassThrough):
     """Emits each row once for every window [start, end) that holds its event time.
 
     TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
-    all of one `size` share. They are aligned to the epoch plus the offset; all lengths are microseconds. Adds `window_start`,
+    all of one `size` share. They are aligned to the epoch plus the offset. Adds `window_start`,
     `window_end` and `window_time` (end - 1 ms). Keeps no state. With a `zone`, the times are instants, and windows of days begin
     at the zone's midnight.
     """
 
     kind: Literal["TUMBLE", "HOP", "CUMULATE"]
     time_column: str
-    size: int
-    slide: int
-    offset: int = 0
+    size: Duration
+    slide: Duration
+    offset: Duration = NO_TIME
     zone: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -64,7 +64,7 @@ class TimeWindows(PassThrough):
         return WindowColumns(*BOUNDS)
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None if self.kind == "CUMULATE" else self.size
 
     @property
@@ -98,7 +98,7 @@ class AtWindowEnd(SingleInput):
 class SessionWindow(AtWindowEnd):
     """Emits each row with the bounds of its session, when the watermark passes the session's end.
 
-    Rows of equal keys that follow each other within the gap (microseconds) are one session; its end is the gap after its last
+    Rows of equal keys that follow each other within the gap are one session; its end is the gap after its last
     row. A gap that is an expression is each row's own: rows whose times, and gaps behind them, touch are one session. Keeps
     the rows of open sessions, and forgets them with the session. A row that comes after its session has closed is dropped and
     counted, and kept where `late_rows` names a table for it.
@@ -107,7 +107,7 @@ class SessionWindow(AtWindowEnd):
     name: str
     keys: tuple[str, ...]
     time_column: str
-    gap: int | Expression
+    gap: Duration | Expression
     late_rows: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -132,7 +132,7 @@ class SessionWindow(AtWindowEnd):
         return WindowColumns(*BOUNDS)
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None
 
     @property
@@ -141,7 +141,7 @@ class SessionWindow(AtWindowEnd):
 
     @property
     def state_bound(self) -> str:
-        return bound_of_sessions(0, self.late_rows)
+        return bound_of_sessions(NO_TIME, self.late_rows)
 
     @property
     def state_growth(self) -> str | None:
@@ -164,7 +164,7 @@ class CountWindows(SingleInput):
     time_column: str
     size: int
     slide: int
-    ttl: int | None = None
+    ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -200,7 +200,7 @@ class CountWindows(SingleInput):
         return WindowColumns(*BOUNDS)
 
     @property
-    def window_size(self) -> int | None:
+    def window_size(self) -> Duration | None:
         return None
 
     @cached_property
@@ -219,7 +219,7 @@ class CountWindows(SingleInput):
     @property
     def state_bound(self) -> str:
         kept = f"{self.size} rows" + (" for every key" if self.keys else "")
-        ttl = f", which is forgotten when no row has come for it for {duration(self.ttl * 1000)}" if self.ttl else ""
+        ttl = f", which is forgotten when no row has come for it for {duration(self.ttl)}" if self.ttl else ""
         return f"its size, {kept}{ttl}, and the watermark: rows wait until it has passed them"
 
     @cached_property
@@ -228,14 +228,14 @@ class CountWindows(SingleInput):
         return f"it keeps up to {self.size} rows for every key" if keyed and not self.ttl else None
 
 
-def bound_of_windows(size: int | None, lateness: int, late_rows: str | None) -> str:
-    """Return what bounds the state of windows; lengths are microseconds."""
+def bound_of_windows(size: Duration | None, lateness: Duration, late_rows: str | None) -> str:
+    """Return what bounds the state of windows."""
     span = f" of {size / 1_000_000:g} s" if size else ""
     return f"watermark: a window{span} is forgotten when the watermark passes its end{_later(lateness, late_rows)}"
 
 
-def bound_of_sessions(lateness: int, late_rows: str | None) -> str:
-    """Return what bounds the state of sessions; the lateness is microseconds."""
+def bound_of_sessions(lateness: Duration, late_rows: str | None) -> str:
+    """Return what bounds the state of sessions."""
     return f"watermark: a session is forgotten when the watermark passes its end{_later(lateness, late_rows)}"
 
 
@@ -244,6 +244,6 @@ def growth_of_late_rows(late_rows: str | None) -> str | None:
     return "it keeps every late row" if late_rows is not None else None
 
 
-def _later(lateness: int, late_rows: str | None) -> str:
+def _later(lateness: Duration, late_rows: str | None) -> str:
     by = f" by {lateness / 1_000_000:g} s" if lateness else ""
     return by + ("; late rows are kept" if late_rows else "")

@@ -12,9 +12,10 @@ from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
-from sqlstream.operators.changelog.changes import ChangelogOperator
+from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.keyed_state import AT
+from sqlstream.operators.keys import Keys
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
 from sqlstream.state.zsets import WEIGHT, repeated, summed
 
@@ -38,8 +39,28 @@ class Always:
         return "_rows"
 
 
-def grouped(keys: tuple[tuple[Column, str], ...], calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
-    return Grouped(Groups(keys or (_ALL,), Always()), (None, None, None), calls)
+def grouped(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
+    return Grouped(Groups(keys.made or (_ALL,), Always()), (None, None, None), calls)
+
+
+def result_columns(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> tuple[Column, ...]:
+    """Return the columns of aggregates per key: the keys, and one per call."""
+    return (*keys.columns, *(Column(name, call.result_type) for name, call in calls))
+
+
+def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the first rows that arrive: one for each lasting key, which has some values, and NULL in all other columns.
+
+    Of a lasting key there is a result from the first batch on, also when it has no rows: without keys there is one such.
+    """
+    if not keys.lasting:
+        return {}
+    rows = []
+    for key in keys.lasting:
+        known = {**dict(zip(keys.names, key, strict=True)), **values}
+        items = (f"CAST({known.get(c.name, 'NULL')} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
+        rows.append(f"SELECT {', '.join(items)}")
+    return {part: encoded(columns, f"({' UNION ALL '.join(rows)})")}
 
 
 def is_inexact(call: AggregateCall) -> bool:
@@ -47,46 +68,24 @@ def is_inexact(call: AggregateCall) -> bool:
     return "DOUBLE" in call.result_type or "FLOAT" in call.result_type
 
 
-class KeyAggregate(ChangelogOperator):
-    """What aggregates per key share: output columns are the keys and one per call.
-
-    Of `lasting` keys there is a result from the first batch on, also when they have no rows: without keys there is one such.
-    """
-
-    calls: tuple[tuple[str, AggregateCall], ...]
-
-    def opening_rows(self, part: str, values: Mapping[str, str]) -> Mapping[str, str]:
-        """Return `opening` with a row for each lasting key, which has some values, and NULL in all other columns."""
-        if not self.lasting:
-            return {}
-        columns, rows = self.deltas[part], []
-        for key in self.lasting:
-            known = {**dict(zip(self.key_names, key, strict=True)), **values}
-            items = (f"CAST({known.get(c.name, 'NULL')} AS {c.type}) AS {quote_name(c.name)}" for c in columns)
-            rows.append(f"SELECT {', '.join(items)}")
-        return {part: encoded(columns, f"({' UNION ALL '.join(rows)})")}
-
-    @property
-    def kind(self) -> str:
-        return "aggregate"
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        return tuple(quote_name(c.name) for c, _ in self.keys)
-
-    @cached_property
-    def columns_out(self) -> tuple[Column, ...]:
-        return (*(c for c, _ in self.keys), *(Column(name, call.result_type) for name, call in self.calls))
-
-
 @dataclass(frozen=True)
-class GroupAggregate(KeyAggregate):
+class MergedAggregates(ChangingResult, KeptState):
     """Aggregates of rows that are only added: keeps partial results, and the values of what cannot be merged."""
 
-    keys: tuple[tuple[Column, str], ...]
+    keys: Keys
     calls: tuple[tuple[str, AggregateCall], ...]
-    ttl: int = 0
-    lasting: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def kept(self) -> KeptState:
+        return self
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return result_columns(self.keys, self.calls)
+
+    @property
+    def keys_of_rows(self) -> tuple[str, ...]:
+        return self.keys.quoted
 
     @cached_property
     def _grouped(self) -> Grouped:
@@ -106,7 +105,8 @@ class GroupAggregate(KeyAggregate):
 
     @property
     def opening(self) -> Mapping[str, str]:
-        return self.opening_rows(PARTIALS, {ROWS: "0"} if self.keys else {ROWS: "0", **ALL_KEY})
+        zero = {ROWS: "0"} if self.keys.names else {ROWS: "0", **ALL_KEY}
+        return opening_rows(self.keys, PARTIALS, self.deltas[PARTIALS], zero)
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
@@ -126,4 +126,4 @@ class GroupAggregate(KeyAggregate):
 
     def result(self, relations: Mapping[str, str]) -> str:
         plain = {part: f"({repeated(self.deltas[part], rows)})" for part, rows in relations.items()}
-        return f"SELECT {names(self.columns_out)} FROM ({self._grouped.result(plain)})"
+        return f"SELECT {names(self.columns)} FROM ({self._grouped.result(plain)})"

@@ -11,8 +11,10 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.aggregate_call import AggregateCall
-from sqlstream.operators.aggregates.group_aggregate import KeyAggregate
+from sqlstream.operators.aggregates.group_aggregate import opening_rows, result_columns
+from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
+from sqlstream.operators.keys import Keys
 from sqlstream.state.zsets import WEIGHT, repeated
 
 SUMS = "sums"
@@ -40,13 +42,23 @@ def is_linear(call: AggregateCall) -> bool:
 
 
 @dataclass(frozen=True)
-class LinearAggregate(KeyAggregate):
+class LinearAggregates(ChangingResult, KeptState):
     """Linear aggregates of rows that come and go: keeps the sums of every key, in a row."""
 
-    keys: tuple[tuple[Column, str], ...]
+    keys: Keys
     calls: tuple[tuple[str, AggregateCall], ...]
-    ttl: int = 0
-    lasting: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def kept(self) -> KeptState:
+        return self
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return result_columns(self.keys, self.calls)
+
+    @property
+    def keys_of_rows(self) -> tuple[str, ...]:
+        return self.keys.quoted
 
     @cached_property
     def _sums(self) -> dict[_Sum, Column]:
@@ -56,20 +68,20 @@ class LinearAggregate(KeyAggregate):
 
     @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
-        return {SUMS: (*self.key_columns, _ROWS, *self._sums.values(), _ADDED)}
+        return {SUMS: (*self.keys.stored, _ROWS, *self._sums.values(), _ADDED)}
 
     @property
     def opening(self) -> Mapping[str, str]:
         zero = dict.fromkeys((_ROWS.name, *(c.name for c in self._sums.values())), "0")
-        return self.opening_rows(SUMS, {**zero, _ADDED.name: "true"})
+        return opening_rows(self.keys, SUMS, self.deltas[SUMS], {**zero, _ADDED.name: "true"})
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
-        return {SUMS: (*self.key_columns, _ROWS, *self._sums.values(), AT)}
+        return {SUMS: (*self.keys.stored, _ROWS, *self._sums.values(), AT)}
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        keys = [f"{sql} AS {c.name}" for c, (_, sql) in zip(self.key_columns, self.keys, strict=True)]
+        keys = self.keys.items
         sums = [f"CAST(sum({WEIGHT}) AS BIGINT) AS {_ROWS.name}"]
         sums += [f"CAST({made} AS {type}) AS {c.name}" for (type, made), c in self._sums.items()]
         by = ", ".join(str(i + 1) for i in range(len(keys) + 1))
@@ -78,26 +90,26 @@ class LinearAggregate(KeyAggregate):
 
     def advance(self, part: str, old: str, delta: str) -> str:
         sums = [_ROWS, *self._sums.values()]
-        listed = names((*self.key_columns, *sums))
-        if self.ttl:
+        listed = names((*self.keys.stored, *sums))
+        if self.keys.ttl:
             # What is taken away of a key that was forgotten is not there.
-            same = " AND ".join(f"_old_.{k} IS NOT DISTINCT FROM _delta_.{k}" for k in self.key_names) or "true"
+            same = " AND ".join(f"_old_.{k} IS NOT DISTINCT FROM _delta_.{k}" for k in self.keys.names) or "true"
             delta = f"(SELECT * FROM {delta} _delta_ WHERE {_ADDED.name} OR EXISTS (FROM {old} _old_ WHERE {same}))"
         both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
         added = [f"CAST(sum({c.name}) AS {c.type}) AS {c.name}" for c in sums]
-        by = f" GROUP BY {', '.join(self.key_names)}" if self.keys else ""
-        rows = f"SELECT {', '.join([*self.key_names, *added])} FROM {both}{by}"
+        by = f" GROUP BY {', '.join(self.keys.names)}" if self.keys.names else ""
+        rows = f"SELECT {', '.join([*self.keys.names, *added])} FROM {both}{by}"
         # Rows that are taken away before they come leave sums behind, for as long as that takes.
         some = " OR ".join(f"{c.name} <> 0" for c in sums)
-        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.lasts}"
+        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.keys.lasts}"
 
     def result(self, relations: Mapping[str, str]) -> str:
         rows = repeated(self.stored[SUMS][:-1], relations[SUMS])
-        items = [f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.key_names, self.keys, strict=True)]
+        items = [*self.keys.named]
         for name, call in self.calls:
             columns = [self._sums[one].name for one in _sums_of(call)]
             items.append(f"CAST({_final(call, columns)} AS {call.result_type}) AS {quote_name(name)}")
-        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE {_ROWS.name} > 0 OR {self.lasts}"
+        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE {_ROWS.name} > 0 OR {self.keys.lasts}"
 
 
 def _total_type(type: str) -> str | None:

@@ -16,24 +16,24 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import no_rows, typed
+from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import JoinOperator, Matching
-from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
+from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# Microseconds: the time of a row, and that up to which it is kept.
+# Event times: that of a row, and that up to which it is kept.
 AT, UNTIL = Column("_at", "BIGINT"), Column("_until", "BIGINT")
 SIDES = ("left", "right")
-END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class IntervalJoinOperator(JoinOperator):
-    """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart (microseconds).
+class IntervalJoinOperator(Operator):
+    """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart.
 
     The time of a right row lies from `before` before that of the left one to `after`.
     """
@@ -41,17 +41,25 @@ class IntervalJoinOperator(JoinOperator):
     matching: Matching
     join: str
     times: tuple[str, str]
-    before: int
-    after: int
+    before: Duration
+    after: Duration
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.matching.key_names
 
     @property
     def _preserved(self) -> tuple[int, ...]:
         """The inputs of which rows without a match are emitted."""
         return {"left": (0,), "right": (1,), "full": (0, 1), "anti": (0,)}.get(self.join, ())
 
-    def _wait(self, place: int) -> int:
+    def _wait(self, place: int) -> Duration:
         """Return how long after its time a row of an input may still get its first match."""
-        return max(0, self.after if place == 0 else self.before)
+        return max(NO_TIME, self.after if place == 0 else self.before)
 
     def _stored(self, place: int) -> tuple[Column, ...]:
         return (*self.matching.stored(place), AT, UNTIL)
@@ -108,7 +116,7 @@ class IntervalJoinOperator(JoinOperator):
         state.event_timer = self._wake_at(con, state, clock.watermark)
 
     def _arrive(
-        self, state: Bucket, inputs: Inputs, watermark: int | None
+        self, state: Bucket, inputs: Inputs, watermark: EventTime | None
     ) -> tuple[list[list[pa.Table | Segment]], list[list[pa.Table]]]:
         """Return the rows of both sides that are not late: as they are to be stored, and as tables."""
         stored: list[list[pa.Table | Segment]] = [[], []]
@@ -188,7 +196,7 @@ class IntervalJoinOperator(JoinOperator):
 
     # -- rows without a match
 
-    def _unmatched(self, state: Bucket, place: int, watermark: int) -> str | None:
+    def _unmatched(self, state: Bucket, place: int, watermark: EventTime) -> str | None:
         """Return the SELECT of an input's rows that have no match, and for which none can come since this batch."""
         wait = self._wait(place)
         due = [f"{AT.name} <= {watermark - wait}"]
@@ -203,7 +211,7 @@ class IntervalJoinOperator(JoinOperator):
         shown = (0,) if self.join == "anti" else (0, 1)
         return f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}"
 
-    def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
+    def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the time at which the next row is due that may have no match, or all rows can be forgotten."""
         last = [s.high for side in SIDES for s in state.segments(side) if s.live_low is not None and s.high is not None]
         found = [max(last)] if last else []
@@ -212,7 +220,7 @@ class IntervalJoinOperator(JoinOperator):
             if rows is not None:
                 ahead = f" WHERE {AT.name} > {watermark - wait}" if watermark is not None else ""
                 [(first,)] = con.execute(f"SELECT min({AT.name}) FROM {rows}{ahead}").fetchall()
-                found += [] if first is None else [first + wait]
+                found += [] if first is None else [EventTime(first + wait)]
         return min(found, default=None)
 
     # -- the view
@@ -235,6 +243,10 @@ class IntervalJoinOperator(JoinOperator):
         """Return the columns of `view`."""
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
         return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
+
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+        places = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows of both sides that are kept."""

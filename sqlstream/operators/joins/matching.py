@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import Rows
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -73,31 +70,3 @@ class Matching:
             for c, (_, sql) in zip(self.columns[place], stored_columns(self.columns[place]), strict=True)
         ]
         return ", ".join(items)
-
-
-class JoinOperator(Operator):
-    """What the operators of joins have in common: rows that may match meet by their keys."""
-
-    matching: Matching
-
-    @property
-    def kind(self) -> str:
-        return "join"
-
-    @property
-    def hash_columns(self) -> tuple[str, ...]:
-        return self.matching.key_names
-
-    @abstractmethod
-    def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of what is kept of an input."""
-
-    @abstractmethod
-    def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of that view."""
-
-    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
-        return tuple(
-            Rows(self.view(place, relations, watermark), tuple((c.name, c.type) for c in self.view_columns(place)))
-            for place in range(len(self.matching.columns))
-        )

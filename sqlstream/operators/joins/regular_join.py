@@ -16,25 +16,26 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.sql import names, no_rows, typed
+from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
-from sqlstream.operators.joins.matching import JoinOperator, Matching
+from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
-from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
+from sqlstream.units import Duration, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
 
 
 @dataclass(frozen=True)
-class RegularJoin(JoinOperator):
+class RegularJoin(Operator):
     """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
 
-    Times to live are in milliseconds, 0 for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
+    Times to live of 0 are for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
     without a match, or for having one, those that have none are kept, too, where rows of the other side are forgotten: what was
     emitted cannot be told from what is left.
     """
@@ -42,7 +43,15 @@ class RegularJoin(JoinOperator):
     matching: Matching
     join: str
     changing: tuple[bool, ...]
-    ttls: tuple[int, ...]
+    ttls: tuple[Duration, ...]
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.matching.key_names
 
     @cached_property
     def _places(self) -> range:
@@ -260,7 +269,7 @@ class RegularJoin(JoinOperator):
             at = f"SELECT {by}max({AT.name}) AS {AT.name}, CAST(1 AS BIGINT) AS {WEIGHT}"
             times = (
                 f"SELECT {by}{AT.name} FROM _old_keys_{place} "
-                f"UNION ALL SELECT {by}CAST({clock.time} AS BIGINT) AS {AT.name} FROM _delta_{place}"
+                f"UNION ALL SELECT {by}CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM _delta_{place}"
             )
             # Without keys there is one row, once there is any.
             grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
@@ -290,6 +299,10 @@ class RegularJoin(JoinOperator):
         current = keyed.current({name: relations[name] for name in keyed.tables})
         return f"({repeated(self.matching.stored(place), current[f'rows_{place}'])})"
 
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+        places = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
+
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result."""
         rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
@@ -315,8 +328,7 @@ class RegularJoin(JoinOperator):
         if not keyed.ttl:
             return f"SELECT {items} FROM {own} _{place}"
         times = keyed.current({name: relations[name] for name in keyed.tables})[f"keys_{place}"]
-        instants = f"make_timestamptz({AT.name} * 1000) AS {UPDATED_AT}"
-        instants += f", make_timestamptz(({AT.name} + {keyed.ttl}) * 1000) AS {EXPIRES_AT}"
+        instants = f"{keyed.updated_at} AS {UPDATED_AT}, {keyed.expires_at} AS {EXPIRES_AT}"
         same = keyed.same(f"_{place}", "_times")
         return f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}"
 

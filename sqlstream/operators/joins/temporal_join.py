@@ -17,16 +17,17 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PLACE, internal
-from sqlstream.duck.sql import names, no_rows, typed
+from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
-from sqlstream.operators.joins.matching import JoinOperator, Matching
+from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
-from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, summed, zset
+from sqlstream.units import NO_TIME, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
@@ -36,7 +37,7 @@ AT, THERE = Column(internal("at"), "BIGINT"), Column(internal("there"), "BOOLEAN
 
 
 @dataclass(frozen=True)
-class TemporalJoinOperator(JoinOperator):
+class TemporalJoinOperator(Operator):
     """The operator: what matches, whether it is an inner or a left join, and the SQL of the times of rows and versions.
 
     With `changing` the versions are changes of a table with a key. Of several versions of one time the last one in the order of
@@ -49,6 +50,14 @@ class TemporalJoinOperator(JoinOperator):
     changing: bool = False
 
     # -- what is stored
+
+    @property
+    def kind(self) -> str:
+        return "join"
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.matching.key_names
 
     @cached_property
     def _row(self) -> tuple[Column, ...]:
@@ -66,7 +75,7 @@ class TemporalJoinOperator(JoinOperator):
 
     @cached_property
     def _known(self) -> KeyedState:
-        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, 0)
+        return KeyedState(self.matching.key_names, {CURRENT: self._kept}, CURRENT, NO_TIME)
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
@@ -142,7 +151,7 @@ class TemporalJoinOperator(JoinOperator):
         table: str,
         columns: tuple[Column, ...],
         behind: list[pa.Table],
-        watermark: int,
+        watermark: EventTime,
     ) -> int:
         """Keep in `name` the rows of a table that the watermark has passed since the last batch, and return their number."""
         found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
@@ -212,6 +221,10 @@ class TemporalJoinOperator(JoinOperator):
         time, deleted = Column("_event_time", "TIMESTAMP"), Column("_deleted", "BOOLEAN")
         more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
         return (*self.matching.columns[place], time, *more)
+
+    def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
+        places = range(len(self.matching.columns))
+        return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the rows and the versions that are kept."""

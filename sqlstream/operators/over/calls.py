@@ -17,6 +17,7 @@ from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.calls import partials, strategy
 from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind
 from sqlstream.operators.aggregates.partial_columns import FRAME, Strategy
+from sqlstream.units import NO_TIME, Duration
 
 # A number of the row among all of the context, and its place among the known rows of its partition, from 1.
 ID, PLACE = internal("id"), internal("place")
@@ -59,9 +60,9 @@ class OverCall:
         return None if self.frame.preceding is None else max(0, self.frame.preceding)
 
     @property
-    def time_before(self) -> int:
-        """The microseconds before a row in which it needs rows."""
-        return (self.frame.preceding or 0) if self.frame.mode == "range" else 0
+    def time_before(self) -> Duration:
+        """The time before a row in which it needs rows."""
+        return Duration(self.frame.preceding or 0) if self.frame.mode == "range" else NO_TIME
 
     def over_rows(self, partition: str) -> str:
         """Return the call over the rows of the context."""

@@ -10,6 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
+from sqlstream.units import Duration
 
 # A row's time in microseconds.
 AT = "_at"
@@ -44,9 +45,9 @@ class OverContext:
         return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
 
     @property
-    def later(self) -> int:
-        """How long (microseconds) after a row later ones are in its frames."""
-        return max((c.frame.following for c in self.calls if c.frame.mode == "range"), default=0)
+    def later(self) -> Duration:
+        """How long after a row later ones are in its frames."""
+        return Duration(max((c.frame.following for c in self.calls if c.frame.mode == "range"), default=0))
 
     @property
     def named(self) -> list[str]:

@@ -29,12 +29,12 @@ from sqlstream.operators.scratch import BATCH_ROWS, keep
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, current, repeated, zset
+from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 ROWS, LAST, TOTALS = "rows", "last", "totals"
 # The time (microseconds) up to which a row stays in the first table.
 UNTIL = "_until"
-END_OF_TIME = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OverOperator(Operator):
     """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
 
     With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
-    beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` milliseconds (0: never).
+    beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` (0: never).
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -52,7 +52,7 @@ class OverOperator(Operator):
     calls: tuple[OverCall, ...] = ()
     by_clock: bool = False
     sorts: bool = False
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:
@@ -78,14 +78,14 @@ class OverOperator(Operator):
         return tuple(c for c in self.calls if not c.runs)
 
     @cached_property
-    def _span(self) -> int:
-        """How long (microseconds) a row stays for the frames of rows after it."""
-        return max((c.time_before for c in self._framed), default=0)
+    def _span(self) -> Duration:
+        """How long a row stays for the frames of rows after it."""
+        return max((c.time_before for c in self._framed), default=NO_TIME)
 
     @property
-    def _stay(self) -> int:
-        """How long (microseconds) a row stays in the first table."""
-        return self._span + self._context.later
+    def _stay(self) -> Duration:
+        """How long a row stays in the first table."""
+        return Duration(self._span + self._context.later)
 
     @cached_property
     def _kept(self) -> int | None:
@@ -147,7 +147,7 @@ class OverOperator(Operator):
         else:
             self._arrive(state, inputs, clock)
             known = self._pass(con, state, clock.watermark)
-        ends = clock.watermark == END_OF_TIME and self._context.following > 0
+        ends = clock.watermark == END_OF_INPUT and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
         if due or (ends and state.relation(LAST) is not None):
             self._gather(con, state, known, clock, ends=ends)
@@ -161,7 +161,7 @@ class OverOperator(Operator):
         """Store rows that are not late."""
         for port, rows in inputs:
             passed = None if port.on_time else clock.watermark
-            last = None if passed is None else min(passed + self._stay, END_OF_TIME)
+            last = None if passed is None else min(passed + self._stay, END_OF_INPUT)
             if isinstance(rows, Segment):
                 if last is None or (rows.low is not None and rows.low > last):
                     state.adopt(ROWS, [rows])
@@ -182,21 +182,21 @@ class OverOperator(Operator):
         values = [(str(batch) if c.name == TURN else quote_name(c.name), c) for c in table.columns]
         return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
 
-    def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> str | None:
+    def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> str | None:
         """Keep the rows that have become final since the last batch; return the others that the watermark has passed.
 
         Where frames reach to later rows, the watermark must be as far beyond a row.
         """
         if (
             watermark is None
-            or (reached := state.relation(ROWS, up_to=min(watermark + self._stay, END_OF_TIME))) is None
+            or (reached := state.relation(ROWS, up_to=min(EventTime(watermark + self._stay), END_OF_INPUT))) is None
         ):
             keep(con, "_new", no_rows(self.tables[0].columns))
             return None
         # By the time column: of it files know which of their rows to leave out.
-        final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_TIME)}"]
+        final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_INPUT)}"]
         if state.closed is not None:
-            final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_TIME)}")
+            final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_INPUT)}")
         keep(con, "_new", f"SELECT * FROM {reached} WHERE {' AND '.join(final)}")
         return f"(SELECT * FROM {reached} WHERE NOT ({' AND '.join(final)}))" if self._stay else None
 
@@ -263,24 +263,26 @@ class OverOperator(Operator):
             new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
             self._known.store(con, state, TOTALS, new, clock)
         by = ", ".join([*self.hash_columns, ""])
-        touched = f"SELECT DISTINCT {by}{clock.time} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
+        touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
         self._known.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
 
-    def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
+    def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
         """Return the time at which the next row is final, if one waits."""
         if not self.by_clock and (first := self._first_waiting(con, state, watermark)) is not None:
-            return first - self._span
-        waits = self._context.following > 0 and watermark != END_OF_TIME and state.relation(LAST) is not None
-        return END_OF_TIME if waits else None
+            return EventTime(first - self._span)
+        waits = self._context.following > 0 and watermark != END_OF_INPUT and state.relation(LAST) is not None
+        return END_OF_INPUT if waits else None
 
-    def _first_waiting(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: int | None) -> int | None:
+    def _first_waiting(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None
+    ) -> EventTime | None:
         earliest = state.forget(con, ROWS, NEVER if watermark is None else watermark)
         if earliest is None or watermark is None or not self._span:
             return earliest
-        reached = min(watermark + self._span, END_OF_TIME)
+        reached = min(EventTime(watermark + self._span), END_OF_INPUT)
         waiting = f"{state.relation(ROWS)} WHERE {UNTIL} > {reached}"
         [(first,)] = con.execute(f"SELECT min({UNTIL}) FROM {waiting}").fetchall()
-        return None if first is None else int(first)
+        return None if first is None else EventTime(first)
 
     # -- the view
 

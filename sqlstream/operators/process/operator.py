@@ -17,9 +17,10 @@ from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.process.arrivals import Arrivals
-from sqlstream.operators.process.runs import Run
+from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # Whether an emitted row is late where its event time counts.
@@ -49,14 +50,14 @@ class InputPlan:
 class ProcessOperator(Operator):
     """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
 
-    `ttls` are those of its states in milliseconds, `time_type` is that of the event times of the result, if it has any.
+    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any.
     """
 
     function: ProcessFunction
     keys: tuple[Column, ...]
     inputs: tuple[InputPlan, ...]
     arguments: tuple[str, ...]
-    ttls: tuple[int, ...]
+    ttls: tuple[Duration, ...]
     time_type: str | None
 
     @property
@@ -119,7 +120,7 @@ class ProcessOperator(Operator):
         arrivals = Arrivals(con, self.inputs, self.stored_keys, self.time_type is not None)
         arrivals.take(state, inputs)
         with instance_of(self.function, self.arguments) as instance:
-            run = Run(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            run = BatchRun(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
 
     # -- views

@@ -28,10 +28,10 @@ from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import END_OF_INPUT, MILLISECOND
 
 # So many emitted rows leave together.
 EMITTED = 100_000
-END_OF_TIME = 2**63 - 1
 # So often within a time to live the state is looked through for what has expired.
 SWEEPS = 4
 SWEPT_AT = "swept_at"
@@ -39,7 +39,7 @@ SWEPT_AT = "swept_at"
 _COUNTED = "user."
 
 
-class Run:
+class BatchRun:
     """One batch of one bucket."""
 
     def __init__(
@@ -59,12 +59,12 @@ class Run:
         self.timed = arrivals.timed
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
-        self.timers = KeyTimers(watermark, clock.time * 1000, self.timed, tables.has_timers)
+        self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
         self.context = Context(self.timers, self._clear, self._count)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
-        self.context.processing_time = instant(clock.time * 1000)
-        self.context.input_ended = clock.watermark == END_OF_TIME
+        self.context.processing_time = instant(clock.time)
+        self.context.input_ended = clock.watermark == END_OF_INPUT
         hints = dict(instance.implementation.hints)
         self.key_rows = KeyRows(con, state, tables, clock, hints)
         self.collections = {
@@ -104,7 +104,7 @@ class Run:
         if not ttls:
             return
         swept = self.state.counters.setdefault(SWEPT_AT, self.clock.time)
-        if self.clock.time - swept < max(min(ttls) // SWEEPS, 1):
+        if self.clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
             return
         self.state.counters[SWEPT_AT] = self.clock.time
         self.key_rows.sweep()
@@ -117,7 +117,7 @@ class Run:
             for i in range(len(self.function.tables))
         ]
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
-        no_timers: dict[Any, int] = {}
+        none_set: dict[Any, int] = {}
         states = self._states()
         collections = [
             KeyCollection(self.collections[name], handle)
@@ -138,7 +138,7 @@ class Run:
             for one in collections:
                 one.enter(number)
             if on_timer is not None:
-                self.timers.enter(stored_timers.get(number, no_timers))
+                self.timers.enter(stored_timers.get(number, none_set))
                 if self.timers.known:
                     self._fire(number, late=False)
             for method, one_input in zip(self.instance.methods, inputs, strict=True):
@@ -345,7 +345,7 @@ def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
 class _Placing:
     """Turns what does not fit a hint into an error of the function."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: BatchRun):
         self.run = run
 
     def __enter__(self) -> None:

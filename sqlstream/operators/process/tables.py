@@ -11,10 +11,11 @@ from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import Rows, quote_name, quote_text
 from sqlstream.operators.keyed_state import EXPIRES_AT, UPDATED_AT
 from sqlstream.state.zsets import WEIGHT_COLUMN, summed, zset
+from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
-# When a key was last written (milliseconds); the place of an item in a list; an entry of a map; and what is there.
+# When a key was last written (a processing time); the place of an item in a list; an entry of a map; and what is there.
 AT = Column("_at", "BIGINT")
 POSITION, ENTRY, ITEM = "position", "entry", "item"
 # The name of a timer (empty: none), and when it is due (microseconds).
@@ -25,7 +26,7 @@ CLOCKS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """A state, its time to live in milliseconds (0: for ever), and where it is stored: its columns in the row of the key.
+    """A state, its time to live (0: for ever), and where it is stored: its columns in the row of the key.
 
     `column` has a value, or the place of the next item of a list; `written` says when it was written, where it can expire.
     A list or a map has a table of its own.
@@ -33,7 +34,7 @@ class StateTable:
 
     number: int
     state: StateDeclaration
-    ttl: int
+    ttl: Duration
 
     @property
     def column(self) -> Column | None:
@@ -115,18 +116,18 @@ class StateTables:
 
 
 def is_live(state: StateTable, written: str, now: str) -> str:
-    """Return the condition that something written at a time (SQL, milliseconds) is seen at another."""
+    """Return the condition that something written at a time (SQL, microseconds) is seen at another."""
     return f"{written} > {now} - {state.ttl}" if state.ttl and not state.state.visible else "true"
 
 
 # -- views
 
-_NOW = f"epoch_ms({NOW})"
+_NOW = f"epoch_us({NOW})"
 
 
-def instant(column: str, plus: int = 0) -> str:
-    """Return milliseconds, SQL, as an instant."""
-    return f"make_timestamptz(({column} + {plus}) * 1000)"
+def instant(column: str, plus: Duration = NO_TIME) -> str:
+    """Return microseconds, SQL, as an instant."""
+    return f"make_timestamptz({column} + {plus})"
 
 
 def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:

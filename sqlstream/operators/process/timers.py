@@ -17,10 +17,11 @@ from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.tables import DUE, EVENT_TIMERS, PROCESSING_TIMERS, TIMER_NAME, StateTables, listed
 from sqlstream.state.bucket import WEIGHTS, Bucket
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.units import EventTime, ProcessingTime
 
 # What tells a timer of a key: its clock, and its name, or the time at which one without a name is due.
 Identity = tuple[bool, str | int]
-# The counter of the processing time (microseconds) up to which timers have fired.
+# The counter of the processing time up to which timers have fired.
 FIRED = "timers_fired_at"
 # So many timers can fire for a key in a batch: more are set by each other without end.
 MOST = 100_000
@@ -32,7 +33,7 @@ class TimerTables:
     def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: StateTables, clock: Clock):
         self.con, self.state, self.tables = con, state, tables
         self.watermark = NEVER if clock.watermark is None else clock.watermark
-        self.batch, self.now = clock.batch, clock.time * 1000
+        self.batch, self.now = clock.batch, clock.time
 
     def due(self) -> list[str]:
         """Return SELECTs of the keys that have timers which are due."""
@@ -89,13 +90,13 @@ class TimerTables:
         self.state.event_timer = self.state.forget(self.con, EVENT_TIMERS, self.watermark)
         self.state.processing_timer = self._next_processing()
 
-    def _next_processing(self) -> int | None:
-        """Return the processing time in milliseconds of the next timer by that clock."""
+    def _next_processing(self) -> ProcessingTime | None:
+        """Return the processing time of the next timer by that clock."""
         rows = self.state.relation(PROCESSING_TIMERS)
         if rows is None:
             return None
         [(due,)] = self.con.execute(f"SELECT min({DUE.name}) FROM {rows} WHERE {DUE.name} > {self.now}").fetchall()
-        return None if due is None else -(-int(due) // 1000)
+        return None if due is None else ProcessingTime(due)
 
 
 class TimerChanges:
@@ -112,7 +113,7 @@ class TimerChanges:
 class KeyTimers(Timers):
     """The timers of the current key, as the user's code sees them."""
 
-    def __init__(self, watermark: int, now: int, has_event_time: bool, has_timers: bool):
+    def __init__(self, watermark: EventTime, now: ProcessingTime, has_event_time: bool, has_timers: bool):
         self.watermark, self.now = watermark, now
         self.has_event_time, self.has_timers = has_event_time, has_timers
         self.known: Mapping[Identity, int] = {}

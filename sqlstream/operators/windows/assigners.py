@@ -16,6 +16,7 @@ from sqlstream.duck.types import time_literal
 from sqlstream.operators.groups import Grouping, Made
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import NO_TIME, Duration, EventTime
 
 # The table whose rows say which windows there are.
 PARTIALS = "partials"
@@ -45,8 +46,8 @@ def window_time(end: str) -> str:
 class WindowSpan(NamedTuple):
     """The windows to close: those that end after `closed` (None: all), up to the watermark."""
 
-    closed: int | None
-    watermark: int
+    closed: EventTime | None
+    watermark: EventTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,13 @@ class WindowAssigner(Grouping, Protocol):
     @property
     def may_be_late(self) -> str: ...
 
-    def late(self, rows: str, keys: Sequence[str], watermark: int) -> str: ...
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str: ...
 
-    def reach(self, watermark: int) -> int | None: ...
+    def reach(self, watermark: EventTime) -> EventTime | None: ...
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool: ...
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool: ...
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival: ...
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival: ...
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
@@ -110,27 +111,27 @@ class WindowAssigner(Grouping, Protocol):
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted: ...
 
     def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations: ...
 
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str: ...
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None: ...
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None: ...
 
 
 class FixedWindows(WindowAssigner, Protocol):
     """Windows that lie where they lie, whatever rows come.
 
-    A row is in windows that end at most `spread_over` (microseconds) apart. `ending` are rows as rows of those windows that end
+    A row is in windows that end at most `spread_over` apart. `ending` are rows as rows of those windows that end
     after one time and by another, `among` of those that are in the table `windows`, by their keys and bounds.
     """
 
     @property
-    def spread_over(self) -> int: ...
+    def spread_over(self) -> Duration: ...
 
-    def ending(self, rows: str, after: int | None, to: int | None) -> str: ...
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str: ...
 
     def among(self, rows: str, windows: str, keys: Sequence[str]) -> str: ...
 
@@ -140,7 +141,7 @@ class AssignedWindows:
     """Every row is in one window, whose end is a column; the start too, unless all windows have one size."""
 
     end: str
-    size: int | None
+    size: Duration | None
     start_column: str | None = None
 
     @property
@@ -176,19 +177,19 @@ class AssignedWindows:
     def may_be_late(self) -> str:
         return END
 
-    def late(self, rows: str, keys: Sequence[str], watermark: int) -> str:
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
 
-    def reach(self, watermark: int) -> int:
+    def reach(self, watermark: EventTime) -> EventTime:
         return watermark
 
     def source(self, keys: Sequence[str]) -> str:
         return "_rows"
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         return segment.low is not None and segment.low > watermark
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         late = pc.less_equal(rows.column(END).cast(pa.int64()), watermark)
         if not pc.any(late).as_py():
             return Arrival(rows)
@@ -203,7 +204,7 @@ class AssignedWindows:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         return Admitted(after)
 
@@ -213,14 +214,14 @@ class AssignedWindows:
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(self.bounds)} FROM {rows})"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
     @property
-    def spread_over(self) -> int:
-        return 0
+    def spread_over(self) -> Duration:
+        return NO_TIME
 
-    def ending(self, rows: str, after: int | None, to: int | None) -> str:
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
         return f"(SELECT * FROM {rows} WHERE {between(after, to)})"
 
     def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
@@ -228,12 +229,12 @@ class AssignedWindows:
         return f"(SELECT * FROM {rows} _row_ SEMI JOIN {windows} _in_ ON {same})"
 
 
-def ended(watermark: int) -> str:
+def ended(watermark: EventTime) -> str:
     """Return the condition that the stored time of a row lies at the watermark or before."""
     return f"{END} <= {time_literal(watermark, 'TIMESTAMP')}"
 
 
-def between(after: int | None, to: int | None, column: str = END) -> str:
+def between(after: EventTime | None, to: EventTime | None, column: str = END) -> str:
     """Return the condition that a window ends after one time, and by another."""
     bounds = [] if after is None else [f"{column} > {time_literal(after, 'TIMESTAMP')}"]
     bounds += [] if to is None else [f"{column} <= {time_literal(to, 'TIMESTAMP')}"]

@@ -14,6 +14,7 @@ from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
 from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import EventTime
 
 # The sessions whose results are to change, and all sessions of their keys as they are now.
 _CHANGED = "_changed_results"
@@ -36,7 +37,7 @@ class ChangedSessions:
         new = {name: f"(SELECT * FROM {relations[name]} WHERE {condition})" for name in batch.row_tables}
         return self.emitted.changes(new, f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})")
 
-    def changes(self, batch: WindowBatch, after: int | None) -> Iterator[str]:
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
         watermark = batch.clock.watermark
         if watermark is None and self.early is None:
             return
@@ -51,7 +52,7 @@ class ChangedSessions:
         new = {name: within(rows, _CHANGED, keys, shown) for name, rows in relations.items()}
         yield self.emitted.changes(new, within(batch.relation(EMITTED), _CHANGED, keys, "true"))
 
-    def _find(self, batch: WindowBatch, pieces: str, after: int | None) -> None:
+    def _find(self, batch: WindowBatch, pieces: str, after: EventTime | None) -> None:
         """Keep the sessions whose results are to change."""
         con, clock, keys = batch.con, batch.clock, self.emitted.groups.key_names
         ends = between(after, clock.watermark) if clock.watermark is not None else "false"

@@ -14,6 +14,7 @@ from sqlstream.operators.windows.early_results import PENDING, EarlyResults
 from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
 from sqlstream.operators.windows.retention import KEPT
 from sqlstream.operators.windows.window_batch import WindowBatch
+from sqlstream.units import EventTime
 
 # The windows whose results are to change.
 _CHANGED = "_changed_results"
@@ -37,7 +38,7 @@ class ChangedWindows:
         old = None if self.early is None else f"(SELECT * FROM {relations[EMITTED]} WHERE {condition})"
         return self.emitted.changes(new, old)
 
-    def changes(self, batch: WindowBatch, after: int | None) -> Iterator[str]:
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
         watermark = batch.clock.watermark
         if watermark is not None and (after is None or after < watermark):
             yield from self._ended(batch, WindowSpan(after, watermark))
@@ -57,10 +58,10 @@ class ChangedWindows:
             emitted = self._kept(batch, batch.relation(EMITTED), span.closed, None)
             yield self.closing(batch, {**due.closed, EMITTED: emitted}, between(span.closed, span.watermark))
 
-    def _corrected(self, batch: WindowBatch, low: int, high: int) -> str:
+    def _corrected(self, batch: WindowBatch, low: EventTime, high: EventTime) -> str:
         """Return the changes of the windows that were found, which end after one time and by another."""
         windows, keys = self.windows, self.emitted.groups.key_names
-        last = high + windows.spread_over
+        last = EventTime(high + windows.spread_over)
         stored = {name: self._kept(batch, rows, low, last) for name, rows in batch.rows().items()}
         rows = {name: windows.among(rows, _CHANGED, keys) for name, rows in stored.items()}
         same = same_columns("_row_", "_in_", [c.name for c in self.emitted.groups.place])
@@ -68,7 +69,7 @@ class ChangedWindows:
         return self.emitted.changes(rows, f"(SELECT * FROM {emitted} _row_ SEMI JOIN {_CHANGED} _in_ ON {same})")
 
     @staticmethod
-    def _kept(batch: WindowBatch, rows: str, after: int | None, to: int | None) -> str:
+    def _kept(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
         """Return stored rows whose last window ends in a stretch of time: by the stored time, of which files have statistics."""
         first, last = batch.retention.kept(after), batch.retention.kept(to)
         return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT.name)})"

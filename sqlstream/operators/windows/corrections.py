@@ -25,6 +25,7 @@ from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import KEPT, Retention
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime, from_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The groups of the rows of a batch, with their number.
@@ -43,7 +44,7 @@ class ChangedResults(Protocol):
         """Return the SELECT of the changes with which windows are forgotten that have not been emitted at their end."""
         ...
 
-    def changes(self, batch: WindowBatch, after: int | None) -> Iterator[str]:
+    def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
         """Yield SELECTs of changes, of windows that end after a time; the groups of the batch's rows are in the table ARRIVED."""
         ...
 
@@ -119,13 +120,14 @@ class Corrections:
         held = batch.forget(NEVER if watermark is None else watermark)
         # What has not ended yet is kept longer than the lateness from now on.
         rows = f"{batch.relation(PARTIALS)} WHERE {between(batch.retention.kept(watermark), None, KEPT.name)}"
-        first = batch.retention.closed(batch.least(f"epoch_us({KEPT.name})", rows))
+        kept = batch.least(f"epoch_us({KEPT.name})", rows)
+        first = None if kept is None else batch.retention.closed(EventTime(kept))
         state.event_timer = held if first is None else windows.next_time(first, watermark)
         state.processing_timer = None
         if self.early is None or self.early.early.by == "rows":
             return
         due = batch.least(DUE, f"({self.changed.waiting(batch)})")
         if self.early.early.by == "time":
-            state.processing_timer = due
+            state.processing_timer = None if due is None else from_millis(due)
         elif due is not None:
-            state.event_timer = due if state.event_timer is None else min(due, state.event_timer)
+            state.event_timer = EventTime(due if state.event_timer is None else min(due, state.event_timer))

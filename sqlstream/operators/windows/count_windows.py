@@ -27,6 +27,7 @@ from sqlstream.operators.windows.window_batch import empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT, zset
+from sqlstream.units import NO_TIME, Duration, EventTime, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 WAITING = "waiting"
@@ -42,8 +43,8 @@ class CountWindowOperator(Operator):
     """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
 
     Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
-    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for `ttl`
-    milliseconds (0: never).
+    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for so long as
+    `ttl` (0: never).
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -51,7 +52,7 @@ class CountWindowOperator(Operator):
     time: str
     size: int
     slide: int
-    ttl: int = 0
+    ttl: Duration = NO_TIME
 
     @property
     def kind(self) -> str:
@@ -152,7 +153,9 @@ class CountWindowOperator(Operator):
             self._known.sweep(con, state, clock)
         state.event_timer = state.forget(con, WAITING, NEVER if clock.watermark is None else clock.watermark)
 
-    def _final(self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: int) -> int:
+    def _final(
+        self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime
+    ) -> int:
         """Keep the rows that are to get their numbers, and return how many."""
         [waiting, *_] = self.tables
         rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
@@ -207,6 +210,8 @@ class CountWindowOperator(Operator):
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
         columns = names((*self._row, NUMBER))
         kept = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"
-        counted = ", ".join([*self.hash_columns, NUMBER.name, f"CAST({clock.time} AS BIGINT) AS {AT.name}", WEIGHT])
+        counted = ", ".join(
+            [*self.hash_columns, NUMBER.name, f"CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name}", WEIGHT]
+        )
         self._known.store(con, state, NUMBERED, kept, clock)
         self._known.store(con, state, COUNTED, f"(SELECT {counted} FROM _after)", clock)

@@ -17,7 +17,7 @@ from sqlstream.state.zsets import WEIGHT
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PENDING = "pending"
-# When a result that has changed is to be emitted: in milliseconds of processing time, or microseconds of event time.
+# When a result that has changed is to be emitted: a processing time, in milliseconds (see `units`), or an event time.
 DUE = "_due"
 
 
@@ -38,7 +38,7 @@ class EarlyResults:
 
     def due(self, pending: str, clock: Clock) -> str:
         """Return the SELECT of windows that are to be emitted now."""
-        now, waits = self.early.now(clock), self.waiting(pending)
+        now, waits = self.early.reached(clock), self.waiting(pending)
         due = "false" if now is None else f"min({DUE}) <= {now}"
         if self.early.by == "rows":
             due = f"sum({ROWS}) >= {self.early.every}"

@@ -1,17 +1,19 @@
 """Where the windows of TUMBLE, HOP and CUMULATE lie, and the slices that overlapping ones share.
 
-A slice is a stretch of time that no window's bound divides: its rows are in the same windows. Times are microseconds since
-the epoch; windows are [start, end).
+A slice is a stretch of time that no window's bound divides: its rows are in the same windows. In SQL
+times are microseconds since the epoch, too; windows are [start, end).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
-Time = TypeVar("Time", int, "np.ndarray[tuple[int], np.dtype[np.int64]]")
+from sqlstream.units import MILLISECOND, NO_TIME, Duration, EventTime
+
+Time = TypeVar("Time", EventTime, "np.ndarray[tuple[int], np.dtype[np.int64]]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,9 @@ class Grid:
     Cumulative ones start every `size`, and end every `slide` up to there.
     """
 
-    size: int
-    slide: int
-    offset: int = 0
+    size: Duration
+    slide: Duration
+    offset: Duration = NO_TIME
     cumulative: bool = False
 
     @property
@@ -34,10 +36,10 @@ class Grid:
     @property
     def in_milliseconds(self) -> bool:
         """Whether all windows end at whole milliseconds."""
-        return not any(n % 1000 for n in (self.size, self.slide, self.offset))
+        return not any(n % MILLISECOND for n in (self.size, self.slide, self.offset))
 
     @property
-    def _start_every(self) -> int:
+    def _start_every(self) -> Duration:
         return self.size if self.cumulative else self.slide
 
     @property
@@ -60,7 +62,7 @@ class Grid:
 
     def first_end(self, time: Time) -> Time:
         """Return the first end of a window at a time or after it; for a slice's end, of a window that holds the slice."""
-        return time + (self.offset + self.size - time) % self.slide
+        return cast("Time", time + (self.offset + self.size - time) % self.slide)
 
     def first_end_sql(self, time: str) -> str:
         return f"({time} + {remainder(f'{self.offset + self.size} - ({time})', self.slide)})"
@@ -70,9 +72,11 @@ class Grid:
         before = f"{slice_end} - 1"
         return f"({before} - {remainder(f'{before} - {self.offset}', self._start_every)} + {self.size})"
 
-    def start(self, end: int) -> int:
+    def start(self, end: EventTime) -> EventTime:
         """Return the start of the window with an end."""
-        return end - 1 - (end - 1 - self.offset) % self.size if self.cumulative else end - self.size
+        if not self.cumulative:
+            return EventTime(end - self.size)
+        return EventTime(end - 1 - (end - 1 - self.offset) % self.size)
 
     def start_sql(self, end: str) -> str:
         """Return the SQL of the start of the window with an end."""

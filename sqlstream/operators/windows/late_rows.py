@@ -18,6 +18,7 @@ from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.groups import Groups, Made, stored_columns
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.window_batch import WindowBatch
+from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The part, and the table.
@@ -32,12 +33,12 @@ class LateRows:
     """What is kept of late rows: their columns, and `time`, the SQL of their event time over input rows.
 
     `where` says which rows of the input count: with several grouping sets each is there once per set. A window takes rows until
-    the watermark has passed its end by the `lateness` (microseconds).
+    the watermark has passed its end by the `lateness`.
     """
 
     columns: tuple[Column, ...]
     time: str
-    lateness: int = 0
+    lateness: Duration = NO_TIME
     where: str = "true"
 
     @property
@@ -65,7 +66,7 @@ class LateRows:
         assert batch.closed is not None
         batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
         given = f"(SELECT {typed(self.arriving(groups))} FROM _may_be_late)"
-        mark = f"{time_literal(batch.clock.watermark or 0, 'TIMESTAMP')} AS {MARK.name}"
+        mark = f"{time_literal(batch.clock.watermark or EventTime(0), 'TIMESTAMP')} AS {MARK.name}"
         late = f"(SELECT *, {mark} FROM {groups.windows.late(given, groups.key_names, batch.closed)})"
         return batch.con.sql(encoded(self.table.columns, late)).to_arrow_table()
 

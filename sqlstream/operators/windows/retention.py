@@ -10,6 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import names
 from sqlstream.operators.windows.assigners import END
 from sqlstream.state.segments import Segment
+from sqlstream.units import Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 # The stored time: the end of a row's window, and the lateness.
@@ -18,23 +19,23 @@ KEPT = Column("_kept_until", "TIMESTAMP")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Rows are kept until the watermark passes the end of their window, or is a `lateness` (microseconds) beyond it.
+    """Rows are kept until the watermark passes the end of their window, or is a `lateness` beyond it.
 
     With a lateness, also one of 0, the time until which a row is kept is a stored column of its own.
     """
 
-    lateness: int | None = None
+    lateness: Duration | None = None
 
-    def closed(self, watermark: int | None) -> int | None:
+    def closed(self, watermark: EventTime | None) -> EventTime | None:
         """Return the time up to which windows that have ended are forgotten."""
-        return None if watermark is None else watermark - (self.lateness or 0)
+        return None if watermark is None else EventTime(watermark - (self.lateness or 0))
 
     def closed_sql(self, watermark: str) -> str:
         return watermark if self.lateness is None else f"({watermark} - {self.lateness})"
 
-    def kept(self, end: int | None) -> int | None:
+    def kept(self, end: EventTime | None) -> EventTime | None:
         """Return the time until which the rows of windows with an end are kept."""
-        return None if end is None else end + (self.lateness or 0)
+        return None if end is None else EventTime(end + (self.lateness or 0))
 
     def table(self, table: TableDeclaration) -> TableDeclaration:
         """Return a table of rows of windows as it is kept."""
@@ -58,7 +59,7 @@ class Retention:
         """Return a segment as it is with the ends of windows for its time."""
         if self.lateness is None or segment.low is None:
             return segment
-        return structs.replace(segment, low=segment.low - self.lateness)
+        return structs.replace(segment, low=EventTime(segment.low - self.lateness))
 
     @property
     def _until(self) -> str:

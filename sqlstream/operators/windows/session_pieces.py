@@ -18,6 +18,7 @@ from sqlstream.operators.groups import Made
 from sqlstream.operators.windows.assigners import END, START, Arrival, weights
 from sqlstream.operators.windows.grid import remainder
 from sqlstream.state.zsets import WEIGHT
+from sqlstream.units import Duration, EventTime
 
 _PIECE = "_piece"
 # The bounds of the session that a row would be alone.
@@ -41,18 +42,18 @@ class SessionPieces(Protocol):
         """Return those of some stored pieces, to go behind FROM, that make sessions."""
         ...
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival: ...
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of rows that are only added; `time` is the DuckDB expression of a row's event time, `gap` microseconds.
+    """Pieces of rows that are only added; `time` is the DuckDB expression of a row's event time.
 
     Without a `gap` each row has its own: `end` is the expression of the time until which it waits for another one.
     """
 
     time: str
-    gap: int | None
+    gap: Duration | None
     end: str = ""
 
     @property
@@ -91,7 +92,7 @@ class Pieces:
     def present(self, pieces: str) -> str:
         return pieces
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         early = pc.greater(rows.column(START).cast(pa.int64()), watermark)
         if pc.all(early).as_py():
             return Arrival(rows)
@@ -125,6 +126,6 @@ class ChangingPieces:
         total = f"CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
         return f"(SELECT * EXCLUDE ({WEIGHT}), {total} FROM {pieces} GROUP BY ALL HAVING sum({WEIGHT}) > 0)"
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         passed = pc.less_equal(rows.column(START).cast(pa.int64()), watermark)
         return Arrival(rows.filter(pc.invert(passed)), late_rows=int(weights(rows.filter(passed)).sum()))

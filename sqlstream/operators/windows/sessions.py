@@ -29,6 +29,7 @@ from sqlstream.operators.windows.assigners import (
 )
 from sqlstream.operators.windows.session_pieces import SessionPieces
 from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime
 
 # The sessions that are looked at while windows close, or while rows are admitted.
 _SESSIONS = "_sessions"
@@ -79,21 +80,21 @@ class Sessions:
         # A session takes rows that begin before the watermark as long as it is open.
         return START
 
-    def late(self, rows: str, keys: Sequence[str], watermark: int) -> str:
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         return within(rows, _SESSIONS, keys, ended(watermark))
 
-    def reach(self, watermark: int) -> int | None:
+    def reach(self, watermark: EventTime) -> EventTime | None:
         return None
 
     def source(self, keys: Sequence[str]) -> str:
         return self.pieces.source(keys)
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         # What begins after the watermark touches nothing that the watermark closes.
         first = pc.min(read(segment, [START]).column(START)).cast(pa.int64()).as_py()
         return bool(first > watermark)
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         return self.pieces.arrive(rows, watermark)
 
     def due(
@@ -123,7 +124,7 @@ class Sessions:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
@@ -140,7 +141,7 @@ class Sessions:
     def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
         return f"SELECT count(*) FILTER (WHERE _begins = 1) FROM ({begun(rows, keys)})"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         return earliest
 
 

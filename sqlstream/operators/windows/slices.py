@@ -27,9 +27,9 @@ from sqlstream.operators.windows.assigners import (
 )
 from sqlstream.operators.windows.grid import Grid
 from sqlstream.state.segments import Segment
+from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 SLICE = "_slice_end"
-END_OF_TIME = 2**63 - 1
 # So many windows at once are looked for one by one.
 FEW_WINDOWS = 16
 
@@ -80,20 +80,20 @@ class SlicedWindows:
     def may_be_late(self) -> str:
         return END
 
-    def late(self, rows: str, keys: Sequence[str], watermark: int) -> str:
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
 
-    def reach(self, watermark: int) -> int:
-        return min(watermark + self.grid.size, END_OF_TIME)
+    def reach(self, watermark: EventTime) -> EventTime:
+        return min(EventTime(watermark + self.grid.size), END_OF_INPUT)
 
     def source(self, keys: Sequence[str]) -> str:
         return "_rows"
 
-    def is_early(self, segment: Segment, read: Read, watermark: int) -> bool:
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
         slices = read(segment, [SLICE]).column(SLICE)
         return bool((self.grid.first_end(slices.to_numpy()) > watermark).all())
 
-    def arrive(self, rows: pa.Table, watermark: int) -> Arrival:
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
         slices = rows.column(SLICE).to_numpy()
         first = self.grid.first_end(slices)
         if (first > watermark).all():
@@ -112,11 +112,11 @@ class SlicedWindows:
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None:
-        first = None if span.closed is None else self.grid.first_end(span.closed + 1)
+        first = None if span.closed is None else self.grid.first_end(EventTime(span.closed + 1))
         if first is not None and first > span.watermark:
             return None
         if first is not None and (span.watermark - first) // self.grid.slide < FEW_WINDOWS:
-            ends = range(first, span.watermark + 1, self.grid.slide)
+            ends = [EventTime(end) for end in range(first, span.watermark + 1, self.grid.slide)]
             return Due({table: self._of_ends(rows, ends) for table, rows in relations.items()})
         return Due({table: self.spread(rows, first, str(span.watermark)) for table, rows in relations.items()})
 
@@ -126,7 +126,7 @@ class SlicedWindows:
         relations: Relations,
         after: Relations,
         keys: Sequence[str],
-        watermark: int,
+        watermark: EventTime,
     ) -> Admitted:
         return Admitted(after)
 
@@ -138,7 +138,7 @@ class SlicedWindows:
         slices = f"(SELECT DISTINCT {SLICE}, {END} FROM {rows})"
         return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
 
-    def _of_ends(self, rows: str, ends: Iterable[int]) -> str:
+    def _of_ends(self, rows: str, ends: Iterable[EventTime]) -> str:
         """Return rows of slices as rows of some windows: for a few, to look for each one's costs half of what a spread does."""
         selects = [
             f"SELECT * EXCLUDE ({SLICE}, {END}), make_timestamp({end}) AS {END} FROM {rows} "
@@ -147,7 +147,7 @@ class SlicedWindows:
         ]
         return f"({' UNION ALL '.join(selects)})"
 
-    def spread(self, rows: str, from_end: int | str | None, to_end: str | None) -> str:
+    def spread(self, rows: str, from_end: EventTime | str | None, to_end: str | None) -> str:
         """Return rows of slices as rows of the windows whose ends lie in a range."""
         first, last = self.grid.first_end_sql(SLICE), f"epoch_us({END})"
         low = first if from_end is None else f"greatest({first}, {from_end})"
@@ -156,20 +156,20 @@ class SlicedWindows:
         spread = f"SELECT * EXCLUDE ({SLICE}, {END}), {ends} AS _end FROM {rows}"
         return f"(SELECT * EXCLUDE (_end), make_timestamp(_end) AS {END} FROM ({spread}))"
 
-    def next_time(self, earliest: int | None, watermark: int | None) -> int | None:
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
         if earliest is None:
             return None
         # No slice begins before the earliest end less the size.
         begin = earliest - self.grid.size + 1
-        return self.grid.first_end(begin if watermark is None else max(begin, watermark + 1))
+        return self.grid.first_end(EventTime(begin if watermark is None else max(begin, watermark + 1)))
 
     @property
-    def spread_over(self) -> int:
+    def spread_over(self) -> Duration:
         return self.grid.size
 
-    def ending(self, rows: str, after: int | None, to: int | None) -> str:
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
         # At the end of input there is no later window, and no later number either.
-        first = None if after is None else self.grid.first_end(min(after, -NEVER) + 1)
+        first = None if after is None else self.grid.first_end(EventTime(min(after, -NEVER) + 1))
         return self.spread(rows, first, None if to is None else str(to))
 
     def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.state.segments import Segment
+from sqlstream.units import MILLISECOND, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -87,15 +88,23 @@ AT_END = AtEnd()
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """How often open windows are emitted: every so many milliseconds of time, microseconds of event time, or rows."""
+    """How often open windows are emitted: after so much processing or event time (a Duration), or so many rows."""
 
     every: int
     by: Literal["time", "event", "rows"]
 
     def due(self, clock: Clock) -> int:
-        """Return when a row of a batch is to be seen in a result, at the latest; times are multiples of the interval."""
-        now = self.now(clock)
-        return NEVER if now is None else (now // self.every + 1) * self.every
+        """Return when a row of a batch is to be seen in a result, at the latest, as the stored column has it.
 
-    def now(self, clock: Clock) -> int | None:
-        return {"time": clock.time, "event": clock.watermark, "rows": 0}[self.by]
+        Times are multiples of the interval.
+        """
+        now = {"time": clock.time, "event": clock.watermark, "rows": 0}[self.by]
+        if now is None:
+            return NEVER
+        due = (now // self.every + 1) * self.every
+        # The clock goes by milliseconds: the first one from which on it is due.
+        return -(-due // MILLISECOND) if self.by == "time" else due
+
+    def reached(self, clock: Clock) -> int | None:
+        """Return the time of a batch as the stored column has it."""
+        return {"time": to_millis(clock.time), "event": clock.watermark, "rows": 0}[self.by]

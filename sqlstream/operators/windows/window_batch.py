@@ -14,6 +14,7 @@ from sqlstream.operators.operator import Clock
 from sqlstream.operators.windows.assigners import Relations
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.state.bucket import Bucket
+from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -32,14 +33,14 @@ class WindowBatch:
     retention: Retention
 
     @property
-    def closed(self) -> int | None:
+    def closed(self) -> EventTime | None:
         return self.retention.closed(self.clock.watermark)
 
-    def relation(self, table: str, up_to: int | None = None) -> str:
+    def relation(self, table: str, up_to: EventTime | None = None) -> str:
         """Return the stored rows of a table, to go behind FROM."""
         return self.state.relation(table, up_to=up_to) or empty_relation(self.tables[table])
 
-    def rows(self, up_to: int | None = None) -> dict[str, str]:
+    def rows(self, up_to: EventTime | None = None) -> dict[str, str]:
         """Return the stored rows of windows by table, to go behind FROM; those up to a stored time are there for certain."""
         return {table: self.relation(table, up_to) for table in self.row_tables}
 
@@ -54,7 +55,7 @@ class WindowBatch:
             self.state.append(name, made, self.clock.batch)
         return stored
 
-    def forget(self, watermark: int) -> int | None:
+    def forget(self, watermark: EventTime) -> EventTime | None:
         """Forget what the watermark has passed, and return the least stored time that is left."""
         times = [self.state.forget(self.con, table, watermark) for table in self.tables]
         return min((t for t in times if t is not None), default=None)

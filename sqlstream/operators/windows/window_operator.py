@@ -23,6 +23,7 @@ from sqlstream.operators.windows.window_batch import WindowBatch, empty_relation
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
 from sqlstream.state.zsets import WEIGHT_COLUMN
+from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -133,7 +134,9 @@ class WindowOperator(Operator):
                 self._arrive(batch, port.part, rows, batch.closed, received)
         return received
 
-    def _arrive(self, batch: WindowBatch, part: str, rows: pa.Table | Segment, closed: int, received: Received) -> None:
+    def _arrive(
+        self, batch: WindowBatch, part: str, rows: pa.Table | Segment, closed: EventTime, received: Received
+    ) -> None:
         """Add those of some rows that are in no window which has closed, and count the others."""
         if isinstance(rows, Segment):
             if self.groups.windows.is_early(batch.retention.segment(rows), batch.state.read, closed):
@@ -159,7 +162,7 @@ class WindowOperator(Operator):
         if self.trigger.corrects and part == PARTIALS:
             received.added.append(rows)
 
-    def _close(self, batch: WindowBatch, watermark: int) -> str | None:
+    def _close(self, batch: WindowBatch, watermark: EventTime) -> str | None:
         """Return the SELECT of what leaves with the windows that close now, None when none does."""
         windows, closed = self.groups.windows, batch.closed
         assert closed is not None

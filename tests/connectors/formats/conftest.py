@@ -1,17 +1,16 @@
-"""A connection that loads nothing by itself."""
+"""A connection that loads nothing by itself, as those of the product."""
 
 from __future__ import annotations
 
-import duckdb
+from collections.abc import Iterator
+
 import pytest
 
+from sqlstream.duck import databases
 from tests.connectors.formats.reading_files import Con
 
 
 @pytest.fixture
-def con() -> Con:
-    con = duckdb.connect(
-        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    )
-    con.execute("SET TimeZone = 'UTC'")
-    return con
+def con() -> Iterator[Con]:
+    with databases.passing() as con:
+        yield con

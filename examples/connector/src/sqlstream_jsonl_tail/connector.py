@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.formats.value_source import BY_NUMBER, NUMBER, PLACE, ValueRows
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext
@@ -55,7 +55,7 @@ class ByteRange:
 class TailDiscovery(Discovery):
     """Finds the lines that a file has got since the last batch. Its position is an offset for each file that it has read."""
 
-    def __init__(self, table: Table, position: Offsets, context: Context):
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self.interval = monitor_interval(table)
         self.bounded = self.interval is None
@@ -124,6 +124,16 @@ class TailDiscovery(Discovery):
         self._start = end
         return splits
 
+    def committed(self, position: Offsets) -> None:
+        """Write down how far the file was read for good, for whoever rotates it."""
+        name = self._table.options.get("position-path")
+        if name is None or self._file is None:
+            return
+        path = os.path.join(self._context.project, name)
+        with open(f"{path}.tmp", "w") as opened:
+            opened.write(f"{position.get(self._file.identity, 0)}\n")
+        os.replace(f"{path}.tmp", path)
+
     def _cut(self, path: str, start: int, wanted: int) -> int:
         """Return the end of a line near an offset: before it, unless one line is longer."""
         if wanted >= self._end:
@@ -141,7 +151,7 @@ class TailedLines(ValueRows):
     order = BY_NUMBER
     split_type = ByteRange
 
-    def discovery(self, position: Offsets, context: Context) -> TailDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> TailDiscovery:
         return TailDiscovery(self.table, position, context)
 
     def located(self, split: ByteRange, context: ReadContext) -> ByteRange:
@@ -182,6 +192,13 @@ class JsonlTail(Connector):
             "what to do about a file that was replaced or truncated",
             default="fail",
             mutable=True,
+        ),
+        TableOption(
+            "position-path",
+            TEXT,
+            "a file that is told how many bytes committed batches have read",
+            mutable=True,
+            example="events.position",
         ),
         replace(MONITOR, mutable=True),
         MAX_BYTES,

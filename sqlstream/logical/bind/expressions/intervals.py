@@ -1,4 +1,4 @@
-"""Constant intervals as microseconds."""
+"""Constant intervals as durations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from sqlstream.errors import BindError, SourceText
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
+from sqlstream.units import Duration
 
 
-def microseconds(checker: TypeChecker, node: exp.Expr, source: SourceText) -> int:
+def constant_interval(checker: TypeChecker, node: exp.Expr, source: SourceText) -> Duration:
     """Return the length of a constant interval.
 
     Raises BindError for what is no constant interval, or one of months or years, whose length varies.
@@ -33,4 +34,4 @@ def microseconds(checker: TypeChecker, node: exp.Expr, source: SourceText) -> in
         raise BindError(
             "a window of months or years has no fixed length", span, hint="Use days, such as INTERVAL '30' DAY."
         )
-    return int(micros)
+    return Duration(micros)

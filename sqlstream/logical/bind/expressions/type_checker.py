@@ -9,6 +9,7 @@ from functools import cache
 import duckdb
 from sqlglot import exp
 
+from sqlstream.duck import databases
 from sqlstream.duck.clock import variables
 from sqlstream.duck.sql import no_rows
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
@@ -17,6 +18,7 @@ from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.reading import in_lower_case
 from sqlstream.sql.spans import span_of
+from sqlstream.units import EPOCH
 
 NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
@@ -49,7 +51,7 @@ class TypeChecker:
         broken: Sequence[SqlStreamError] = (),
     ):
         self.con, self.broken = con, broken
-        for name, value in variables(0, None).items():
+        for name, value in variables(EPOCH, None).items():
             con.execute(f"SET VARIABLE {name} = {value}")
         self.aggregates, built_in = _built_in()
         self.functions = built_in.union(functions)
@@ -177,7 +179,7 @@ def plain(text: str) -> str:
 @cache
 def _built_in() -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of DuckDB's aggregates, and of all its functions that can stand in an expression."""
-    with duckdb.connect(config={"threads": 1}) as con:
+    with databases.passing() as con:
         rows = con.execute("SELECT function_name, function_type, macro_definition FROM duckdb_functions()").fetchall()
     functions = frozenset(name for name, kind, _ in rows if kind in ("scalar", "aggregate", "macro"))
     aggregates = {name for name, kind, _ in rows if kind == "aggregate"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
 from sqlglot import exp
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span
-from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.joins.lateral import Made
 from sqlstream.logical.bind.joins.lookup_joins import lookup_join
@@ -20,10 +22,11 @@ from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, TemporalJoin
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.units import duration
+from sqlstream.units import Duration, duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,12 @@ class JoinTree:
     """The relations of a query block, by their places in FROM, and the steps that join them from left to right.
 
     `nodes` are what is read, None where a relation is made of the rows before it, and `fields` the columns. `places` says which
-    relation a column is of, `ttls` how many milliseconds those of some names, in lower case, are kept.
+    relation a column is of, `ttls` how long those of some names, in lower case, are kept.
     """
 
     checker: TypeChecker
     source: SourceText
-    ttls: Mapping[str, int]
+    ttls: Mapping[str, Duration]
     nodes: Sequence[Node | None]
     fields: Sequence[Schema]
     visible: Sequence[Visible]
@@ -118,7 +121,7 @@ class JoinTree:
             others = [c for c in conditions if c not in equal]
             sides = found
             return IntervalJoin(
-                (left, right), "", step.kind, keys, _all(others), aliases, step.span, sides, 0, 0, windowed=True
+                (left, right), "", step.kind, keys, _all(others), aliases, step.span, sides, windowed=True
             )
         bounded = self._interval(left, right, [c for c in conditions if place in c.places], place)
         if bounded is not None:
@@ -239,7 +242,9 @@ class JoinTree:
                 bounds = TimeBounds()
                 used: list[Conjunct] = []
                 for condition in conditions:
-                    found = time_bounds(condition.bound, a, b, lambda n: microseconds(self.checker, n, self.source))
+                    found = time_bounds(
+                        condition.bound, a, b, lambda n: constant_interval(self.checker, n, self.source)
+                    )
                     if found is not None:
                         bounds, used = bounds.and_(found), [*used, condition]
                 if bounds.before is not None and bounds.after is not None:
@@ -307,7 +312,8 @@ def _all(conditions: Sequence[Conjunct]) -> Expression | None:
     if not conditions:
         return None
     sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)
-    return Expression.over((c.expression for c in conditions), sql, "BOOLEAN")
+    whole = Expression.over((c.expression for c in conditions), sql, "BOOLEAN")
+    return replace(whole, claims=reduce(and_, (Claims.of(c.bound) for c in conditions)))
 
 
 def _with(node: Node, items: Sequence[Item]) -> Node:

@@ -21,6 +21,7 @@ from sqlstream.logical.plan.joins import Joining, Kind
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.sql.spans import head_span, span_of
+from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class JoinBinder:
     Columns get names that are all different: those that occur before get a number.
     """
 
-    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, int]):
+    def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, Duration]):
         self.catalog, self.checker, self.source = catalog, checker, source
-        # Milliseconds, by the names of relations in lower case.
+        # By the names of relations in lower case.
         self.ttls = ttls
         # What is read, None where a relation is made of the rows before it; and the columns of all.
         self.nodes: list[Node | None] = []

@@ -15,7 +15,6 @@ from sqlstream.logical.bind.scope import Scope, Visible
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.joins import Kind
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.predicates import never_null
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.spans import span_of
@@ -191,7 +190,7 @@ def _never_null(node: Node, column: str) -> bool:
         case Scan():
             return any(c.name == column and c.not_null for c in node.table.columns)
         case Filter():
-            return column in never_null(node.predicate.sql) or _never_null(node.input, column)
+            return column in node.predicate.claims.never_null or _never_null(node.input, column)
         case Projection():
             own = next((i.expression.column for i in node.items if i.name == column), None)
             return own is not None and _never_null(node.input, own)

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sqlstream.errors import SqlStreamError
+from sqlstream.units import NO_TIME, Duration
 
-# The length of a constant interval in microseconds.
-Length = Callable[[exp.Expr], int]
+# The length of a constant interval.
+Length = Callable[[exp.Expr], Duration]
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """The right row's time lies from `before` (microseconds) before the left one's to `after`; None where nothing bounds it."""
+    """The right row's time lies from `before` before the left one's to `after`; None where nothing bounds it."""
 
-    before: int | None = None
-    after: int | None = None
+    before: Duration | None = None
+    after: Duration | None = None
 
     def and_(self, other: TimeBounds) -> TimeBounds:
         """Return what holds where both hold."""
@@ -27,15 +28,15 @@ class TimeBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Times, each so often, and a number of microseconds."""
+    """Columns of times, each so often, and a length."""
 
-    times: Mapping[str, int]
-    micros: int = 0
+    columns: Mapping[str, int]
+    length: Duration = NO_TIME
 
     def plus(self, other: _Sum, sign: int) -> _Sum:
-        names = {*self.times, *other.times}
-        times = {name: self.times.get(name, 0) + sign * other.times.get(name, 0) for name in names}
-        return _Sum({name: n for name, n in times.items() if n}, self.micros + sign * other.micros)
+        names = {*self.columns, *other.columns}
+        times = {name: self.columns.get(name, 0) + sign * other.columns.get(name, 0) for name in names}
+        return _Sum({name: n for name, n in times.items() if n}, Duration(self.length + sign * other.length))
 
 
 def time_bounds(condition: exp.Expr, left: str, right: str, length: Length) -> TimeBounds | None:
@@ -59,19 +60,19 @@ def _compared(a: exp.Expr, b: exp.Expr, sign: str, left: str, right: str, length
     if sums[0] is None or sums[1] is None:
         return None
     difference = sums[0].plus(sums[1], -1)
-    if difference.times == {left: -1, right: 1}:
+    if difference.columns == {left: -1, right: 1}:
         # right - left + c >= 0: the right time lies at most c before the left one.
-        least, most = difference.micros, -difference.micros
-    elif difference.times == {left: 1, right: -1}:
-        least, most = -difference.micros, difference.micros
+        least, most = difference.length, Duration(-difference.length)
+    elif difference.columns == {left: 1, right: -1}:
+        least, most = Duration(-difference.length), difference.length
         sign = sign.translate(str.maketrans("<>", "><"))
     else:
         return None
     match sign:
         case ">" | ">=":
-            return TimeBounds(before=least - (sign == ">"))
+            return TimeBounds(before=Duration(least - (sign == ">")))
         case "<" | "<=":
-            return TimeBounds(after=most - (sign == "<"))
+            return TimeBounds(after=Duration(most - (sign == "<")))
         case _:
             return TimeBounds(least, most)
 
@@ -99,6 +100,6 @@ def _sum(node: exp.Expr, length: Length) -> _Sum | None:
             return None
 
 
-def _least(a: int | None, b: int | None) -> int | None:
+def _least(a: Duration | None, b: Duration | None) -> Duration | None:
     known = [n for n in (a, b) if n is not None]
     return min(known, default=None)

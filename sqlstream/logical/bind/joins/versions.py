@@ -8,7 +8,6 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.predicates import only_bound
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.tables import Normalize, Scan
@@ -48,7 +47,7 @@ def versions(node: Node) -> VersionedTable | None:
             return VersionedTable(node, table.primary_key, table.watermark.column)
         case Projection():
             return _projected(node, versions(node.input))
-        case Filter() if (bound := only_bound(node.predicate.sql)) is not None and bound[1] == 1:
+        case Filter() if (bound := node.predicate.claims.only_bound) is not None and bound[1] == 1:
             return _newest(node.input, bound[0])
         case _:
             return None
@@ -74,8 +73,7 @@ def _newest(node: Node, column: str | None) -> VersionedTable | None:
 
 
 def _is_newest_first(node: Rank, time: str) -> bool:
-    own = (quote_name(time), f"({quote_name(time)})")
-    return len(node.order) == 1 and node.order[0].sql in [f"{sql} DESC" for sql in own]
+    return len(node.order) == 1 and node.order[0].column == time and node.order[0].descends
 
 
 def _projected(node: Projection, below: VersionedTable | None) -> VersionedTable | None:

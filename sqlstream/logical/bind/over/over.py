@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlstream.catalog import Catalog
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
-from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
@@ -220,7 +220,7 @@ def _bound_of(value: object, side: str | None, mode: str, block: Block) -> int |
     assert isinstance(value, exp.Expr)
     sign = -1 if (side or "").upper() == "FOLLOWING" else 1
     if mode == "RANGE":
-        length = microseconds(block.checker, value, block.scope.source)
+        length = constant_interval(block.checker, value, block.scope.source)
         if length < 0:
             raise BindError("a frame's interval must not be negative", block.span(value))
         return sign * length

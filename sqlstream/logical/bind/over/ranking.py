@@ -15,7 +15,6 @@ from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.expressions import AggregateItem, Field
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import RANKS, Over, OverFrame, OverItem
-from sqlstream.logical.plan.predicates import upper_bounds
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.sql.dialect import to_duckdb
@@ -163,7 +162,7 @@ def filtered(node: Filter) -> Filter:
     one is emitted once, when it is final, and needs no row to be kept.
     """
     below = node.input
-    for column, limit in upper_bounds(node.predicate.sql).items():
+    for column, limit in node.predicate.claims.at_most.items():
         if limit > 1:
             below = _as_ranks(below, column)
     return node if below is node.input else replace(node, input=below)

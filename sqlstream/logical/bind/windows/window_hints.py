@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Literal
 
 from sqlglot import exp
@@ -20,7 +19,7 @@ from sqlstream.logical.plan.windows import SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
-from sqlstream.units import parse_duration
+from sqlstream.units import MILLISECOND, Duration, parse_duration
 
 _USAGE = {
     "ALLOWED_LATENESS": "Write ALLOWED_LATENESS('2 min').",
@@ -92,7 +91,7 @@ def _check(name: str, node: Windowed, span: Span) -> None:
 def _with(node: Windowed, call: HintCall, source: SourceText) -> Windowed:
     match call.this, call.expressions:
         case "ALLOWED_LATENESS", [exp.Literal() as text] if isinstance(node, WindowAggregate):
-            return replace(node, lateness=_microseconds(text, source))
+            return replace(node, lateness=_duration(text, source))
         case "LATE_ROWS", [exp.Literal() as text] if text.is_string:
             check_name("a table of late rows", text.name, span_of(text, source))
             return replace(node, late_rows=text.name)
@@ -109,8 +108,8 @@ def _early(call: HintCall, every: exp.Literal, by: str, source: SourceText) -> E
     units: dict[str, Literal["time", "event"]] = {"time": "time", "event": "event"}
     if by not in units:
         raise _misused(call, source)
-    length = _microseconds(every, source)
-    if length < 1000:
+    length = _duration(every, source)
+    if length < MILLISECOND:
         raise BindError("EARLY_FIRE needs at least a millisecond", span_of(every, source))
     return EarlyFire(length, units[by])
 
@@ -119,8 +118,8 @@ def _misused(call: HintCall, source: SourceText) -> BindError:
     return BindError(f"{call.this} does not take these arguments", span_of(call, source), hint=_USAGE[call.this])
 
 
-def _microseconds(text: exp.Literal, source: SourceText) -> int:
+def _duration(text: exp.Literal, source: SourceText) -> Duration:
     try:
-        return parse_duration(text.name) // timedelta(microseconds=1)
+        return parse_duration(text.name)
     except ValueError as error:
         raise BindError(str(error), span_of(text, source)) from None

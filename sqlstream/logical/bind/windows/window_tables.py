@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
+from typing import Final
 
 from sqlglot import exp
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
-from sqlstream.logical.bind.expressions.intervals import microseconds
+from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
@@ -20,6 +21,7 @@ from sqlstream.logical.plan.tables import Normalize, Scan, by_clock
 from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
+from sqlstream.units import MILLISECOND, NO_TIME, Duration
 
 
 def tells_windows_apart(node: Node, window: WindowColumns, named: Collection[str]) -> bool:
@@ -45,7 +47,7 @@ def _is_cumulative(node: Node) -> bool:
     return False
 
 
-DAY = 86_400_000_000
+DAY: Final = Duration(86_400_000_000)
 
 
 def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
@@ -138,27 +140,27 @@ class WindowBinder:
             return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
         if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
             # Where clocks are set back, the time does not say which row came first.
-            self._zone(below, time, at, kind, [1])
+            self._zone(below, time, at, kind, [MILLISECOND])
             return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
         lengths = [self._length(interval) for interval in intervals]
-        shift = microseconds(self.checker, offset, self.source) if offset is not None else 0
+        shift = constant_interval(self.checker, offset, self.source) if offset is not None else NO_TIME
         zone = self._zone(below, time, at, kind, [*lengths, shift])
         match kind:
             case "TUMBLE":
-                return TimeWindows(below, kind, time, lengths[0], lengths[0], shift % lengths[0], zone, span)
+                return TimeWindows(below, kind, time, lengths[0], lengths[0], Duration(shift % lengths[0]), zone, span)
             case "HOP":
-                return TimeWindows(below, kind, time, lengths[1], lengths[0], shift % lengths[0], zone, span)
+                return TimeWindows(below, kind, time, lengths[1], lengths[0], Duration(shift % lengths[0]), zone, span)
             case "CUMULATE":
                 step, size = lengths
                 if size % step:
                     message = "the size of CUMULATE windows must be a multiple of their step"
                     raise BindError(message, span_of(intervals[1], self.source))
-                return TimeWindows(below, kind, time, size, step, shift % size, zone, span)
+                return TimeWindows(below, kind, time, size, step, Duration(shift % size), zone, span)
             case _:
                 return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
 
-    def _length(self, interval: exp.Expr) -> int:
-        length = microseconds(self.checker, interval, self.source)
+    def _length(self, interval: exp.Expr) -> Duration:
+        length = constant_interval(self.checker, interval, self.source)
         if length <= 0:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
@@ -192,7 +194,7 @@ class WindowBinder:
             hint = self._no_time_hint(below, name)
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 
-    def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[int]) -> str | None:
+    def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[Duration]) -> str | None:
         """Return the zone whose midnight windows follow, None where that is UTC's or times have no zone.
 
         Where clocks are set back an hour comes twice: only windows of whole days hold both.

@@ -1,0 +1,74 @@
+"""What SHOW FUNCTIONS and DESCRIBE FUNCTION say about the user's functions, of whatever kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sqlstream.catalog import AnyFunction, Catalog, ProcessFunction
+from sqlstream.errors import BindError, missing
+from sqlstream.sql.nodes import Name
+from sqlstream.units import duration
+
+Row = tuple[str | None, ...]
+
+
+def function_rows(catalog: Catalog, like: Callable[[str], bool]) -> tuple[Row, ...]:
+    """Return a row for each function: its name, what it takes and returns, its kind, and where it is declared."""
+    functions: list[AnyFunction] = [*catalog.functions.values(), *catalog.process_functions.values()]
+    found = sorted((f for f in functions if like(f.name)), key=lambda f: f.name.lower())
+    return tuple((f.name, f"({', '.join(_takes(f))})", _returns(f), _kind(f), f.location) for f in found)
+
+
+def described_function(name: Name, catalog: Catalog) -> tuple[Row, ...]:
+    """Return a row for each part of a function: its name, its type, whether it can be NULL, and its default value."""
+    function = catalog.any_function(name.text)
+    if function is None:
+        hint = missing("function", name.text, catalog.function_names)
+        raise BindError(f'function "{name.text}" does not exist', name.span, hint=hint)
+    return (f"{_kind(function)} function", function.name, None, None, None), *_parts(function)
+
+
+def _parts(function: AnyFunction) -> Iterable[Row]:
+    if isinstance(function, ProcessFunction):
+        for table in function.tables:
+            columns = table.columns and f"TABLE({', '.join(f'{c.name} {c.type}' for c in table.columns)})"
+            yield "table", table.name, columns or "TABLE", None, None
+        for scalar in function.scalars:
+            yield "parameter", scalar.name, scalar.type, _text(scalar.nullable), scalar.default
+        for state in function.states:
+            kept = f"{state.kind} of {state.key_type + ' to ' if state.key_type else ''}{state.type}"
+            yield "state", state.name, kept + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
+        for column in function.outputs:
+            yield "column", column.name, column.type, "true", None
+        return
+    parameters = zip(function.names, function.parameters, function.nullable, function.defaults, strict=True)
+    for name, type_, nullable, default in parameters:
+        yield "parameter", name, type_, _text(nullable), default
+    for name, type_ in function.columns:
+        yield "column", name, type_, "true", None
+    if function.kind == "scalar":
+        yield "result", None, function.returns, "true", None
+
+
+def _takes(function: AnyFunction) -> Iterable[str]:
+    if isinstance(function, ProcessFunction):
+        return [*(f"TABLE {table.name}" for table in function.tables), *(s.type for s in function.scalars)]
+    return function.parameters
+
+
+def _returns(function: AnyFunction) -> str:
+    if isinstance(function, ProcessFunction):
+        return _table((c.name, c.type) for c in function.outputs)
+    return _table(function.columns) if function.kind == "table" else function.returns
+
+
+def _table(columns: Iterable[tuple[str, str]]) -> str:
+    return f"TABLE({', '.join(f'{name} {type_}' for name, type_ in columns)})"
+
+
+def _kind(function: AnyFunction) -> str:
+    return "process" if isinstance(function, ProcessFunction) else function.kind
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,144 @@
+"""The operator of results that change: state and changes are Z-sets, and only the keys of a batch are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import names, no_rows, quote_name, typed
+from sqlstream.operators.changelog.results import ChangingResult
+from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
+from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.scratch import keep, leaving
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.segments import Segment
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
+from sqlstream.units import to_millis
+from sqlstream.warehouse.declarations import TableDeclaration
+
+
+@dataclass(frozen=True)
+class ChangelogOperator(Operator):
+    """Emits, for the keys that a batch touches, the difference of the results after and before it."""
+
+    name: str
+    keys: Keys
+    of: ChangingResult
+
+    @property
+    def kind(self) -> str:
+        return self.name
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        return self.of.kept.parts
+
+    @property
+    def opening(self) -> Mapping[str, str]:
+        return self.of.opening
+
+    @property
+    def hash_columns(self) -> tuple[str, ...]:
+        return self.keys.names
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return tuple(zset(name, columns) for name, columns in self.of.kept.stored.items())
+
+    @cached_property
+    def outputs(self) -> tuple[Column, ...]:
+        return (*self.of.columns, WEIGHT_COLUMN)
+
+    @cached_property
+    def _state(self) -> KeyedState:
+        keys, stored = self.keys, self.of.kept.stored
+        return KeyedState(keys.names, stored, self._clocked, keys.ttl, self.of.ordered, lasts=keys.lasts)
+
+    @cached_property
+    def _clocked(self) -> str:
+        """The part that has a row for each key, with the time of its last row."""
+        return next(part for part, columns in self.of.kept.stored.items() if columns[-1] == AT)
+
+    def current(self, relations: Mapping[str, str], watermark: str) -> str:
+        """Return the SELECT of the current result over the state tables, with the time of each key's last row."""
+        tables, of = self._state.current(relations), self.of
+        return self._state.timed(of.result(tables), of.keys_of_rows, of.columns, tables, all=False)
+
+    @property
+    def key_times(self) -> tuple[Column, ...]:
+        """The columns of `current` beside those of the result."""
+        return self._state.times(self.of.columns)
+
+    def step(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        inputs: Inputs,
+        clock: Clock,
+    ) -> Iterator[pa.RecordBatch]:
+        """Take the rows of a batch, and emit what changes."""
+        if not self._arrive(con, state, inputs):
+            return
+        self._state.load(con, state, clock)
+        parts = tuple(self.of.kept.stored)
+        for counter, sql in self.of.kept.counters(
+            *({p: f"_{age}_{p}" for p in parts} for age in ("old", "delta"))
+        ).items():
+            [(number,)] = con.execute(sql).fetchall()
+            state.count(counter, number)
+        for part in parts:
+            keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, clock)))
+            self._state.store(con, state, part, f"_new_{part}", clock)
+        [new, old] = [f"({self.of.result({p: f'_{age}_{p}' for p in parts})})" for age in ("new", "old")]
+        weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
+        yield from leaving(con, self.outputs, difference(self.of.columns, *weighted))
+        self._state.sweep(con, state, clock)
+
+    def _arrive(self, con: duckdb.DuckDBPyConnection, state: Bucket, inputs: Inputs) -> bool:
+        """Make `_delta_<part>` of the rows that have arrived, and a table of their keys; tell whether there is anything."""
+        deltas = self.of.kept.deltas
+        arrived: dict[str, list[pa.Table]] = {part: [] for part in deltas}
+        for port, rows in inputs:
+            arrived[port.part].append(state.read(rows) if isinstance(rows, Segment) else rows)
+        if not any(arrived.values()):
+            return False
+        for part, columns in deltas.items():
+            keep(con, f"_delta_{part}", _decoded(con, part, columns, arrived[part]))
+        if self.keys.names:
+            keep(con, TOUCHED, " UNION ".join(f"SELECT {', '.join(self.keys.names)} FROM _delta_{p}" for p in deltas))
+        return True
+
+    def _advanced(self, part: str, clock: Clock) -> str:
+        """Return the SELECT of a part's new state."""
+        kept = self.of.kept
+        if part in kept.deltas:
+            new = kept.advance(part, f"_old_{part}", f"_delta_{part}")
+        else:
+            keys = ", ".join(self.keys.names) or "true"
+            others = " UNION ".join(f"SELECT {keys} FROM _new_{p}" for p in kept.deltas)
+            if self.keys.lasting:
+                # Those that are always there: since the first batch, or from now on.
+                there = [f"_old_{part}", *(f"_delta_{p}" for p in kept.deltas)]
+                others += "".join(f" UNION SELECT {keys} FROM {rows} WHERE {self.keys.lasts}" for rows in there)
+            new = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({others})"
+        if part != self._clocked:
+            return new
+        listed = ", ".join([*(quote_name(c.name) for c in kept.stored[part][:-1]), WEIGHT])
+        return f"SELECT {listed}, CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM ({new})"
+
+
+def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:
+    """Return the SELECT of rows that have arrived, in an order that does not depend on that of their arrival."""
+    items = typed(columns)
+    if not rows:
+        return no_rows(columns)
+    con.register(f"_arrived_{part}", pa.concat_tables(rows, promote_options="permissive"))
+    # Sums of floating-point numbers depend on their order.
+    order = f" ORDER BY {names(columns)}" if len(rows) > 1 else ""
+    return f"SELECT {items} FROM _arrived_{part}{order}"
