@@ -382,7 +382,7 @@ class Binder:
         return self._remembering(query, first, (node,), env)
 
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
-        """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
+        """Return ORDER BY at the top of a query: append-only rows can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
         node, fields, items = self._ordered(query, env)
         arrival = ArrivalColumns(node, self.checker, source)
