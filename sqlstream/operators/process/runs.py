@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
@@ -35,6 +35,8 @@ EMITTED = 100_000
 # So often within a time to live the state is looked through for what has expired.
 SWEEPS = 4
 SWEPT_AT = "swept_at"
+# The counters of the user's code begin so.
+_COUNTED = "user."
 
 
 class BatchRun:
@@ -257,7 +259,7 @@ class BatchRun:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"user.{name}", number)
+        self.state.count(f"{_COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -333,6 +335,11 @@ class BatchRun:
 
     def _placed(self) -> _Placing:
         return _Placing(self)
+
+
+def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return those of a bucket's counters that the user's code has counted, by its names."""
+    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
 
 
 class _Placing:
