@@ -11,8 +11,9 @@ Other units are at the edges, and are converted there:
 
 - Text of options and hints: `parse_duration`. Constant intervals in SQL: `logical.bind.expressions.intervals`.
 - Spark, whose watermarks, timers and clock are milliseconds: `runtime.times`, `spark.worker` and `spark.offsets`.
-- Descriptors of batches, and rows of state, which have no format number: milliseconds of processing time, as they always
-  were. `runtime.batches` and the operators that own such a column (`keyed_state.AT`, `triggers.DUE`) convert.
+- Descriptors of batches, and rows of state that were there before these types: they have no format number, and hold
+  milliseconds of processing time as they always did. `runtime.batches` and the operators that own such a column
+  (`keyed_state.AT`, `early_results.DUE`) convert.
 - JSON records of a warehouse (manifests, log, status, job) are microseconds; what was written in milliseconds before is
   upgraded when it is read (`upgraded_times`).
 - What waits in this process for something outside (a lock, a listing, a child) counts seconds, as Python's clocks do: floats,

@@ -15,15 +15,12 @@ import duckdb
 
 from sqlstream.catalog import AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
+from sqlstream.compiler.job_checks import check_tables
+from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
-from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
-from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
 from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
-    check_lookup,
-    check_sink,
-    check_source,
     check_usable,
     is_bounded,
     usable,
@@ -48,10 +45,9 @@ from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
-from sqlstream.logical.plan.graph import shared, walk
-from sqlstream.logical.plan.joins import LookupJoin
+from sqlstream.logical.plan.graph import shared
 from sqlstream.logical.plan.rules import optimize
-from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.physical.planner import plan
@@ -169,8 +165,7 @@ class Compiler:
         self._database: FunctionDatabase | None = None
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._binder: Binder | None = None
-        # The jobs of the scripts that are being compiled, by name.
-        self._jobs: dict[str, Span] = {}
+        self._names = JobNames()
         self._defining = False
 
     @property
@@ -228,7 +223,7 @@ class Compiler:
 
         All of them are parsed before the first is bound.
         """
-        self._jobs.clear()
+        self._names.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
         if any(isinstance(one, PlannedJob | Explanation) for one in found):
@@ -442,25 +437,7 @@ class Compiler:
                 return (bind_select(statement, self.binder, "result", PRINT),)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
-        written = {sink.table.name.lower() for sink in logical}
-        for node in (n for sink in logical for n in walk(sink)):
-            if isinstance(node, Scan):
-                check_source(node.table, node.span)
-                self._check_errors(node.table)
-                if node.table.connector is None and node.table.name.lower() in written:
-                    hint = "Write into another table."
-                    raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
-            if isinstance(node, LookupJoin):
-                check_lookup(node.table, node.span)
-        inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
-        sinks: dict[str, Table] = {}
-        for insert, sink in zip(inserts, logical, strict=True):
-            if isinstance(insert, Insert):
-                check_sink(sink.table, insert.target.span)
-                if sinks.setdefault(sink.table.name, sink.table) != sink.table:
-                    raise BindError(
-                        f'table "{sink.table.name}" is written with other options before', insert.target.span
-                    )
+        check_tables(statement, logical, self.catalog)
         optimized, rules = list[ResultSink](), dict[str, None]()
         ttl = self.options.duration("table.exec.state.ttl")
         for sink in logical:
@@ -484,40 +461,5 @@ class Compiler:
                 raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
         return planned
 
-    def _check_errors(self, table: Table) -> None:
-        """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
-        name = errors_to(table)
-        declared = self.catalog.declared(name) if name else None
-        if declared is None:
-            return
-        types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
-        if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
-            raise BindError(
-                f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
-                table.span,
-                hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
-            )
-
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:
-        first = logical[0].table.name
-        if isinstance(statement, Insert) and statement.appends:
-            # Every INSERT .. VALUES into a table is a further batch of one job.
-            return f"{first}_values"
-        explicit = self.options.text("pipeline.name")
-        if explicit and not isinstance(statement, Select):
-            if (before := self._jobs.get(explicit.lower())) is not None:
-                raise BindError(
-                    f'a second INSERT runs under the name "{explicit}"',
-                    head(statement),
-                    detail=f"The first one is at {before}.",
-                    hint="SET 'pipeline.name' to another name before it.",
-                )
-            self._jobs[explicit.lower()] = statement.span
-            return explicit
-        name = wanted = f"{first}_set" if isinstance(statement, StatementSet) else first
-        number = 1
-        while name.lower() in self._jobs:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._jobs[name.lower()] = statement.span
-        return name
+        return self._names.name(statement, logical[0].table.name, self.options.text("pipeline.name"))

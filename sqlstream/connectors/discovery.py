@@ -134,7 +134,7 @@ class Remember(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class DiscoveryContext:
     """What a source may ask of the job that reads it.
 
     `remember` returns what was first given to it under a name, also after a restart. With `finish` bounded means what

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sqlstream.connectors.discovery import Context, Discovery, Offsets
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.units import NO_TIME, Duration
 
 # What one batch takes at most, and what one task should at least get.
@@ -47,7 +47,7 @@ class RowDiscovery(Discovery):
     def __init__(
         self,
         position: Offsets,
-        context: Context,
+        context: DiscoveryContext,
         *,
         total: int | None,
         rate: float | None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets, Position, Split
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, Position, Split
 from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.options import TableOption
 from sqlstream.connectors.read_plan import ReadPlan
@@ -76,7 +76,7 @@ class TableSource(ABC):
         return Offsets() if data is None else Offsets.from_bytes(data)
 
     @abstractmethod
-    def discovery(self, position: Any, context: Context) -> Discovery:
+    def discovery(self, position: Any, context: DiscoveryContext) -> Discovery:
         """Return what finds the input, from a position on."""
 
     # -- on workers
@@ -128,7 +128,7 @@ class TableSource(ABC):
 
 
 class TableSink(ABC):
-    """A table that jobs write. With `takes_changes` it takes rows that are taken back, too, else rows can only be added."""
+    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results."""
 
     delivery: ClassVar[Delivery]
     delivery_reason: ClassVar[str]

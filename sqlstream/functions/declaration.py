@@ -22,7 +22,7 @@ from sqlstream.functions import pickling as carry
 from sqlstream.functions import source_locations as places
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, column
-from sqlstream.functions.decorators import DECORATORS, Options
+from sqlstream.functions.decorators import DECORATORS, FunctionOptions
 from sqlstream.functions.invocation import Call, Invocation, Parameter
 
 
@@ -35,7 +35,7 @@ class Declaration(ABC):
 
     function: Callable[..., Any]
     inner: FunctionType
-    options: Options
+    options: FunctionOptions
     root: str
     method: str | None
     # What a NULL does that a parameter does not take, and how many parameters of the method are not SQL's.

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlstream.catalog import Function, FunctionKind
 from sqlstream.functions.declaration import FunctionDeclaration, called_method, plain_function
-from sqlstream.functions.decorators import Mark, Options, mark_of
+from sqlstream.functions.decorators import FunctionOptions, Mark, mark_of
 from sqlstream.functions.scalar import ScalarDeclaration
-from sqlstream.functions.table import TableDeclaration
+from sqlstream.functions.table import TableFunctionDeclaration
 
-_KINDS: dict[FunctionKind, type[FunctionDeclaration]] = {"scalar": ScalarDeclaration, "table": TableDeclaration}
+_KINDS: dict[FunctionKind, type[FunctionDeclaration]] = {"scalar": ScalarDeclaration, "table": TableFunctionDeclaration}
 
 
 def declare(
@@ -33,9 +33,9 @@ def declare(
     """
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)
-    mark = mark_of(function) or Mark("table" if inspect.isgeneratorfunction(inner) else "scalar", Options())
+    mark = mark_of(function) or Mark("table" if inspect.isgeneratorfunction(inner) else "scalar", FunctionOptions())
     told = mark.options
-    options = Options(
+    options = FunctionOptions(
         name or told.name,
         returns or told.returns,
         told.parameters if parameters is None else parameters,

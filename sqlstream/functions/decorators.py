@@ -15,7 +15,7 @@ _MARK = "__sqlstream_udf__"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FunctionOptions:
     """What a decorator was told; None stands for what the function itself says."""
 
     name: str | None = None
@@ -30,7 +30,7 @@ class Mark:
     """What a decorator leaves on a function or a class."""
 
     kind: FunctionKind
-    options: Options
+    options: FunctionOptions
 
 
 def mark_of(value: object) -> Mark | None:
@@ -82,7 +82,7 @@ def udf(
     Of a class SQL calls `__call__`, or `eval`, of one instance per worker process and job; its `open()`, if there is
     one, is called before the first row, its `close()` when the process is done with the job.
     """
-    options = Options(name, returns, dict(parameters or {}), deterministic, vectorized)
+    options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
     marked: F | Callable[[F], F] = _marking(Mark("scalar", options), function)
     return marked
 
@@ -120,6 +120,6 @@ def udtf(
 
     All else is as of `udf`.
     """
-    options = Options(name, returns, dict(parameters or {}), deterministic, vectorized)
+    options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
     marked: F | Callable[[F], F] = _marking(Mark("table", options), function)
     return marked

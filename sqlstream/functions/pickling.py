@@ -70,13 +70,22 @@ def unpack_class(name: str, pickled: bytes) -> Any:
         raise JobError(f'class "{name}" cannot be loaded in this process: {reason}') from error
 
 
+# What makes a class again: the last but one of their arguments is the number by which it is known.
+_MAKE_CLASS = (cloudpickle.cloudpickle._make_skeleton_class, cloudpickle.cloudpickle._make_skeleton_enum)
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         # A cached function would go by name, and that name exists nowhere else. The cache itself starts empty.
         if isinstance(obj, functools._lru_cache_wrapper) and is_user_file(_file(obj.__wrapped__)):
             limits = obj.cache_parameters()
             return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] in _MAKE_CLASS:
+            # With a number, a class that is decoded in this process would take the place of the user's own.
+            made, (*arguments, _, extra), *rest = reduced
+            return made, (*arguments, None, extra), *rest
+        return reduced
 
 
 def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ class WrongTable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RowColumn:
     """A column of rows: its name, its DuckDB type, and how its values become Arrow."""
 
     name: str
@@ -47,7 +47,7 @@ class RowType:
     Where nothing says which class they have (`made` is None), rows of several columns may be dicts or tuples.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[RowColumn, ...]
     shape: Literal["value", "fields", "tuple", "mapping"]
     made: type | None = None
 
@@ -78,7 +78,7 @@ class RowType:
             raise WrongTable(f'with an unexpected column "{extra[0]}"')
         return [self._cast(table.column(c.name), c) for c in self.columns]
 
-    def _cast(self, values: pa.Array | pa.ChunkedArray, of: Column) -> pa.Array:
+    def _cast(self, values: pa.Array | pa.ChunkedArray, of: RowColumn) -> pa.Array:
         array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         try:
             return array if array.type == of.codec.arrow else array.cast(of.codec.arrow)
@@ -86,7 +86,7 @@ class RowType:
             what = f'whose column "{of.name}" is an array of {array.type}'
             raise WrongTable(f"{what}, which is no {of.type}: {named(error)}") from error
 
-    def _array(self, of: Column, values: list[Any]) -> pa.Array:
+    def _array(self, of: RowColumn, values: list[Any]) -> pa.Array:
         try:
             return column(of.codec, values)
         except MISMATCHES:
@@ -97,7 +97,7 @@ class RowType:
                     raise WrongRow(row, self._no(of, value)) from error
             raise
 
-    def _no(self, of: Column, value: Any) -> str:
+    def _no(self, of: RowColumn, value: Any) -> str:
         if self.shape == "value":
             return f"which is no {of.type}"
         return f'whose field "{of.name}" is {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {of.type}'
@@ -154,16 +154,16 @@ def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
     sql = types.canonical(explicit or types.sql_type(hint))
     fields = types.struct_fields(sql)
     if fields is None:
-        return RowType((Column(name, sql, types.codec(sql, hint)),), "value")
+        return RowType((RowColumn(name, sql, types.codec(sql, hint)),), "value")
     if parts is not None:
         if len(parts) != len(fields):
             raise types.UnusableType(f"{sql} has not as many fields as {types.describe(hint)}")
         typed = zip(fields.items(), parts, strict=True)
-        return RowType(tuple(Column(f, t, types.codec(t, part)) for (f, t), part in typed), "tuple", tuple)
+        return RowType(tuple(RowColumn(f, t, types.codec(t, part)) for (f, t), part in typed), "tuple", tuple)
     codec = types.codec(sql, hint)
     assert isinstance(codec, StructOf)
     codecs = dict(codec.fields)
-    columns = tuple(Column(field, type_, codecs[field]) for field, type_ in fields.items())
+    columns = tuple(RowColumn(field, type_, codecs[field]) for field, type_ in fields.items())
     if isinstance(codec.made, type):
         return RowType(columns, "fields", codec.made)
     return RowType(columns, "mapping", dict if typing.is_typeddict(hint) else None)

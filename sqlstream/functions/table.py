@@ -38,7 +38,7 @@ _WRITE = "Write -> Iterator[Row], where Row is a dataclass, a NamedTuple, tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class TableDeclaration(FunctionDeclaration):
+class TableFunctionDeclaration(FunctionDeclaration):
     """A Python function that gives rows."""
 
     kind: ClassVar[FunctionKind] = "table"

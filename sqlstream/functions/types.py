@@ -177,11 +177,22 @@ def _fields(hint: Any) -> dict[str, Any] | None:
         names = list(hint.__annotations__)
     else:
         return None
+    hints = field_hints(hint)
+    return {name: hints[name] for name in names}
+
+
+def field_hints(hint: type) -> dict[str, Any]:
+    """Return the hints of the fields of a class, as objects; the class has them so from now on. Raises UnusableType."""
     try:
         hints = typing.get_type_hints(hint)
+        # A worker gets the class without its file: a hint that is text would name what is not there.
+        for one in hint.__mro__:
+            if own := vars(one).get("__annotations__"):
+                objects = typing.get_type_hints(one, include_extras=True)
+                one.__annotations__ = {name: objects[name] for name in own}
     except Exception as error:
         raise UnusableType(f"a type hint of {describe(hint)} cannot be evaluated: {error}") from error
-    return {name: hints[name] for name in names}
+    return hints
 
 
 def is_named_tuple(hint: Any) -> bool:

@@ -23,7 +23,7 @@ from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
 from sqlstream.operators.changelog.last_rows import LastRows
 from sqlstream.operators.changelog.results import ChangingResult
-from sqlstream.operators.changelog.row_results import Ranks, RecomputedAggregates, SetRows
+from sqlstream.operators.changelog.row_results import RankedRows, RecomputedAggregates, SetRows
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.joins.regular_join import RegularJoin
@@ -70,7 +70,7 @@ def operator_of(node: Stateful) -> Operator:
             ranking = Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
             keys = Keys(named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))]), node.ttl or NO_TIME)
             rows = KeptRows(keys, _columns(node.input), node.input.is_changelog)
-            return ChangelogOperator("rank", keys, Ranks(rows, ranking))
+            return ChangelogOperator("rank", keys, RankedRows(rows, ranking))
         case relational.SetOperation():
             keys = Keys(tuple((Column(f.name, f.type), quote_name(f.name)) for f in node.schema), node.ttl or NO_TIME)
             rows = KeptRows(keys, (Column(node.side, "INTEGER"),), node.input.is_changelog)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from sqlstream.connectors.discovery import Context, Position, Split
+from sqlstream.connectors.discovery import DiscoveryContext, Position, Split
 from sqlstream.connectors.guarantees import EXACTLY
 from sqlstream.connectors.interface import TableSource
 from sqlstream.connectors.registry import source_of
@@ -37,7 +37,7 @@ T = TypeVar("T")
 class ScanFeed:
     """What one scan reads: looked for at the start and, unless its source is bounded, at every interval."""
 
-    def __init__(self, stage: ScanStage, source: TableSource, position: Position, context: Context):
+    def __init__(self, stage: ScanStage, source: TableSource, position: Position, context: DiscoveryContext):
         self.name = stage.name
         self.discovery = source.discovery(position, context)
         self.interval = self.discovery.interval
@@ -111,7 +111,7 @@ class Feed:
         positions = self._restore(project, seen)
         self.scans = []
         for i, stage in enumerate(scans):
-            context = Context(
+            context = DiscoveryContext(
                 project=project,
                 warehouse=Warehouse(warehouse or project),
                 directory=f"{directory}/received/{path_name(stage.name)}",

@@ -11,6 +11,7 @@ from sqlstream.state.joblog import LogEntry
 from sqlstream.state.recovery import Versions
 from sqlstream.state.snapshot import first_gap
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import GONE
 from sqlstream.warehouse.status import RUNNING, effective_status
 
 # A running job replaces files while it is looked at: what is missing is looked for again.
@@ -66,15 +67,24 @@ def _every_fault(versions: Versions) -> Iterator[DamageError]:
         yield from versions.faults(newest)
     yield from versions.checkpoint.every_fault()
     yield from _log_faults(versions, newest)
-    for place in versions.places():
-        for bucket in numbers(fs, f"{place.root}/manifests"):
-            for name in fs.list(place.manifests(bucket)):
-                yield from versions.manifest_faults(place, bucket, name)
+    yield from _state_faults(versions, newest)
     outputs = [f"{paths.output}/{sink}" for sink in fs.list(paths.output)]
     for directory in (f"{versions.inputs}/next", versions.inputs, *outputs):
         for name in fs.list(directory):
             if name.endswith(".json") and (error := versions.record_fault(f"{directory}/{name}")):
                 yield error
+
+
+def _state_faults(versions: Versions, newest: int) -> Iterator[DamageError]:
+    entries = versions.log.entries(newest, faults=[])
+    needed = {(place.root, bucket, name) for entry in entries for place, bucket, name in versions.named(entry)}
+    for place in versions.places():
+        for bucket in numbers(versions.fs, f"{place.root}/manifests"):
+            for name in versions.fs.list(place.manifests(bucket)):
+                for error in versions.manifest_faults(place, bucket, name):
+                    # A copy of a running job has manifests of batches that were not committed, but not all their files.
+                    if error.fault != GONE or (place.root, bucket, name) in needed:
+                        yield error
 
 
 def _log_faults(versions: Versions, newest: int) -> Iterator[DamageError]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tests.bench.data import COLUMNS, DELAY_SECONDS
@@ -44,15 +45,15 @@ ROCKSDB = {
 HEAP = {"spark.sql.streaming.stateStore.providerClass": f"{_STATE}.HDFSBackedStateStoreProvider"}
 
 
-def session(cores: int, *, rocksdb: bool) -> SparkSession:
-    """Start Spark on so many cores, with as many shuffle partitions."""
+def session(cores: int, *, rocksdb: bool, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """Start Spark on so many cores, with as many shuffle partitions, and with further settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(f"local[{cores}]")
-    settings = {**SETTINGS, **(ROCKSDB if rocksdb else HEAP), "spark.sql.shuffle.partitions": str(cores)}
-    for name, value in settings.items():
+    every = {**SETTINGS, **(ROCKSDB if rocksdb else HEAP), "spark.sql.shuffle.partitions": str(cores), **settings}
+    for name, value in every.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

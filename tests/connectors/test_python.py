@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.python.source import PartitionDiscovery, PartitionRange, kind, write_batch
 from sqlstream.connectors.registry import source_of
 from sqlstream.errors import DataError, JobError, SqlStreamError
@@ -60,7 +60,7 @@ def test_a_source_is_bounded_at_its_first_start(tmp_path: Path) -> None:
         table = stream.compiler.catalog.relation("numbers")
         assert isinstance(table, Table)
     kept: dict[str, object] = {}
-    context = Context(
+    context = DiscoveryContext(
         str(tmp_path), Warehouse(str(tmp_path)), "", 1, True, lambda n, v: json.loads(json.dumps(kept.setdefault(n, v)))
     )
     assert PartitionDiscovery(table, Offsets(), context).poll() == 1

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import BATCH_ROWS, RowDiscovery, RowRange
 from sqlstream.connectors.nexmark import source as nexmark
 from sqlstream.warehouse.paths import Warehouse
@@ -25,7 +25,7 @@ def discovery(
     position: Offsets, clock: Clock, *, total: int | None, rate: float | None, tasks: int = 2
 ) -> RowDiscovery:
     warehouse = Warehouse("/nowhere")
-    context = Context("/", warehouse, "", tasks, True, lambda name, value: value, clock=clock)
+    context = DiscoveryContext("/", warehouse, "", tasks, True, lambda name, value: value, clock=clock)
     return RowDiscovery(position, context, total=total, rate=rate, base=7)
 
 

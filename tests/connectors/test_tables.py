@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.warehouse.source import BatchRange
@@ -154,7 +154,7 @@ def test_a_writer_that_is_started_anew_is_noticed(stream: Stream, tmp_path: Path
 
 
 def test_a_table_that_nobody_has_written(tmp_path: Path) -> None:
-    context = Context(str(tmp_path), Warehouse(str(tmp_path)), "", 1, True, lambda name, value: value)
+    context = DiscoveryContext(str(tmp_path), Warehouse(str(tmp_path)), "", 1, True, lambda name, value: value)
     table = Table("mid", (Column("k", "BIGINT"),))
     with pytest.raises(UsageError, match='table "mid" is empty: no job has written it yet'):
         source_of(table).discovery(Offsets(), context).poll()

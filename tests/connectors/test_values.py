@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Discovery
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext
 from sqlstream.connectors.formats.changelogs import changes_of, source_table
 from sqlstream.connectors.formats.csv_rows import fields_of
 from sqlstream.connectors.formats.value_source import NUMBER, PLACE, ValueRows
@@ -29,7 +29,7 @@ class Messages(ValueRows):
     replay = Replay.REPLAYABLE
     replay_reason = "messages are read again"
 
-    def discovery(self, position: Any, context: Context) -> Discovery:
+    def discovery(self, position: Any, context: DiscoveryContext) -> Discovery:
         raise NotImplementedError
 
     def values(self, splits: Sequence[Any]) -> pa.Table:

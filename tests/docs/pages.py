@@ -14,6 +14,7 @@ What a block is stands in the words behind its fence; readers see only the block
     console             commands behind `$ `, and what they print
     sh                  commands that are not run: their options must exist
     text                what came out. `text sketch` is no output
+    ini, dockerfile     files for other programs, which are only shown
     python spark        on pages that run without Spark, code that is only compiled
     toml                the entry points of a package, which is installed: its modules are files of the project
 
@@ -241,7 +242,7 @@ class _Run:
                     _check_command(shlex.split(line, comments=True))
             case "toml", ():
                 self._install(block.text)
-            case (("sql" | "python" | "text" | "csv" | "json"), _):
+            case (("sql" | "python" | "text" | "csv" | "json" | "ini" | "dockerfile"), _):
                 assert block.language == "text" or block.file is not None or block.words == (), block
             case _:
                 raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")

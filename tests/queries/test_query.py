@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.errors import DamageError, QueryError
-from sqlstream.queries.query import list_relations, open_query, translate
+from sqlstream.queries.query import Sandbox, list_relations, open_query, translate
 from sqlstream.state.joblog import JobLog
 from sqlstream.state.retention import sweep
 from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, ProcessingTime
@@ -45,6 +45,24 @@ def job(tmp_path: Path) -> SmallJob:
 def ask(job: SmallJob | Warehouse, sql: str, **options: Any) -> list[tuple[Any, ...]]:
     warehouse = job.warehouse if isinstance(job, SmallJob) else job
     return open_query(warehouse, sql, **options).fetchall()
+
+
+def test_a_query_in_a_sandbox_finds_nothing_of_the_query_before(job: SmallJob) -> None:
+    sandbox = Sandbox(job.warehouse)
+    older = f"{DEPARTURES} AT (VERSION => 0)"
+    declared = {"planes": "(SELECT 747 AS model)"}
+    for sql, tables in ((DEPARTURES, {}), ("FROM counts", {}), ("FROM planes", declared), (older, {})):
+        assert sorted(sandbox.query(sql, catalog_tables=tables).fetchall()) == sorted(
+            ask(job, sql, catalog_tables=tables)
+        )
+    with pytest.raises(QueryError, match='table "planes" does not exist'):
+        sandbox.query("FROM planes")
+    assert [name for name, _ in sandbox.query("SHOW TABLES").fetchall()] == [
+        name for name, _ in ask(job, "SHOW TABLES")
+    ]
+    job.batch([("z", 9, 90)], [("z", 9)])
+    assert sandbox.query("FROM counts").fetchall() == ask(job, "FROM counts")
+    sandbox.close()
 
 
 def test_a_view_shows_the_newest_committed_version(job: SmallJob) -> None:

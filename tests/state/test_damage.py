@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from sqlstream.cli.check import checked
 from sqlstream.errors import DamageError, JobError, QueryError
@@ -19,6 +20,7 @@ from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
 from sqlstream.state.check import check_job, repair_job
+from sqlstream.state.manifests import manifest_name, read_manifest
 from sqlstream.state.recovery import Versions
 from sqlstream.state.segments import forget_known
 from sqlstream.testing import Stream
@@ -327,6 +329,18 @@ def test_what_was_read_long_ago_is_nowhere_else(copy: Warehouse, way: str) -> No
         "hint: Restore the files from a backup, or start the job anew with --fresh: then it reads all its input again."
         in text
     )
+
+
+def test_what_a_batch_left_that_was_not_committed_is_no_damage(copy: Warehouse) -> None:
+    fs, place = copy.fs, next(iter(Versions(copy, "totals").places()))
+    manifests = place.manifests(0)
+    manifest = read_manifest(fs, f"{manifests}/{max(fs.list(manifests))}")
+    gone = {t: tuple(structs.replace(s, name=f"gone-{s.name}") for s in own) for t, own in manifest.tables.items()}
+    left = f"{manifests}/{manifest_name(NEWEST - 1)}"
+    write_sealed(fs, left, structs.replace(manifest, tables=gone).to_json())
+    assert not check_job(copy, "totals").damaged
+    Path(left).write_text("")
+    assert [error.path for error in check_job(copy, "totals").damaged] == [left]
 
 
 def test_what_check_prints(tmp_path: Path) -> None:

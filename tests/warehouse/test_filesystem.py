@@ -10,7 +10,14 @@ import pyarrow.fs
 import pytest
 
 from sqlstream.errors import JobError, UsageError
-from sqlstream.warehouse.filesystem import ArrowFilesystem, Filesystem, LocalFilesystem, open_filesystem, storage_error, storage_errors
+from sqlstream.warehouse.filesystem import (
+    ArrowFilesystem,
+    Filesystem,
+    LocalFilesystem,
+    open_filesystem,
+    storage_error,
+    storage_errors,
+)
 from sqlstream.warehouse.paths import Warehouse
 
 

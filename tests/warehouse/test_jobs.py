@@ -11,15 +11,35 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column
 from sqlstream.errors import UsageError
-from sqlstream.units import ProcessingTime, from_millis
-from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import FAILED, FINISHED, LOST, RUNNING, Status, effective_status, read_status, write_status
-from sqlstream.warehouse.jobs import FORMAT, JobRecord, OperatorRecord, ScanRecord, SinkRecord, TableRecord, read_record, write_record
+from sqlstream.units import from_millis
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.jobs import (
+    FORMAT,
+    JobRecord,
+    OperatorRecord,
+    ScanRecord,
+    SinkRecord,
+    TableRecord,
+    read_record,
+    write_record,
+)
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import (
+    FAILED,
+    FINISHED,
+    LOST,
+    RUNNING,
+    Status,
+    effective_status,
+    read_status,
+    write_status,
+)
 
-TABLE = TableDeclaration("partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM merged_rows")
+TABLE = TableDeclaration(
+    "partials", (Column("k", "BIGINT"), Column("e", "TIMESTAMP")), "e", "SELECT * FROM merged_rows"
+)
 RECORD = JobRecord(
     job="Counts",
     sql="INSERT INTO counts SELECT ..",
@@ -31,7 +51,15 @@ RECORD = JobRecord(
     partitions=3,
     scans=(ScanRecord("bid", "bid", "ts", "ts - INTERVAL 4 SECOND"), ScanRecord("other", "t")),
     operators=(
-        OperatorRecord("hot", "aggregate", ("k",), (TableRecord.of(TABLE),), "SELECT * FROM partials", (("k", "BIGINT"),), "windows"),
+        OperatorRecord(
+            "hot",
+            "aggregate",
+            ("k",),
+            (TableRecord.of(TABLE),),
+            "SELECT * FROM partials",
+            (("k", "BIGINT"),),
+            "windows",
+        ),
     ),
     sinks=(SinkRecord("table", "counts", (("k", "BIGINT"), ("n", "HUGEINT"))),),
 )

@@ -10,17 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from msgspec.structs import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sqlstream.errors import UsageError
 from sqlstream.units import EPOCH
-from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
 from sqlstream.warehouse.locks import Holder, JobLock, SessionLock, process_is_alive, read_holder
+from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
+from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
 
 # A driver: it takes the job, starts a child that stands for its JVM, says so, and waits.
 DRIVER = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.datagen.source import DEFAULT_RATE, Generator, read_generated, whole
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext, TableSource
@@ -31,7 +31,7 @@ class GeneratedRows(TableSource):
     def bounded(self) -> bool:
         return Generator(self.table).total is not None
 
-    def discovery(self, position: Offsets, context: Context) -> RowDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> RowDiscovery:
         generator = Generator(self.table)
         return RowDiscovery(position, context, total=generator.total, rate=generator.rate)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context
+from sqlstream.connectors.discovery import DiscoveryContext
 from sqlstream.connectors.filesystem.inference import parquet_columns
 from sqlstream.connectors.filesystem.listing import is_absolute
 from sqlstream.connectors.filesystem.lookup import FilesNow, files_relation
@@ -52,7 +52,7 @@ class Files(FileRows):
         root = Root.of(self.table.options["path"], project)
         return Seen(root) if data is None else Seen.from_bytes(data, root)
 
-    def discovery(self, position: Seen, context: Context) -> FileDiscovery:
+    def discovery(self, position: Seen, context: DiscoveryContext) -> FileDiscovery:
         return FileDiscovery.of(self.table, project=context.project, parallelism=context.parallelism, seen=position)
 
     def split(self, values: Sequence[Any]) -> FileSplit:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext, TableSource
@@ -31,7 +31,7 @@ class NexmarkEvents(TableSource):
     def bounded(self) -> bool:
         return Settings.of(self.table).total is not None
 
-    def discovery(self, position: Offsets, context: Context) -> RowDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> RowDiscovery:
         events = Settings.of(self.table)
         base = events.base if events.base is not None else context.remember("base", to_millis(now()))
         rate = events.rate if events.limited else None

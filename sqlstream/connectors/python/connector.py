@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.interface import (
     Connector,
@@ -41,7 +41,7 @@ class PythonSource(TableSource):
     replay_reason = "if `read` gives the same rows for the same positions"
     split_type = PartitionRange
 
-    def discovery(self, position: Offsets, context: Context) -> PartitionDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> PartitionDiscovery:
         return PartitionDiscovery(self.table, position, context)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange], context: ReadContext) -> ReadPlan:

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.lookup import OPTIONS as LOOKUP_OPTIONS
 from sqlstream.connectors.options import MONITOR, SCAN_OPTIONS, TEXT, TableOption
 from sqlstream.connectors.python.classes import Sink, Source
@@ -164,7 +164,7 @@ class PartitionRange:
 class PartitionDiscovery(Discovery):
     """Hands out what each partition of a Python source has got since the last time."""
 
-    def __init__(self, table: Table, position: Offsets, context: Context):
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self.interval = monitor_interval(table)
         self.bounded = self.interval is None

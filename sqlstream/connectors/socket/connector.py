@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.file_source import FileRows
 from sqlstream.connectors.guarantees import Replay
@@ -30,7 +30,7 @@ class ReceivedLines(FileRows):
     split_type = LinesFile
     bounded = False
 
-    def discovery(self, position: Offsets, context: Context) -> SocketDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> SocketDiscovery:
         return SocketDiscovery(self.table, position, context)
 
     def located(self, split: LinesFile, context: ReadContext) -> LinesFile:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.filesystem.splits import FileSplit as FileSplit
 from sqlstream.connectors.formats.reading import read as read_files
 from sqlstream.connectors.read_plan import ReadPlan
@@ -52,7 +52,7 @@ class SocketDiscovery(Discovery):
 
     interval: Duration | None = _INTERVAL
 
-    def __init__(self, table: Table, position: Offsets, context: Context):
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self._table, self._position, self._directory = table, position, context.directory
         self._warehouse = context.warehouse.root

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import VALUES, Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext, TableSource
@@ -53,7 +53,7 @@ class Values(TableSource):
     split_type = RowRange
     bounded = True
 
-    def discovery(self, position: Offsets, context: Context) -> ValuesDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> ValuesDiscovery:
         return ValuesDiscovery(position)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], context: ReadContext) -> ReadPlan:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Offsets
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.interface import Connector, LookupFunction, ReadContext, TableLookup, TableSink, TableSource
 from sqlstream.connectors.lookup_rows import KEYS, chosen
@@ -41,7 +41,7 @@ class CommittedBatches(TableSource):
                 hint="Leave out PRIMARY KEY; a job reads the rows in the order in which they were appended.",
             )
 
-    def discovery(self, position: Offsets, context: Context) -> TableDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> TableDiscovery:
         return TableDiscovery(self.table, position, context)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[BatchRange], context: ReadContext) -> ReadPlan:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.options import MAX_BYTES
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import no_rows, quote_name
@@ -63,7 +63,7 @@ class BatchRange:
 class TableDiscovery(Discovery):
     """Hands out the committed batches of the jobs that write a table."""
 
-    def __init__(self, table: Table, position: Offsets, context: Context):
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self.interval = monitor_interval(table)
         self.bounded = self.interval is None

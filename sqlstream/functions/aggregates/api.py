@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from sqlstream.functions.decorators import Options
+from sqlstream.functions.decorators import FunctionOptions
 
 C = TypeVar("C", bound=type)
 _MARK = "__sqlstream_udaf__"
@@ -55,7 +55,7 @@ def udaf(
     `accumulator` and `returns` name their types, as a class or in DuckDB's spelling. NULLs are its own business. All else is as
     of `udf`.
     """
-    options = Options(name, returns, dict(parameters or {}), deterministic, vectorized)
+    options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
 
     def marked(made: C) -> C:
         setattr(made, _MARK, (options, accumulator))
@@ -64,7 +64,9 @@ def udaf(
     return marked if made is None else marked(made)
 
 
-def mark_of(value: object) -> tuple[Options, str | type | None] | None:
+def mark_of(value: object) -> tuple[FunctionOptions, str | type | None] | None:
     """Return what the decorator has left on a class itself: its options, and the type of the accumulator if it was named."""
-    found: tuple[Options, Any] | None = getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
+    found: tuple[FunctionOptions, Any] | None = (
+        getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
+    )
     return found

@@ -18,7 +18,7 @@ from sqlstream.functions.aggregates.api import mark_of
 from sqlstream.functions.aggregates.calls import AggregateCall
 from sqlstream.functions.codecs import Codec
 from sqlstream.functions.declaration import Declaration
-from sqlstream.functions.decorators import Options
+from sqlstream.functions.decorators import FunctionOptions
 from sqlstream.functions.process.declare import sql_name
 from sqlstream.functions.rows import RowType, row_type
 
@@ -32,7 +32,7 @@ def declare_aggregate(made: type, *, name: str | None = None, root: str | None =
 
     Files are shown relative to `root`, the current folder by default. Raises BindError or UnsupportedError, with the place.
     """
-    options, accumulator = mark_of(made) or (Options(), None)
+    options, accumulator = mark_of(made) or (FunctionOptions(), None)
     options = replace(options, name=name or options.name or sql_name(made.__name__))
     inner = places.unwrapped(getattr(made, "accumulate", None))
     if inner is None:

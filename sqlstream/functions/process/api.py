@@ -27,13 +27,13 @@ class ProcessOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
+class TableMethodOptions:
     """What `@table(...)` was told; None stands for the method's own name."""
 
     name: str | None = None
 
 
-class State:
+class DeclaredState:
     """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
 
     def __init__(
@@ -64,7 +64,7 @@ def state(
     counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
     with `visibility="until_cleaned"` it is, as long as it is stored.
     """
-    return State(ttl, refresh, visibility)
+    return DeclaredState(ttl, refresh, visibility)
 
 
 @overload
@@ -98,7 +98,7 @@ def table(method: F | None = None, /, *, name: str | None = None) -> F | Callabl
     """
 
     def mark(method: F) -> F:
-        setattr(method, _TABLE, TableOptions(name))
+        setattr(method, _TABLE, TableMethodOptions(name))
         return method
 
     return mark if method is None else mark(method)
@@ -114,7 +114,7 @@ def process_options(function: type) -> ProcessOptions:
     return found
 
 
-def table_options(method: object) -> TableOptions | None:
+def table_options(method: object) -> TableMethodOptions | None:
     """Return what `@table` said of a method, None where it is not there."""
-    found: TableOptions | None = getattr(method, _TABLE, None)
+    found: TableMethodOptions | None = getattr(method, _TABLE, None)
     return found

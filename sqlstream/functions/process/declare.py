@@ -19,7 +19,7 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.functions import pickling, types
 from sqlstream.functions import source_locations as places
 from sqlstream.functions.declaration import builtin_names, literal
-from sqlstream.functions.process.api import State, process_options, table_options
+from sqlstream.functions.process.api import DeclaredState, process_options, table_options
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
 from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
@@ -230,7 +230,9 @@ class _Declaration:
 
     def _states(self) -> tuple[tuple[StateDeclaration, ...], dict[str, tuple[Any, ...]]]:
         declared, hints = [], {}
-        found = {n: s for base in reversed(self.made.__mro__) for n, s in vars(base).items() if isinstance(s, State)}
+        found = {
+            n: s for base in reversed(self.made.__mro__) for n, s in vars(base).items() if isinstance(s, DeclaredState)
+        }
         classes = self._class_hints() if found else {}
         for name, one in found.items():
             what = f'state "{name}" of process function "{self.name}"'
@@ -269,7 +271,7 @@ class _Declaration:
         except Exception as error:
             raise self._error(f'the type hints of "{self.name}" cannot be evaluated: {error}') from error
 
-    def _ttl(self, one: State, what: str, span: Span | None) -> Duration | None:
+    def _ttl(self, one: DeclaredState, what: str, span: Span | None) -> Duration | None:
         if one.refresh not in ("write", "read") or one.visibility not in ("never", "until_cleaned"):
             hint = 'refresh is "write" or "read", visibility "never" or "until_cleaned".'
             raise self._error(f"{what} has options that do not exist", span, hint)

@@ -7,7 +7,7 @@ import dataclasses
 import types as python_types
 import typing
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from operator import attrgetter
@@ -128,27 +128,19 @@ def row_shape(hint: Any) -> RowShape:
     if hint in (None, Any, Row):
         return RowShape()
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        hints = evaluated(hint)
+        hints = types.field_hints(hint)
         names = [f.name for f in dataclasses.fields(hint) if f.init]
         if any(f.init and f.kw_only for f in dataclasses.fields(hint)):
             raise types.UnusableType(f"{types.describe(hint)} has fields that are given by name alone")
         return RowShape(hint, tuple((name, hints[name]) for name in names))
     if is_named_tuple(hint):
-        hints = evaluated(hint)
+        hints = types.field_hints(hint)
         return RowShape(hint, tuple((name, hints.get(name)) for name in hint._fields))
     raise types.UnusableType(f"{types.describe(hint)} is no row")
 
 
 def is_named_tuple(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
-
-
-def evaluated(hint: type) -> Mapping[str, Any]:
-    """Return the hints of a class's fields; raises UnusableType."""
-    try:
-        return typing.get_type_hints(hint)
-    except Exception as error:
-        raise types.UnusableType(f"a type hint of {types.describe(hint)} cannot be evaluated: {error}") from error
 
 
 def emitted(hint: Any) -> Any:
@@ -166,11 +158,11 @@ def result_shape(hint: Any, name: str) -> ResultShape:
     """Return what emitting values of a hint promises; a plain value is in a column of the given name. Raises UnusableType."""
     inner, _ = types.optional(hint)
     if isinstance(inner, type) and dataclasses.is_dataclass(inner):
-        hints = evaluated(inner)
+        hints = types.field_hints(inner)
         names = [f.name for f in dataclasses.fields(inner)]
         return ResultShape("object", inner, _typed((n, hints[n]) for n in names))
     if is_named_tuple(inner):
-        hints = evaluated(inner)
+        hints = types.field_hints(inner)
         missing = [n for n in inner._fields if n not in hints]
         if missing:
             raise types.UnusableType(f"field {missing[0]} of {types.describe(inner)} has no type")

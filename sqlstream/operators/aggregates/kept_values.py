@@ -11,7 +11,7 @@ from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strat
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ValueColumn:
     """A column of the value table: its name there, its type, and its expression over the input."""
 
     name: str
@@ -19,21 +19,21 @@ class Row:
     expression: str
 
 
-def argument_rows(call: AggregateCall, prefix: str) -> list[Row]:
+def argument_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
     """Return the columns v0, v1, .. for the arguments that are not constants."""
     constants = call.shape.constants
     pairs = [pair for i, pair in enumerate(zip(call.arguments, call.argument_types, strict=True)) if i not in constants]
-    return [Row(f"{prefix}v{i}", kept_type(type_), text) for i, (text, type_) in enumerate(pairs)]
+    return [ValueColumn(f"{prefix}v{i}", kept_type(type_), text) for i, (text, type_) in enumerate(pairs)]
 
 
-def key_rows(call: AggregateCall, prefix: str) -> list[Row]:
+def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
     """Return the columns o0, o1, .. for the keys of ORDER BY that are no arguments."""
     if not call.shape.ordered:
         return []
     keys = [key for key in call.keys if key.expression not in call.arguments]
     if keys and call.distinct:
         raise Refused("in a DISTINCT aggregate, ORDER BY can only name its arguments")
-    return [Row(f"{prefix}o{i}", kept_type(key.type), key.expression) for i, key in enumerate(keys)]
+    return [ValueColumn(f"{prefix}o{i}", kept_type(key.type), key.expression) for i, key in enumerate(keys)]
 
 
 def collected(call: AggregateCall, columns: Columns) -> Built:

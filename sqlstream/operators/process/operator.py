@@ -17,7 +17,7 @@ from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.process.arrivals import Arrivals
-from sqlstream.operators.process.runs import Run
+from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.state.bucket import Bucket
 from sqlstream.units import Duration
@@ -120,7 +120,7 @@ class ProcessOperator(Operator):
         arrivals = Arrivals(con, self.inputs, self.stored_keys, self.time_type is not None)
         arrivals.take(state, inputs)
         with instance_of(self.function, self.arguments) as instance:
-            run = Run(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            run = BatchRun(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
 
     # -- views

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
@@ -35,9 +35,11 @@ EMITTED = 100_000
 # So often within a time to live the state is looked through for what has expired.
 SWEEPS = 4
 SWEPT_AT = "swept_at"
+# The counters of the user's code begin so.
+_COUNTED = "user."
 
 
-class Run:
+class BatchRun:
     """One batch of one bucket."""
 
     def __init__(
@@ -115,7 +117,7 @@ class Run:
             for i in range(len(self.function.tables))
         ]
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
-        no_timers: dict[Any, int] = {}
+        none_set: dict[Any, int] = {}
         states = self._states()
         collections = [
             KeyCollection(self.collections[name], handle)
@@ -136,7 +138,7 @@ class Run:
             for one in collections:
                 one.enter(number)
             if on_timer is not None:
-                self.timers.enter(stored_timers.get(number, no_timers))
+                self.timers.enter(stored_timers.get(number, none_set))
                 if self.timers.known:
                     self._fire(number, late=False)
             for method, one_input in zip(self.instance.methods, inputs, strict=True):
@@ -257,7 +259,7 @@ class Run:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"user.{name}", number)
+        self.state.count(f"{_COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -335,10 +337,15 @@ class Run:
         return _Placing(self)
 
 
+def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return those of a bucket's counters that the user's code has counted, by its names."""
+    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
+
+
 class _Placing:
     """Turns what does not fit a hint into an error of the function."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: BatchRun):
         self.run = run
 
     def __enter__(self) -> None:

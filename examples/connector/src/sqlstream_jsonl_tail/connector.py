@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Context, Discovery, Offsets, monitor_interval
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.formats.value_source import BY_NUMBER, NUMBER, PLACE, ValueRows
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import Connector, ReadContext
@@ -55,7 +55,7 @@ class ByteRange:
 class TailDiscovery(Discovery):
     """Finds the lines that a file has got since the last batch. Its position is an offset for each file that it has read."""
 
-    def __init__(self, table: Table, position: Offsets, context: Context):
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self.interval = monitor_interval(table)
         self.bounded = self.interval is None
@@ -151,7 +151,7 @@ class TailedLines(ValueRows):
     order = BY_NUMBER
     split_type = ByteRange
 
-    def discovery(self, position: Offsets, context: Context) -> TailDiscovery:
+    def discovery(self, position: Offsets, context: DiscoveryContext) -> TailDiscovery:
         return TailDiscovery(self.table, position, context)
 
     def located(self, split: ByteRange, context: ReadContext) -> ByteRange:

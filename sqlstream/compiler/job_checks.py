@@ -1,0 +1,49 @@
+"""What a job may read and write, before it is planned."""
+
+from __future__ import annotations
+
+from sqlstream.catalog import Catalog, Table
+from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
+from sqlstream.connectors.formats.malformed import errors_to
+from sqlstream.connectors.tables import check_lookup, check_sink, check_source
+from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.joins import LookupJoin
+from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.sql.nodes import Insert, Select, StatementSet
+
+
+def check_tables(statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], catalog: Catalog) -> None:
+    """Raise unless a job can read the tables that it reads, and write those that it writes."""
+    written = {sink.table.name.lower() for sink in logical}
+    for node in (n for sink in logical for n in walk(sink)):
+        if isinstance(node, Scan):
+            check_source(node.table, node.span)
+            _check_errors(node.table, catalog)
+            if node.table.connector is None and node.table.name.lower() in written:
+                hint = "Write into another table."
+                raise UnsupportedError("a job that reads the table it writes", node.span, hint=hint)
+        if isinstance(node, LookupJoin):
+            check_lookup(node.table, node.span)
+    inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+    sinks: dict[str, Table] = {}
+    for insert, sink in zip(inserts, logical, strict=True):
+        if isinstance(insert, Insert):
+            check_sink(sink.table, insert.target.span)
+            if sinks.setdefault(sink.table.name, sink.table) != sink.table:
+                raise BindError(f'table "{sink.table.name}" is written with other options before', insert.target.span)
+
+
+def _check_errors(table: Table, catalog: Catalog) -> None:
+    """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
+    name = errors_to(table)
+    declared = catalog.declared(name) if name else None
+    if declared is None:
+        return
+    types = [(c.name, c.type) for c in declared.columns] if isinstance(declared, Table) else None
+    if types != [(c.name, c.type) for c in MALFORMED] or not isinstance(declared, Table) or declared.connector:
+        raise BindError(
+            f'table "{table.name}": malformed rows cannot go into "{name}", which is declared with other columns',
+            table.span,
+            hint=f"Give their table another name, or declare it with: {', '.join(f'{c.name} {c.type}' for c in MALFORMED)}.",
+        )

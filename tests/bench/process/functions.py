@@ -1,0 +1,113 @@
+"""The works as process functions of sqlstream: a file of a user's project."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlstream import Context, MapState, ValueState, process, state, table
+
+PATIENCE = dt.timedelta(seconds=10)
+EVERY = 3
+
+
+class Reading(NamedTuple):
+    sensor: int
+    temperature: float
+
+
+class Alert(NamedTuple):
+    temperature: float
+    difference: float
+
+
+@process
+class TemperatureAlerts:
+    """Emits a reading that differs from the last one of its sensor by more than `threshold`."""
+
+    last: ValueState[float] = state()
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    def process(self, ctx: Context, readings: Reading) -> Iterator[Alert]:
+        last, temperature = self.last.value, readings.temperature
+        self.last.value = temperature
+        if last is not None and abs(temperature - last) > self.threshold:
+            yield Alert(temperature, temperature - last)
+
+
+class Ride(NamedTuple):
+    driver: int
+    ts: dt.datetime
+
+
+class Fare(NamedTuple):
+    amount: int
+    ts: dt.datetime
+
+
+class Reconciled(NamedTuple):
+    driver: int | None
+    amount: int | None
+    ts: dt.datetime
+
+
+@process
+class Reconcile:
+    """A ride and a fare wait for each other; what has waited in vain is emitted alone."""
+
+    ride: ValueState[Ride] = state()
+    fare: ValueState[Fare] = state()
+
+    @table
+    def rides(self, ctx: Context, ride: Ride) -> Iterator[Reconciled]:
+        fare = self.fare.value
+        if fare is None:
+            self.ride.value = ride
+            ctx.timers.at(ride.ts + PATIENCE)
+        else:
+            ctx.clear()
+            yield Reconciled(ride.driver, fare.amount, ride.ts)
+
+    @table
+    def fares(self, ctx: Context, fare: Fare) -> Iterator[Reconciled]:
+        ride = self.ride.value
+        if ride is None:
+            self.fare.value = fare
+            ctx.timers.at(fare.ts + PATIENCE)
+        else:
+            ctx.clear()
+            yield Reconciled(ride.driver, fare.amount, ride.ts)
+
+    def on_timer(self, ctx: Context) -> Iterator[Reconciled]:
+        ride, fare = self.ride.value, self.fare.value
+        ctx.clear()
+        if ride is not None:
+            yield Reconciled(ride.driver, None, ride.ts)
+        if fare is not None:
+            yield Reconciled(None, fare.amount, fare.ts)
+
+
+class Visit(NamedTuple):
+    page: int
+
+
+class Regular(NamedTuple):
+    page: int
+    visits: int
+
+
+@process
+class RegularVisits:
+    """Emits every third visit of a visitor to a page."""
+
+    visits_of: MapState[int, int] = state()
+
+    def process(self, ctx: Context, visits: Visit) -> Iterator[Regular]:
+        page = visits.page
+        count = self.visits_of.get(page, 0) + 1
+        self.visits_of[page] = count
+        if count % EVERY == 0:
+            yield Regular(page, count)
