@@ -103,11 +103,11 @@ def test_a_process_function_goes_on_after_kills(project: Path) -> None:
     for _ in range(2):
         before = version()
         run = start(project)
-        wait_until(lambda before=before, run=run: version() > before + 1 or run.poll() is not None)
+        wait_until(lambda before=before, run=run: version() > before + 1 or run.poll() is not None, seconds=180)
         assert run.poll() is None, run.communicate()[0]
         kill_group(run)
     run = start(project)
-    output, _ = run.communicate(timeout=180)
+    output, _ = run.communicate(timeout=300)
     assert run.returncode == 0, output
     with duckdb.connect() as con:
         con.execute(f"CREATE VIEW events AS FROM '{project}/events/*.parquet'")
