@@ -11,9 +11,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
+from cloudpickle.cloudpickle import _DYNAMIC_CLASS_TRACKER_BY_ID as _CLASSES
 
 from sqlstream.errors import JobError
-from sqlstream.functions.invocation import Call
+from sqlstream.functions.invocation import Invocation
 from sqlstream.functions.source_locations import is_user_file, unwrapped
 
 
@@ -25,7 +26,7 @@ class Uncarriable(Exception):
         self.name = name
 
 
-def pack(call: Call) -> bytes:
+def pack(call: Invocation) -> bytes:
     """Return the call with everything of the user's that it needs: helpers, globals, classes, sibling modules.
 
     Installed packages go by name. Raises Uncarriable.
@@ -38,17 +39,16 @@ def pack(call: Call) -> bytes:
 
 
 @functools.lru_cache(maxsize=512)
-def unpack(name: str, pickled: bytes) -> Call:
+def unpack(name: str, pickled: bytes) -> Any:
     """Return the call that was packed, decoded once per process.
 
     Raises JobError, which names the function, when this process lacks an installed package that it needs.
     """
     try:
-        call: Call = cloudpickle.loads(pickled)
+        return cloudpickle.loads(pickled)
     except Exception as error:
         reason = f"{type(error).__qualname__}: {error}"
         raise JobError(f'function "{name}" cannot be loaded in this process: {reason}') from error
-    return call
 
 
 def pack_class(found: object) -> bytes:
@@ -99,7 +99,14 @@ def _file(function: Any) -> str:
 
 def _dumps(value: Any) -> bytes:
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(value)
+    before = {*_CLASSES}
+    try:
+        _Pickler(buffer).dump(value)
+    finally:
+        # What is unpacked in this process is a copy. cloudpickle would give the class itself, after it has put methods into it
+        # that see nothing but the globals which they use.
+        for number in {*_CLASSES} - before:
+            _CLASSES.pop(number, None)
     return buffer.getvalue()
 
 

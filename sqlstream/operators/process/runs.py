@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -91,9 +92,10 @@ class BatchRun:
             yield from self._over_keys()
             if self.emitted:
                 yield self._flushed()
-            with self._placed():
+            with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
-                for collection in self.collections.values():
+            for collection in self.collections.values():
+                with self._placed(collection.number_of):
                     collection.store()
         self._sweep()
         if self.timer_tables:
@@ -161,17 +163,18 @@ class BatchRun:
         columns = self.arrivals.inputs[number].columns
         shape = self.instance.implementation.rows[number]
         assert argument.columns is None or len(columns) == len(argument.columns)
-        return shape.reader([(c.name, c.type) for c, _ in columns])
+        try:
+            return shape.reader([(c.name, c.type) for c, _ in columns])
+        except types.UnusableType as error:
+            raise self.instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
     def _keys(self) -> Iterator[Any]:
         """Yield the keys as Python values."""
         if not self.keys:
             yield None
             return
-        items = ", ".join(f"CAST(k{i} AS {c.type}) AS k{i}" for i, c in enumerate(self.keys))
-        typed = self.con.sql(f"SELECT {items} FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
         codecs = [types.codec(c.type) for c in self.keys]
-        for block in blocks(typed):
+        for block in blocks(self.touched.drop_columns([NUMBER])):
             columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
@@ -315,7 +318,7 @@ class BatchRun:
 
     def _flushed(self) -> pa.RecordBatch:
         """Return the rows that were emitted since the last time."""
-        with self._placed():
+        with self._placed(lambda place: self.numbers[bisect_right(self.ends, place)]):
             columns = self.write(self.emitted)
         ends = np.array([0, *self.ends], dtype=np.int64)
         lengths = ends[1:] - ends[:-1]
@@ -333,27 +336,22 @@ class BatchRun:
             one.clear()
         return pa.table(found).combine_chunks().to_batches()[0]
 
-    def _placed(self) -> _Placing:
-        return _Placing(self)
+    @contextmanager
+    def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
+        """Turn what does not fit a hint into an error of the function; its place says of which key it is."""
+        try:
+            yield
+        except Misfit as error:
+            about = ""
+            if self.keys:
+                [key] = islice(self._keys(), number := number_of(error.number), number + 1)
+                about = f"key: {shown(key, 200)}"
+            raise self.instance.failed(error.what, about) from error
 
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
     """Return those of a bucket's counters that the user's code has counted, by its names."""
     return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
-
-
-class _Placing:
-    """Turns what does not fit a hint into an error of the function."""
-
-    def __init__(self, run: BatchRun):
-        self.run = run
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Misfit):
-            raise self.run.instance.failed(error.what) from error
 
 
 class _Input:
