@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
 
@@ -61,4 +62,5 @@ FUNCTIONS = (
     Prefixed,
     *PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
+    *AGGREGATE_FUNCTIONS,
 )
