@@ -221,7 +221,7 @@ class BatchRun:
         assert on_timer is not None
         for fired, (_, timer) in enumerate(self.timers.due()):
             context.timer = timer
-            context.event_time = timer.time if timer.is_event_time else None
+            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
             before = len(self.emitted)
             try:
                 result = on_timer(context)
