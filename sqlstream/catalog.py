@@ -165,6 +165,28 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """A user's aggregate function, by SQL name, with DuckDB types of its parameters, of its accumulator and of its result.
+
+    Without `merges` its accumulators cannot be put together, without `retracts` no row can be taken out of one. A NULL for a
+    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    accumulator: str
+    returns: str
+    merges: bool
+    retracts: bool
+    nullable: tuple[bool, ...]
+    pickled: bytes = field(compare=False, repr=False)
+    deterministic: bool = True
+    location: str = field(default="", compare=False)
+    names: tuple[str, ...] = ()
+    defaults: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarArgument:
     """A constant that a process function takes: a parameter of its class. `default` is SQL, None where it must be given."""
 

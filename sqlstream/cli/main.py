@@ -190,7 +190,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
 )
 @_folders
 def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | None, warehouse: str | None) -> None:
-    """Stop running jobs after their batch; the same script goes on with them.
+    """Stop running jobs after their batch; the same script continues them.
 
     With --drain their input ends instead: all windows that are open are emitted, and the jobs are over for good.
     """
@@ -224,7 +224,7 @@ def drop(job: str, project: str | None, warehouse: str | None) -> None:
 @click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest intact version.")
 @_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files; with --repair, go back to whole ones."""
+    """Find damaged files; with --repair, go back to the newest intact version."""
     from sqlstream.cli.check import checked
 
     with _session(project, warehouse, (), load=False) as session:

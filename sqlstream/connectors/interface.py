@@ -128,7 +128,7 @@ class TableSource(ABC):
 
 
 class TableSink(ABC):
-    """A table that jobs write. With `takes_changes` it takes rows that are taken back, too, else rows can only be added."""
+    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results."""
 
     delivery: ClassVar[Delivery]
     delivery_reason: ClassVar[str]

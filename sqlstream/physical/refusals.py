@@ -114,7 +114,7 @@ def refuse_two_clocks(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:
-    """Refuse the batch's time in what is computed from changes: a row would be taken back with another value than it had."""
+    """Refuse the batch's time in what is computed from changes: a retraction would have another value than its row."""
     for node in (n for sink in sinks for n in walk(sink)):
         if any(n.is_changelog for n in node.children):
             for expression in node.expressions:
@@ -173,7 +173,7 @@ def refuse_unlike_rows(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_changes(sinks: Sequence[ResultSink]) -> None:
-    """Refuse to write a result that changes where rows can only be added, and to guess which row of a key counts."""
+    """Refuse to write a changelog into an append-only table, and to guess which row of a key counts."""
     for sink in sinks:
         table, changing = sink.table, sink.changelog_origin
         takes_changes = sink_of(table).takes_changes

@@ -44,7 +44,7 @@ class Unordered:
 
 
 def needs_order(sink: ResultSink) -> bool:
-    """Tell whether rows are only added to a table whose PRIMARY KEY they may share."""
+    """Tell whether append-only rows go into a table whose PRIMARY KEY they may share."""
     if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
     return not any(_among_key(sink, names) for names in sink.input.unique_keys)

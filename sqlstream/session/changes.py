@@ -168,7 +168,7 @@ class RowReceiver:
 
     def __init__(self, sink: SinkPlan):
         self.sink = sink
-        # The first rows of a result that changes may be taken back.
+        # The first rows of a changelog may be retracted.
         self.limit = None if sink.changing else sink.limit
         self._columns = tuple(Column(name, type) for name, type in sink.columns)
         self._stored = (*self._columns, WEIGHT_COLUMN) if sink.changing else self._columns

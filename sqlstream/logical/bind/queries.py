@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
@@ -38,6 +38,7 @@ from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Sort
 from sqlstream.logical.plan.predicates import Claims
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
@@ -106,7 +107,7 @@ class Binder:
                 span = span_of(query, env.source)
                 span = replace(span, end=span.start + len("SELECT"))
                 below = self._select(_without(query, "distinct"), env)
-                return self._remembering(query, distinct_rows(below, span), below, env)
+                return self._remembering(query, distinct_rows(below, span), (below,), env)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -147,8 +148,8 @@ class Binder:
         base, node, scope = self._input(select, env)
         bound = self._block(select, node, scope)
         if not (scope.joined and reads_join(base)):
-            # Windows by rows in FROM are made by this query: they keep keys as long as it says.
-            below = base.input if isinstance(base, CountWindows) else base
+            # Count windows and calls in FROM are made by this query: they keep keys as long as it says.
+            below = base.children if isinstance(base, CountWindows | Process) else (base,)
             bound = self._remembering(select, bound, below, env)
         return with_window_hints(select, bound, base, env.source)
 
@@ -190,15 +191,15 @@ class Binder:
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 
-    def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
-        """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
+    def _remembering(self, query: exp.Expr, node: Node, below: Collection[Node], env: Environment) -> Node:
+        """Return a plan whose operators above some nodes keep their keys as long as the STATE_TTL of a query says."""
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.this
         for ttl in state_ttls(query, env.source):
             self._unused[ttl.span] = ttl
-            if keeps_state(node, base):
+            if keeps_state(node, below):
                 del self._unused[ttl.span]
-                node = with_ttl(node, base, ttl.ttl)
+                node = with_ttl(node, below, ttl.ttl)
         return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -385,10 +386,10 @@ class Binder:
         among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
         kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
         first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
-        return self._remembering(query, first, node, env)
+        return self._remembering(query, first, (node,), env)
 
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
-        """Return ORDER BY at the top of a query: rows that are only added can be emitted in the order of time."""
+        """Return ORDER BY at the top of a query: append-only rows can be emitted in the order of time."""
         source, span = env.source, span_of(query.args["order"], env.source)
         node, fields, items = self._ordered(query, env)
         arrival = ArrivalColumns(node, self.checker, source)
@@ -433,7 +434,7 @@ class Binder:
             found = distinct_rows(Union(sides), span)
         else:
             found = of_both_sides(sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span)
-        return self._remembering(query, found, found.input, env)
+        return self._remembering(query, found, found.children, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)

@@ -1,4 +1,4 @@
-"""Aggregates: of windows, and of all rows so far."""
+"""Aggregates: in windows, and without a window."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WindowAggregate(AtWindowEnd):
 
     @property
     def corrects(self) -> bool:
-        """Whether results that were emitted are taken back."""
+        """Whether results that were emitted are retracted."""
         return self.lateness > 0 or self.early is not None
 
     @property

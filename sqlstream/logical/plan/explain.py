@@ -52,7 +52,7 @@ def _lines(node: Node, depth: int, schemas: bool, several: set[int], numbers: di
 
 
 def _changing(node: Node) -> str:
-    """Return what there is to say of rows that are taken back: by which columns one is told from another."""
+    """Return what a changelog adds to a line: by which upsert key its rows are told apart."""
     if not node.is_changelog:
         return ""
     found = next(iter(node.unique_keys), None)

@@ -102,10 +102,10 @@ class Joining(Node):
 
 @dataclass(frozen=True)
 class Join(Joining):
-    """Emits the rows that match among all rows so far, and changes that with every further one.
+    """A regular join: emits the rows that match, and updates the result with every further row.
 
     Keeps the rows of all inputs, and nothing in between, also where there are more than two (of inner joins), until they are
-    taken back. A key of an input for which no row came for as long as its `ttls` is forgotten (0: never; None: as long as the
+    retracted. A key of an input for which no row came for as long as its `ttls` is forgotten (0: never; None: as long as the
     session says). `unread` is the text of a condition that is about the times of rows, but bounds nothing as it is written.
     """
 
@@ -130,7 +130,7 @@ class Join(Joining):
 
     @cached_property
     def changelog_origin(self) -> Node | None:
-        """Pairs of rows that are only added are only added, too, and so is a row that has a match once."""
+        """Pairs of append-only rows are append-only, too, and so is a row once it has a match."""
         if self.kind in ("inner", "semi"):
             return next((node.changelog_origin for node in self.inputs if node.is_changelog), None)
         return self

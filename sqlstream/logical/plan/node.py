@@ -150,13 +150,13 @@ class Node(ABC):
     def changelog_origin(self) -> Node | None:
         """The node that makes the result a changelog: a table of changes, or the topmost operator that takes rows back.
 
-        None: rows are only added. What an operator over windows emits is final, also where its input is a changelog, unless late
+        None: append-only. What an operator over windows emits is final, also where its input is a changelog, unless late
         or early rows correct it.
         """
 
     @property
     def is_changelog(self) -> bool:
-        """Whether rows that were emitted are taken back: then rows have weights. If not, the result is append-only."""
+        """Whether rows that were emitted are retracted: then rows have weights. If not, the result is append-only."""
         return self.changelog_origin is not None
 
     @property
@@ -183,7 +183,7 @@ class Node(ABC):
 
     @property
     def forgets_keys(self) -> bool:
-        """Whether a time to live makes this node forget keys: what it emitted for them is not taken back."""
+        """Whether a time to live makes this node forget keys: what it emitted for them is not retracted."""
         return False
 
     @cached_property
@@ -196,7 +196,7 @@ class Node(ABC):
         """Whether the result has more and more rows as long as the input goes on.
 
         One that changes has no more rows than the node that makes it keeps: what grows is said of that one. But what times to
-        live have forgotten is not taken back. A table of changes is a table whose rows go as they come.
+        live have forgotten is not retracted. A table of changes is a table whose rows go as they come.
         """
         return not self.is_changelog or self.forgets
 

@@ -14,7 +14,7 @@ from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projectio
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
-# They emit what is final, once: rows that a window has collected, also where rows come and go.
+# They emit what is final, once: rows that a window has collected, also where the input is a changelog.
 Windowed = SessionWindow | WindowAggregate | WindowRank
 # They emit what is so now, and change it.
 Changing = Normalize | Aggregate | Rank | SetOperation

@@ -155,7 +155,7 @@ class Process(Node):
             return None
         if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):
             return None
-        return f"{', '.join(s.name for s in self._lasting)} of every key"
+        return f"it keeps {', '.join(s.name for s in self._lasting)} for every key"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Ranks: within windows, and among all rows so far."""
+"""Ranks: in windows, and over all rows."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class WindowRank(AtWindowEnd):
 
 @dataclass(frozen=True)
 class Rank(SingleInput, Updating):
-    """Emits each row with its rank among all rows so far of equal keys, and changes the ranks that further rows move.
+    """Emits each row with its rank among all rows of equal keys, and changes the ranks that further rows move.
 
-    With a `limit` only rows up to that rank; of rows that are only added, those beyond it are not kept. Keeps all others until
-    they are taken back. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of
+    With a `limit` only rows up to that rank; of append-only rows, those beyond it are not kept. Keeps all others until
+    they are retracted. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of
     all their columns. `ttl`: as of Aggregate.
     """
 

@@ -164,6 +164,18 @@ def computed(node: Stateful) -> str:
             assert_never(node)
 
 
+def kept(node: Stateful) -> str:
+    """Return the states of a function of the user's with their types and times to live, nothing where an operator has none."""
+    if not isinstance(node, Process):
+        return ""
+    found = []
+    for state in node.function.states:
+        ttl = node.ttl_of(state)
+        type = {"value": "", "list": "list of ", "map": f"map of {state.key_type} to "}[state.kind] + state.type
+        found.append(f"{state.name} ({type}, {f'expires after {duration(ttl)}' if ttl else 'for ever'})")
+    return ", ".join([*found, *(["timers"] if node.function.has_timers else [])])
+
+
 def emits(node: Stateful) -> str:
     """Return what an operator emits, and when."""
     match node:

@@ -90,7 +90,7 @@ class AtWindowEnd(SingleInput):
 
     @property
     def changelog_origin(self) -> Node | None:
-        """Nothing takes back what is final, also where rows come and go below."""
+        """Nothing retracts what is final, also where the input is a changelog."""
         return None
 
 

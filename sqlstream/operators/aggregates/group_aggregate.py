@@ -70,7 +70,7 @@ def is_inexact(call: AggregateCall) -> bool:
 
 @dataclass(frozen=True)
 class MergedAggregates(ChangingResult, KeptState):
-    """Aggregates of rows that are only added: keeps partial results, and the values of what cannot be merged."""
+    """Aggregates of append-only rows: keeps partial results, and the values of what cannot be merged."""
 
     keys: Keys
     calls: tuple[tuple[str, AggregateCall], ...]

@@ -1,4 +1,4 @@
-"""Counts and exact sums of rows that come and go: what is taken away is subtracted, so no row has to be kept."""
+"""Counts and exact sums over a changelog: retracted rows are subtracted, so no row has to be kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Sum = tuple[str, str]
 def is_linear(call: AggregateCall) -> bool:
     """Tell whether a call's result follows from what it was before and from the rows that have come and gone since.
 
-    That of floating-point numbers does not: their rounding cannot be taken back.
+    That of floating-point numbers does not: their rounding cannot be undone.
     """
     if call.distinct or call.order_by or len(call.arguments) > 1:
         return False
@@ -43,7 +43,7 @@ def is_linear(call: AggregateCall) -> bool:
 
 @dataclass(frozen=True)
 class LinearAggregates(ChangingResult, KeptState):
-    """Linear aggregates of rows that come and go: keeps the sums of every key, in a row."""
+    """Linear aggregates over a changelog: keeps the sums of every key, in a row."""
 
     keys: Keys
     calls: tuple[tuple[str, AggregateCall], ...]

@@ -72,7 +72,7 @@ class KeptRows(KeptState):
 
 @dataclass(frozen=True)
 class BestRows(KeptState):
-    """The rows of each key that have a rank which counts: of rows that are only added, others never will."""
+    """The rows of each key that have a rank which counts: of append-only rows, others never will."""
 
     rows: KeptRows
     ranking: Ranking

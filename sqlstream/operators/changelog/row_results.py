@@ -21,7 +21,7 @@ from sqlstream.state.zsets import WEIGHT
 
 @dataclass(frozen=True)
 class RecomputedAggregates(ChangingResult):
-    """Aggregates of rows that come and go: those of a key are aggregated anew when it changes."""
+    """Aggregates over a changelog: those of a key are aggregated anew when it changes."""
 
     rows: KeptRows
     calls: tuple[tuple[str, AggregateCall], ...]
@@ -66,7 +66,7 @@ class RankedRows(ChangingResult):
 
     @cached_property
     def kept(self) -> KeptState:
-        """The rows; of those that are only added, none beyond the limit."""
+        """The rows; of append-only ones, none beyond the limit."""
         if self.rows.changing or self.ranking.limit is None:
             return self.rows
         return BestRows(self.rows, self.ranking)

@@ -1,4 +1,4 @@
-"""Joins of all rows so far: state and changes are Z-sets, and a batch looks at the keys that it brings rows for.
+"""Regular joins: state and changes are Z-sets, and a batch looks at the keys that it brings rows for.
 
 What a batch changes is the sum, over the inputs, of its rows joined to the new rows of the inputs before and the old rows of
 those behind: so nothing but the inputs is kept.
@@ -63,7 +63,7 @@ class RegularJoin(Operator):
 
     @property
     def weighted(self) -> bool:
-        """Whether rows are taken back, too."""
+        """Whether rows are retracted, too."""
         return self.join not in ("inner", "semi") or any(self.changing)
 
     # -- what is stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column, ProcessFunction
 from sqlstream.duck.internal_columns import internal
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.shapes import ResultShape
+from sqlstream.functions.process.shapes import Misfit, ResultShape
 from sqlstream.logical.plan.process import ROWTIME
 
 # Whether an emitted row is late where its event time counts.
@@ -52,8 +53,11 @@ class Emitted:
         return size
 
     def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the rows, and forget them. Raises Misfit."""
-        written = self.write(self.rows)
+        """Return the rows, and forget them. Raises Misfit, its place being the number of the key."""
+        try:
+            written = self.write(self.rows)
+        except Misfit as error:
+            raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
         ends = np.array([0, *self.ends], dtype=np.int64)
         lengths = ends[1:] - ends[:-1]
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
@@ -99,7 +103,7 @@ class SideOutputs:
         self.size += 1
 
     def beside(self, emitted: Emitted, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the rows of all outputs, and forget them: columns of other outputs are NULL. Raises Misfit."""
+        """Return the rows of all outputs, and forget them: columns of other outputs are NULL. Raises Misfit as `taken`."""
         tables = []
         for number, output in enumerate((emitted, *self.outputs.values())):
             rows = output.taken(keys)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -34,6 +34,8 @@ EMITTED = 100_000
 # So often within a time to live the state is looked through for what has expired.
 SWEEPS = 4
 SWEPT_AT = "swept_at"
+# The counters of the user's code begin so.
+_COUNTED = "user."
 
 
 class BatchRun:
@@ -86,9 +88,10 @@ class BatchRun:
             yield from self._over_keys()
             if self.emitted or self.sides.size:
                 yield self._flushed()
-            with self._placed():
+            with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
-                for collection in self.collections.values():
+            for collection in self.collections.values():
+                with self._placed(collection.number_of):
                     collection.store()
         self._sweep()
         if self.timer_tables:
@@ -163,10 +166,8 @@ class BatchRun:
         if not self.keys:
             yield None
             return
-        items = ", ".join(f"CAST(k{i} AS {c.type}) AS k{i}" for i, c in enumerate(self.keys))
-        typed = self.con.sql(f"SELECT {items} FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
         codecs = [types.codec(c.type) for c in self.keys]
-        for block in blocks(typed):
+        for block in blocks(self.touched.drop_columns([NUMBER])):
             columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
@@ -254,7 +255,7 @@ class BatchRun:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"user.{name}", number)
+        self.state.count(f"{_COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -311,26 +312,26 @@ class BatchRun:
     def _flushed(self) -> pa.RecordBatch:
         """Return the rows that were emitted since the last time."""
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
-        with self._placed():
+        with self._placed(lambda number: number):
             rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
         return rows.combine_chunks().to_batches()[0]
 
-    def _placed(self) -> _Placing:
-        return _Placing(self)
+    @contextmanager
+    def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
+        """Turn what does not fit a hint into an error of the function; its place says of which key it is."""
+        try:
+            yield
+        except Misfit as error:
+            about = ""
+            if self.keys:
+                [key] = islice(self._keys(), number := number_of(error.number), number + 1)
+                about = f"key: {shown(key, 200)}"
+            raise self.instance.failed(error.what, about) from error
 
 
-class _Placing:
-    """Turns what does not fit a hint into an error of the function."""
-
-    def __init__(self, run: BatchRun):
-        self.run = run
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Misfit):
-            raise self.run.instance.failed(error.what) from error
+def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return those of a bucket's counters that the user's code has counted, by its names."""
+    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
 
 
 class _Input:

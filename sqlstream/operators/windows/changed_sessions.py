@@ -46,7 +46,7 @@ class ChangedSessions:
         [(some,)] = batch.con.execute(f"SELECT count(*) FROM {_CHANGED}").fetchall()
         if not some:
             return
-        # Without early results an open session has none: what was emitted before it grew is taken back.
+        # Without early results an open session has none: what was emitted before it grew is retracted.
         shown = between(None, watermark) if self.early is None else "true"
         keys = self.emitted.groups.key_names
         new = {name: within(rows, _CHANGED, keys, shown) for name, rows in relations.items()}

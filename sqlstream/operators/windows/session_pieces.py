@@ -1,7 +1,7 @@
 """Pieces of sessions: what a batch knows of sessions from its rows alone.
 
-A piece is [first event, last event + gap). Where rows are only added, those whose times lie between the same multiples of the gap
-are one piece: no other row is needed to know that they are of one session. Rows that come and go are pieces of their own.
+A piece is [first event, last event + gap). Of append-only rows, those whose times lie between the same multiples of the gap
+are one piece: no other row is needed to know that they are of one session. Rows of a changelog are pieces of their own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SessionPieces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of rows that are only added; `time` is the DuckDB expression of a row's event time.
+    """Pieces of append-only rows; `time` is the DuckDB expression of a row's event time.
 
     Without a `gap` each row has its own: `end` is the expression of the time until which it waits for another one.
     """
@@ -101,7 +101,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class ChangingPieces:
-    """Rows that come and go are pieces of their own, with weights. A change is late when the watermark has passed its row's time.
+    """Rows of a changelog are pieces of their own, with weights. A change is late when the watermark has passed its row's time.
 
     So rows that the watermark has passed stay as they are. When their sessions, of them alone, have ended, no later change can
     touch those: neither lengthen nor part them. Else at most rows behind the watermark are taken away from what follows.

@@ -1,4 +1,4 @@
-"""Windows of rows that come and go: kept as a Z-set until the watermark closes their windows; then the result is final."""
+"""Windows over a changelog: kept as a Z-set until the watermark closes their windows; then the result is final."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def lookup_join(
     `pairs` are the sides of equalities, `constants` those of equalities with a constant; the condition says both, too. Where they
     cover the table's key, that is looked up, and nothing else.
 
-    Raises UnsupportedError for rows that change, and for anything but a table; BindError where no column is looked up.
+    Raises UnsupportedError for a changelog, and for anything but a table; BindError where no column is looked up.
     """
     if left.is_changelog:
         hint = "Look up before rows are grouped, ranked or joined: a retraction could find another answer than its row did."
