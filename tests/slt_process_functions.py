@@ -171,7 +171,31 @@ class Astray:
         yield row.x
 
 
+@process
+class Forgetful:
+    """States that expire after a minute: from the last write, the last read, and one that is seen until it is cleaned up."""
+
+    written: ValueState[int] = state(ttl="1 min")
+    read: ValueState[int] = state(ttl="1 min", refresh="read")
+    visible: ValueState[int] = state(ttl="1 min", visibility="until_cleaned")
+    items: ListState[int] = state(ttl="1 min")
+    read_items: ListState[int] = state(ttl="1 min", refresh="read")
+    entries: MapState[str, int] = state(ttl="1 min")
+    read_entries: MapState[str, int] = state(ttl="1 min", refresh="read")
+
+    def process(self, ctx: Context, row: Row) -> Iterator[str]:
+        if row.op == "set":
+            self.written.value = self.read.value = self.visible.value = row.x
+            self.items.append(row.x)
+            self.read_items.append(row.x)
+            self.entries[f"e{row.x}"] = self.read_entries[f"e{row.x}"] = row.x
+        if row.op == "show":
+            values = (self.written.value, self.read.value, self.visible.value)
+            lists = (self.items.get(), self.read_items.get())
+            yield f"{values} {lists} {self.entries.get_all()} {self.read_entries.get_all()}"
+
+
 PROCESS_FUNCTIONS = (
-    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse),
+    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, Forgetful),
     *(CheckedReadings, Parted, Astray),
 )

@@ -55,6 +55,13 @@ def declare_process(made: type, *, name: str | None = None, root: str | None = N
     return _Declaration(made, name, root or os.getcwd()).function()
 
 
+def implementation_of(made: type) -> Implementation:
+    """Return how rows come to a class and leave it, with the classes of its hints themselves; raises as `declare_process`."""
+    declaration = _Declaration(made, None, os.getcwd())
+    declaration.function()
+    return declaration.implementation
+
+
 def sql_name(name: str) -> str:
     """Return the name in SQL of a class.
 
@@ -92,7 +99,7 @@ class _Declaration:
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
-        implementation = Implementation(
+        implementation = self.implementation = Implementation(
             self.name, self.made, tuple(shapes), result, sides, state_hints, scalar_hints, self.root, location
         )
         return ProcessFunction(

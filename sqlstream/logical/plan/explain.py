@@ -166,7 +166,8 @@ def _describe_process(node: Process) -> str:
         inputs.append(f"{argument.name} by {by}{f' at {read.time}' if read.time else ''} ({columns})")
     given = (f"{s.name} => {a.sql}" for s, a in zip(node.function.scalars, node.arguments, strict=True))
     states = "".join(
-        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}" for s in node.function.states
+        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}{' that expires' if node.ttl_of(s) else ''}"
+        for s in node.function.states
     )
     results = _columns(node.function.outputs)
     sides = "".join(f"; side output {s.name} ({_columns(s.columns)})" for s in node.function.side_outputs)

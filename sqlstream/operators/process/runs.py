@@ -159,7 +159,10 @@ class BatchRun:
         columns = self.arrivals.inputs[number].columns
         shape = self.instance.implementation.rows[number]
         assert argument.columns is None or len(columns) == len(argument.columns)
-        return shape.reader([(c.name, c.type) for c, _ in columns])
+        try:
+            return shape.reader([(c.name, c.type) for c, _ in columns])
+        except types.UnusableType as error:
+            raise self.instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
     def _keys(self) -> Iterator[Any]:
         """Yield the keys as Python values."""
