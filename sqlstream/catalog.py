@@ -231,7 +231,8 @@ class StateDeclaration:
 class ProcessFunction:
     """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
 
-    `pickled` is the class by value, as that of a Function.
+    `pickled` is the class by value, as that of a Function. A `vectorized` function gets Arrow tables: of the rows of a key, or
+    of a bucket, which come `ordered` by key and arrival, or in any order.
     """
 
     name: str
@@ -242,6 +243,8 @@ class ProcessFunction:
     pickled: bytes = field(compare=False, repr=False)
     has_timers: bool = False
     location: str = field(default="", compare=False)
+    vectorized: Literal["key", "bucket"] | None = None
+    ordered: bool = False
 
 
 # All that SQL can call by a name of the user's.

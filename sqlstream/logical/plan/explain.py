@@ -167,7 +167,8 @@ def _describe_process(node: Process) -> str:
     )
     results = ", ".join(f"{c.name} {c.type}" for c in node.function.outputs)
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
-    return f"Process{_quoted(node.name)} {call} emits {results}{states}"
+    by = f" by {node.function.vectorized}" if node.function.vectorized else ""
+    return f"Process{_quoted(node.name)}{by and f' vectorized{by}'} {call} emits {results}{states}"
 
 
 def _describe_join(node: Joins) -> str:
