@@ -8,7 +8,7 @@ from importlib.metadata import version as _version
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
     from sqlstream.functions.decorators import udf, udtf
-    from sqlstream.functions.process.api import Row, process, state, table
+    from sqlstream.functions.process.api import Row, SideOutput, process, side_output, state, table
     from sqlstream.functions.process.context import Context, Timer
     from sqlstream.functions.process.states import ListState, MapState, ValueState
     from sqlstream.jobs.job import Job
@@ -27,11 +27,13 @@ __all__ = [
     "Progress",
     "Row",
     "Session",
+    "SideOutput",
     "SourceProgress",
     "SqlStreamError",
     "Timer",
     "ValueState",
     "process",
+    "side_output",
     "state",
     "table",
     "udf",
@@ -50,11 +52,13 @@ _HOMES = {
     "Progress": "sqlstream.jobs.progress",
     "Row": "sqlstream.functions.process.api",
     "Session": "sqlstream.session.session",
+    "SideOutput": "sqlstream.functions.process.api",
     "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
     "Timer": "sqlstream.functions.process.context",
     "ValueState": "sqlstream.functions.process.states",
     "process": "sqlstream.functions.process.api",
+    "side_output": "sqlstream.functions.process.api",
     "state": "sqlstream.functions.process.api",
     "table": "sqlstream.functions.process.api",
     "udf": "sqlstream.functions.decorators",

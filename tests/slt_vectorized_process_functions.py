@@ -145,6 +145,20 @@ class WrongState:
         raise ValueError("how")
 
 
+@process(vectorized="bucket", emits=timedelta)
+class Longest:
+    """Keeps the longest of each key: an INTERVAL, which is stored as text."""
+
+    longest: ValueState[timedelta] = state()
+    name: ValueState[str] = state()
+
+    def process(self, ctx: Context, rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+        assert state.column_names == ["took", "longest", "name"]
+        return pa.table({"took": state["took"], "value": state["longest"]}), state.set_column(
+            1, "longest", state["took"]
+        )
+
+
 @process(vectorized="bucket", emits=int)
 class Halves:
     def process(self, ctx: Context, rows: pa.Table) -> pa.Table | None:
@@ -152,4 +166,4 @@ class Halves:
         return pa.table({"value": pc.divide(even["x"], 2)}) if even.num_rows else None
 
 
-VECTORIZED_PROCESS_FUNCTIONS = (AlertsByKey, Totals, AlertsByBucket, Kept, WrongTables, WrongState, Halves)
+VECTORIZED_PROCESS_FUNCTIONS = (AlertsByKey, Totals, AlertsByBucket, Kept, WrongTables, WrongState, Halves, Longest)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import pickling
 from sqlstream.functions.aggregates.api import udaf
-from sqlstream.functions.aggregates.calls import AggregateCall
 from sqlstream.functions.aggregates.declaration import declare_aggregate
+from sqlstream.functions.aggregates.steps import AggregateSteps
 
 PAIRS = pa.list_(pa.struct([("value", pa.float64()), ("weight", pa.int64())]))
 NUMBERS = pa.list_(pa.struct([("x", pa.int64())]))
@@ -85,11 +85,11 @@ class VectorizedAverage:
         return pa.table({"total": sums["total_sum"], "weight": sums["weight_sum"]})
 
 
-def opened(made: type) -> AggregateCall:
+def opened(made: type) -> AggregateSteps:
     """Return what a worker process has of a class."""
     function = declare_aggregate(made)
     call = pickling.unpack(function.name, function.pickled)
-    assert isinstance(call, AggregateCall)
+    assert isinstance(call, AggregateSteps)
     return call.opened()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -24,7 +23,8 @@ class Reading:
 class Fine:
     last: ValueState[int] = state()
 
-    def process(self, ctx: Context, rows: Annotated[pa.Table, Reading], state: pa.Table) -> Any: ...
+    def process(self, ctx: Context, rows: Annotated[pa.Table, Reading], state: pa.Table) -> Any:
+        return rows, state
 
 
 def test_columns_of_tables() -> None:
@@ -45,7 +45,7 @@ def test_classes_that_are_not_vectorized() -> None:
 
     @process(emits=Reading)
     class ByRow:
-        def process(self, ctx: Context, row: Reading) -> Iterator[Reading]: ...
+        def process(self, ctx: Context, row: Reading) -> Any: ...
 
     @process(vectorized=True, emits=Reading)
     class Rows:

@@ -15,7 +15,7 @@ from sqlstream.errors import BindError
 from sqlstream.functions import source_locations as places
 from sqlstream.functions import types
 from sqlstream.functions.aggregates.api import mark_of
-from sqlstream.functions.aggregates.calls import AggregateCall
+from sqlstream.functions.aggregates.steps import AggregateSteps
 from sqlstream.functions.codecs import Codec
 from sqlstream.functions.declaration import Declaration
 from sqlstream.functions.decorators import FunctionOptions
@@ -74,7 +74,7 @@ class AggregateDeclaration(Declaration):
             defaults=tuple(p.default for p in call.parameters),
         )
 
-    def _call(self) -> AggregateCall:
+    def _call(self) -> AggregateSteps:
         name = self.name()
         hints = self.hints()
         accumulator = self._accumulator(hints)
@@ -86,7 +86,7 @@ class AggregateDeclaration(Declaration):
         methods = {m: f for m in ("accumulate", *_OPTIONAL) if (f := self._method(m)) is not None}
         if "retract" in methods:
             self._check_retract(methods["retract"])
-        return AggregateCall(
+        return AggregateSteps(
             name=name,
             function=self.function,
             parameters=self.parameters(hints),

@@ -1,11 +1,12 @@
-"""How a class says that it is a process function: `@process`, `@table` and `state(..)`."""
+"""How a class says that it is a process function: `@process`, `@table`, `state(..)` and `side_output()`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
+T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 _PROCESS = "__sqlstream_process__"
@@ -72,6 +73,22 @@ def state(
     with `visibility="until_cleaned"` it is, as long as it is stored.
     """
     return DeclaredState(ttl, refresh, visibility)
+
+
+class SideOutput(Generic[T]):
+    """A further output of a process function, which emits rows of `T` there: `ctx.emit("rejected", Rejected(..))`."""
+
+
+class DeclaredSideOutput:
+    """What `side_output()` leaves in a class."""
+
+
+def side_output() -> Any:
+    """Declare a further output of a process function: `rejected: SideOutput[Rejected] = side_output()`.
+
+    SQL reads it with `SELECT * FROM SIDE_OUTPUT(TABLE alerts, 'rejected')`, `alerts` being a view of the call.
+    """
+    return DeclaredSideOutput()
 
 
 @overload

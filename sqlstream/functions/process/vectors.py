@@ -49,18 +49,18 @@ class TableShape:
 
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
         """Return the rows of tables with the columns in their order, of their types; raises Misfit, which calls them `what`."""
-        for one in tables:
+        for place, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):
-                raise Misfit(0, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
+                raise Misfit(place, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
         if not tables:
             return self.empty
         alike = [_table(t) for t in tables]
         # Mostly they are of one schema: then they are looked at together.
         if any(t.schema != alike[0].schema for t in alike[1:]):
-            return pa.concat_tables([self._fitted(t, what) for t in alike])
-        return self._fitted(pa.concat_tables(alike), what)
+            return pa.concat_tables([self._fitted(t, what, place) for place, t in enumerate(alike)])
+        return self._fitted(pa.concat_tables(alike), what, 0)
 
-    def _fitted(self, table: pa.Table, what: str) -> pa.Table:
+    def _fitted(self, table: pa.Table, what: str, place: int) -> pa.Table:
         names = table.column_names
         for name in (c.name for c in self.columns):
             if names.count(name) != 1:
@@ -69,9 +69,9 @@ class TableShape:
                 )
         wanted = {c.name for c in self._all}
         if extra := [name for name in names if name not in wanted]:
-            raise Misfit(0, f'{what} a table with an unexpected column "{extra[0]}"')
+            raise Misfit(place, f'{what} a table with an unexpected column "{extra[0]}"')
         arrays = [
-            _cast(table.column(c.name), c, what) if c.name in names else pa.nulls(table.num_rows, _arrow(c))
+            _cast(table.column(c.name), c, what, place) if c.name in names else pa.nulls(table.num_rows, _arrow(c))
             for c in self._all
         ]
         return pa.table(arrays, [c.name for c in self._all])
@@ -97,7 +97,7 @@ def _arrow(column: Column) -> pa.DataType:
     return types.codec(column.type).arrow
 
 
-def _cast(values: pa.ChunkedArray, column: Column, what: str) -> pa.ChunkedArray:
+def _cast(values: pa.ChunkedArray, column: Column, what: str, place: int) -> pa.ChunkedArray:
     arrow = _arrow(column)
     if values.type == arrow:
         return values
@@ -105,4 +105,4 @@ def _cast(values: pa.ChunkedArray, column: Column, what: str) -> pa.ChunkedArray
         return values.cast(arrow)
     except pa.ArrowException as error:
         message = f'{what} a table whose column "{column.name}" is an array of {values.type}, which is no {column.type}'
-        raise Misfit(0, f"{message}: {named(error)}") from error
+        raise Misfit(place, f"{message}: {named(error)}") from error

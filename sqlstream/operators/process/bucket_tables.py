@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import PLACE, internal
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.sql import quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context, event_datetime, instant
@@ -26,6 +26,7 @@ from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import TOUCHED, Arrivals
+from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.runs import COUNTED
 from sqlstream.operators.process.sweeps import is_sweep_due
@@ -125,7 +126,7 @@ class BucketTablesRun:
     def _context(self) -> Context:
         watermark = self.clock.watermark
         timers = KeyTimers(NEVER if watermark is None else watermark, self.clock.time, False, False)
-        context = Context(timers, _no_key, self._count)
+        context = Context(timers, _no_key, self._count, _no_output)
         context.watermark = None if watermark is None else event_datetime(watermark)
         context.processing_time = instant(self.clock.time)
         context.input_ended = watermark == END_OF_INPUT
@@ -151,7 +152,7 @@ class BucketTablesRun:
             if times.null_count:
                 raise self.instance.failed(f'returned rows without a time: column "{ROWTIME}" is NULL')
             watermark = pa.scalar(NEVER if self.clock.watermark is None else self.clock.watermark, pa.int64())
-            table = table.append_column(internal("late"), pc.less_equal(times.cast(pa.int64()), watermark))
+            table = table.append_column(LATE_RESULT.name, pc.less_equal(times.cast(pa.int64()), watermark))
         yield from table.to_batches()
 
     def _store(self, table: Any) -> None:
@@ -161,7 +162,7 @@ class BucketTablesRun:
             return
         columns = [c for c in self.tables.row if c.name != AT.name and not c.name.startswith("w")]
         self.con.register("_given", state.rename_columns([c.name for c in columns]))
-        keep(self.con, RETURNED, encoded(columns, "_given"))
+        keep(self.con, RETURNED, f"SELECT {typed(columns)} FROM _given")
         self._check_keys()
         taken = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
         old = f"SELECT {taken} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
@@ -174,7 +175,8 @@ class BucketTablesRun:
         items = ", ".join([listed(columns), *times, f"{now} AS {AT.name}", f"1::BIGINT AS {WEIGHT}"])
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         new = f"SELECT {items} FROM {RETURNED} WHERE {there}"
-        changes = self.con.sql(f"{old} UNION ALL BY NAME {new}").to_arrow_table()
+        both = f"({old} UNION ALL BY NAME {new})"
+        changes = self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), both)).to_arrow_table()
         self.state.append(KEYS, changes, self.clock.batch)
         self.state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
 
@@ -187,6 +189,10 @@ class BucketTablesRun:
             for key in self.con.execute(sql).fetchall():
                 named = ", ".join(f"{c.name}={shown(v, 200)}" for c, v in zip(self.keys, key, strict=True))
                 raise self.instance.failed(f"returned as state {what}", f"key: {named}")
+
+
+def _no_output(output: str, row: object) -> NoReturn:
+    raise ValueError(f'"{output}" is no side output: a class that is vectorized by bucket has none')
 
 
 def _no_key() -> NoReturn:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.functions import types
 from sqlstream.functions.process.shapes import python_values, written
@@ -53,6 +54,7 @@ class Collection:
         self.numbers: list[int] = []
         self.places: list[Any] = []
         self.items: list[Any] = []
+        self._writing: list[int] = []
 
     # -- reading
 
@@ -75,7 +77,7 @@ class Collection:
         self._loaded = f"_items_{self.one.number}"
         own = f"(SELECT * FROM {rows} _item SEMI JOIN {TOUCHED} t ON {self.tables.same('_item', 't')})"
         live = is_live(self.one, f"s.{AT.name}", str(self.clock.time))
-        items = ", ".join(f"CAST(s.{c.name} AS {c.type}) AS {c.name}" for c in self.columns[len(self.tables.keys) :])
+        items = listed(self.columns[len(self.tables.keys) :], "s")
         sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {TOUCHED} t"
         keep(self.con, self._loaded, f"{sql} ON {self.tables.same('s', 't')} WHERE {live} ORDER BY t.{NUMBER}")
 
@@ -100,6 +102,10 @@ class Collection:
         self.places.append(place)
         self.items.append(item)
 
+    def number_of(self, place: int) -> int:
+        """Return the number of the key whose item is at a place among those that are being written."""
+        return self._writing[place]
+
     def store(self) -> None:
         """Write what has changed."""
         if self.cleared or (self.numbers and self.one.state.kind == "map"):
@@ -108,11 +114,12 @@ class Collection:
         if not kept:
             return
         what = f'state "{self.one.state.name}"'
+        self._writing = [self.numbers[i] for i in kept]
         self.con.register(
             "_items",
             pa.table(
                 {
-                    NUMBER: pa.array([self.numbers[i] for i in kept], pa.int64()),
+                    NUMBER: pa.array(self._writing, pa.int64()),
                     self.one.place.name: written(
                         what, self.one.place.type, self.place_codec, [self.places[i] for i in kept]
                     ),
@@ -121,7 +128,8 @@ class Collection:
             ),
         )
         at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
-        items = f"{listed(self.tables.keys)}, {self.one.place.name}, {ITEM}{at}, 1::BIGINT AS {WEIGHT}"
+        own = typed(self.columns[len(self.tables.keys) :][:2])
+        items = f"{listed(self.tables.keys)}, {own}{at}, 1::BIGINT AS {WEIGHT}"
         self._append(f"SELECT {items} FROM _items JOIN {TOUCHED} USING ({NUMBER})")
 
     def _take_away(self) -> None:
@@ -137,12 +145,10 @@ class Collection:
         replaced = [i for i, number in enumerate(self.numbers) if number not in gone]
         if replaced and self.one.state.kind == "map":
             what, place = f'a key of state "{self.one.state.name}"', self.one.place
+            self._writing = [self.numbers[i] for i in replaced]
             places = written(what, place.type, self.place_codec, [self.places[i] for i in replaced])
-            self.con.register(
-                "_given", pa.table({NUMBER: pa.array([self.numbers[i] for i in replaced], pa.int64()), "place": places})
-            )
-            stored = encoded([place], f"(SELECT place AS {place.name} FROM _given)")
-            put = f"(SELECT g.{NUMBER}, e.{place.name} FROM _given g POSITIONAL JOIN ({stored}) e)"
+            self.con.register("_given", pa.table({NUMBER: pa.array(self._writing, pa.int64()), "place": places}))
+            put = f"(SELECT {NUMBER}, CAST(place AS {place.type}) AS {place.name} FROM _given)"
             same = f"c.{NUMBER} = t.{NUMBER} AND c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
             parts.append(f"SELECT {columns} FROM {own} SEMI JOIN {put} c ON {same}")
         if parts:

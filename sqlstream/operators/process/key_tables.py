@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,22 +13,28 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import internal
 from sqlstream.functions.process.context import Timer
+from sqlstream.functions.process.shapes import Misfit, ResultShape
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.process.arrivals import NUMBER
+from sqlstream.operators.process.emitted import LATE_RESULT, Emitted
 from sqlstream.operators.process.runs import BatchRun
+from sqlstream.units import EventTime
 
 # The event time of an emitted row, where the function gives one.
 EVENT_TIME = Column(ROWTIME, "TIMESTAMP")
-_TIME = pa.timestamp("us")
 
 
 class KeyTablesRun(BatchRun):
     """One batch of one bucket. What is emitted are tables, and each counts as one."""
 
     most = 1_000
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.output = _EmittedTables(self.instance.implementation.result, self.timed, self.clock.watermark)
+        self.emitted = self.output.rows
 
     def _inputs(self) -> list[Any]:
         return [
@@ -39,37 +46,45 @@ class KeyTablesRun(BatchRun):
         # A table is too long to be shown.
         return super()._raised(error, method, row if isinstance(row, Timer) else None)
 
-    def _flushed(self) -> pa.RecordBatch:
-        """Return the rows of the tables that were emitted since the last time."""
-        shape = TableShape(self.function.outputs, EVENT_TIME if self.timed else None)
-        with self._placed():
-            rows = shape.fitted(self.emitted, "emitted")
-        sizes = np.cumsum([0, *(table.num_rows for table in self.emitted)])
+
+class _EmittedTables(Emitted):
+    """The tables of the output: each has an end, a key and a time, as a row has."""
+
+    def __init__(self, result: ResultShape, timed: bool, watermark: EventTime | None):
+        super().__init__(result, timed)
+        columns = tuple(Column(name, type) for name, type, _ in result.fields)
+        self.columns = TableShape(columns, EVENT_TIME if timed else None)
+        self.watermark = NEVER if watermark is None else watermark
+
+    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+        """Return the rows of the tables, and forget them. Raises Misfit, its place being the number of the key."""
+        rows = self._fitted()
+        sizes = np.cumsum([0, *(table.num_rows for table in self.rows)])
         # How many rows each stretch has: its tables' together.
         lengths = np.diff(sizes[[0, *self.ends]])
-        columns: dict[str, Any] = {}
-        if self.keys:
-            of_keys = self.touched.take(pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths)))
-            columns = {c.name: of_keys.column(f"k{i}") for i, c in enumerate(self.keys)}
-        columns |= {c.name: rows.column(c.name) for c in self.function.outputs}
+        of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
+        found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
+        found |= {name: rows.column(name) for name in self.names}
         if self.timed:
-            stretches = pa.array(np.repeat(np.arange(len(self.times)), lengths))
-            columns |= self._timed(
-                rows.column(ROWTIME), pa.array(self.times, _TIME).take(stretches), pa.array(self.late).take(stretches)
-            )
-        for one in (self.emitted, self.ends, self.numbers, self.times, self.late):
+            places = pa.array(np.repeat(np.arange(len(self.times)), lengths))
+            times, late = pa.array(self.times, pa.timestamp("us")), pa.array(self.late, pa.bool_())
+            found |= self._timed(rows.column(ROWTIME), times.take(places), late.take(places))
+        for one in (self.rows, self.ends, self.numbers, self.times, self.late):
             one.clear()
-        table = pa.table(columns)
-        # Tables without rows are no batch.
-        return next(iter(table.combine_chunks().to_batches()), pa.RecordBatch.from_pylist([], table.schema))
+        return pa.table(found)
+
+    def _fitted(self) -> pa.Table:
+        try:
+            return self.columns.fitted(self.rows, "emitted")
+        except Misfit as error:
+            raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
 
     def _timed(self, given: pa.ChunkedArray, times: pa.Array, late: pa.Array) -> dict[str, Any]:
         """Return the event times of rows, and whether they are late: their own, else those for which they were emitted."""
         own = pc.coalesce(given, times)
         # What a timer emits for its time is in time, though the watermark has passed it.
-        watermark = pa.scalar(NEVER if self.clock.watermark is None else self.clock.watermark, pa.int64())
-        is_behind = pc.less_equal(own.cast(pa.int64()), watermark)
-        return {ROWTIME: own, internal("late"): pc.and_(is_behind, pc.or_(late, pc.less(own, times)))}
+        is_behind = pc.less_equal(own.cast(pa.int64()), pa.scalar(self.watermark, pa.int64()))
+        return {ROWTIME: own, LATE_RESULT.name: pc.and_(is_behind, pc.or_(late, pc.less(own, times)))}
 
 
 class _Tables:

@@ -22,7 +22,7 @@ Indexes = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateCall(Invocation):
+class AggregateSteps(Invocation):
     """An aggregate function whose steps are called for the groups of a chunk; `opened` must have been called.
 
     `codec` is that of an accumulator as an object, `accumulator` that of its columns. `create` makes one without rows, unless
