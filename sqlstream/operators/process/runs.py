@@ -306,11 +306,12 @@ class BatchRun:
     # -- what leaves
 
     def _flushed(self) -> list[pa.RecordBatch]:
-        """Return the rows that were emitted since the last time."""
+        """Return the rows that were emitted since the last time: no batch where there are none."""
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
             rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
-        return rows.combine_chunks().to_batches()
+        batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
+        return batches
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
