@@ -35,12 +35,8 @@ from sqlstream.functions.process.api import (
 )
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
-<<<<<<< HEAD
-from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
-from sqlstream.functions.process.vectors import hinted_row
-=======
 from sqlstream.functions.process.states import KINDS, MapState, ReducingState
->>>>>>> main
+from sqlstream.functions.process.vectors import hinted_row
 from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
