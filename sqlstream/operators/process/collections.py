@@ -96,7 +96,7 @@ class Collection:
         self._stored_places = python_values(self.place_codec, found.column(1))
         self._stored_items = python_values(self.item_codec, found.column(2))
         numbers, begins = np.unique(found.column(0).to_numpy(), return_index=True)
-        ends = [*begins[1:].tolist(), found.num_rows]
+        ends = [*begins[1:].tolist(), found.num_rows][: len(begins)]
         self._bounds = dict(zip(numbers.tolist(), zip(begins.tolist(), ends, strict=True), strict=True))
 
     # -- changing
