@@ -44,7 +44,7 @@ class RowShape:
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
-        made: Any = self.made or namedtuple("Row", names, rename=True)  # type: ignore[misc]
+        made: Any = self.made or namedtuple("Row", names, rename=True)
         if made.__bases__ == (tuple,) and len(made._fields) == len(columns):
             # A named tuple, made as fast as Python can: its own constructor is Python's code.
             return lambda table: map(partial(tuple.__new__, made), zip(*decoded(codecs, table), strict=True))
