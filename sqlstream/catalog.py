@@ -228,6 +228,14 @@ class StateDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
+class SideOutputDeclaration:
+    """A further output of a process function, and the columns of what it emits there."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessFunction:
     """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
 
@@ -242,6 +250,7 @@ class ProcessFunction:
     pickled: bytes = field(compare=False, repr=False)
     has_timers: bool = False
     location: str = field(default="", compare=False)
+    side_outputs: tuple[SideOutputDeclaration, ...] = ()
 
 
 # All that SQL can call by a name of the user's.

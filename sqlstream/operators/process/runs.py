@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -14,17 +13,16 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import internal
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
-from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
+from sqlstream.operators.process.emitted import Emitted, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
@@ -56,13 +54,16 @@ class BatchRun:
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
-        self.write = instance.implementation.result.writer()
         self.timed = arrivals.timed
+        self.output = Emitted(instance.implementation.result, self.timed)
+        self.sides = SideOutputs(self.function, instance.implementation.sides, self.timed)
+        # The rows that methods have yielded.
+        self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
         self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
-        self.context = Context(self.timers, self._clear, self._count)
+        self.context = Context(self.timers, self._clear, self._count, self._emit)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
         self.context.processing_time = instant(clock.time)
         self.context.input_ended = clock.watermark == END_OF_INPUT
@@ -72,14 +73,9 @@ class BatchRun:
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
         }
-        # Emitted rows, and for each stretch of them its end, the key's number, and the event time.
-        self.emitted: list[Any] = []
-        self.ends: list[int] = []
-        self.numbers: list[int] = []
-        self.times: list[Any] = []
-        self.late: list[bool] = []
-        # What the user's code was called with, for errors.
-        self.row: Any = None
+        # The number of the current key; and whether what the timer that fires emits is late, None while rows come.
+        self.number = 0
+        self.fires_late: bool | None = None
 
     # -- the whole
 
@@ -90,7 +86,7 @@ class BatchRun:
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-            if self.emitted:
+            if self.emitted or self.sides.size:
                 yield self._flushed()
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
@@ -130,7 +126,7 @@ class BatchRun:
         keys, rows = self._keys(), self.key_rows.load(self.arrivals)
         on_timer = self.instance.on_timer
         for number, key, stored in zip(range(self.count), keys, rows, strict=False):
-            self.context._key = key
+            self.context._key, self.number = key, number
             place = 0
             for handle, is_value, has_ttl in states:
                 if is_value:
@@ -154,7 +150,7 @@ class BatchRun:
             for one in collections:
                 if isinstance(one.handle, MapState):
                     one.leave(0)
-            if len(self.emitted) >= EMITTED:
+            if len(self.emitted) + self.sides.size >= EMITTED:
                 yield self._flushed()
         self.context._key = None
 
@@ -206,11 +202,11 @@ class BatchRun:
                         extend(result)
                         if len(emitted) > before:
                             time = context.event_time
-                            before = self._mark(number, time, late=late is not None and time <= late)
+                            before = self.output.mark(number, time, late=late is not None and time <= late)
         except (Exception, SystemExit) as error:
             raise self._raised(error, method, row) from error
         if rows.times is None and len(emitted) > before:
-            self._mark(number, None, late=False)
+            self.output.mark(number, None, late=False)
 
     def _fire(self, number: int, *, late: bool) -> None:
         """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
@@ -222,6 +218,7 @@ class BatchRun:
         for fired, (_, timer) in enumerate(self.timers.due()):
             context.timer = timer
             context.event_time = timer.time if timer.is_event_time else None
+            self.fires_late = late and timer.is_event_time
             before = len(self.emitted)
             try:
                 result = on_timer(context)
@@ -231,29 +228,28 @@ class BatchRun:
                 raise self._raised(error, on_timer, timer) from error
             if len(self.emitted) > before:
                 time = timer.time if timer.is_event_time else self._time_now
-                self._mark(number, time, late=late and timer.is_event_time)
+                self.output.mark(number, time, late=self.fires_late)
             if fired >= MOST:
                 what = f"has set timers that are due at once more than {MOST:,} times"
                 about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
                 raise self.instance.failed(
                     what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
                 )
-        self.timers.is_behind = False
+        self.timers.is_behind, self.fires_late = False, None
 
     @property
     def _time_now(self) -> Any:
         """The event time of what a timer of processing time emits: how far event time has come."""
         return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
 
-    def _mark(self, number: int, time: Any, *, late: bool) -> int:
-        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
-        size = len(self.emitted)
-        self.ends.append(size)
-        self.numbers.append(number)
-        if self.timed:
-            self.times.append(time)
-            self.late.append(late)
-        return size
+    def _emit(self, output: str, row: Any) -> None:
+        """Take a row of a side output, for the row or the timer for which the user's code runs."""
+        time, watermark, late = self.context.event_time, self.context.watermark, self.fires_late
+        if late is None:
+            late = time is not None and watermark is not None and time <= watermark
+        elif time is None:
+            time = self._time_now
+        self.sides.add(output, row, self.number, time, late=late)
 
     def _clear(self) -> None:
         """Forget what there is of the current key."""
@@ -318,23 +314,10 @@ class BatchRun:
 
     def _flushed(self) -> pa.RecordBatch:
         """Return the rows that were emitted since the last time."""
-        with self._placed(lambda place: self.numbers[bisect_right(self.ends, place)]):
-            columns = self.write(self.emitted)
-        ends = np.array([0, *self.ends], dtype=np.int64)
-        lengths = ends[1:] - ends[:-1]
-        found: dict[str, Any] = {}
-        if self.keys:
-            of_keys = self.touched.take(pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths)))
-            found = {c.name: of_keys.column(f"k{i}") for i, c in enumerate(self.keys)}
-        found |= columns
-        if self.timed:
-            times = pa.array(self.times, pa.timestamp("us"))
-            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
-            found[internal("late")] = pa.array(self.late, pa.bool_()).take(places)
-        self.emitted.clear()
-        for one in (self.ends, self.numbers, self.times, self.late):
-            one.clear()
-        return pa.table(found).combine_chunks().to_batches()[0]
+        keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
+        with self._placed(lambda number: number):
+            rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
+        return rows.combine_chunks().to_batches()[0]
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
