@@ -11,6 +11,7 @@ from sqlstream import udf
 from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
+from tests.slt_vectorized_process_functions import VECTORIZED_PROCESS_FUNCTIONS
 
 
 def double(x: int) -> int:
@@ -61,6 +62,7 @@ FUNCTIONS = (
     changing,
     Prefixed,
     *PROCESS_FUNCTIONS,
+    *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
     *AGGREGATE_FUNCTIONS,
 )

@@ -264,7 +264,9 @@ def builtin_names() -> dict[str, str]:
             "SELECT DISTINCT lower(function_name), function_type FROM duckdb_functions()"
             " WHERE function_type IN ('scalar', 'macro', 'aggregate', 'window') AND internal ORDER BY ALL"
         ).fetchall()
-    names = {name: "a keyword" for (name,) in keywords}
+    names = {name: "a keyword" for (name,) in keywords} | dict.fromkeys(
+        ("side_output", "late_rows"), "a table function"
+    )
     return names | {name: f"{'an' if kind == 'aggregate' else 'a'} {kind} function" for name, kind in functions}
 
 

@@ -1,11 +1,12 @@
-"""How a class says that it is a process function: `@process`, `@table` and `state(..)`."""
+"""How a class says that it is a process function: `@process`, `@table`, `state(..)` and `side_output()`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
+T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 _PROCESS = "__sqlstream_process__"
@@ -21,9 +22,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """What `@process(...)` was told; None stands for what the class itself says."""
+    """What `@process(...)` was told; None stands for what the class itself says.
+
+    A `vectorized` class gets Arrow tables of the rows of a key, or of a bucket; `emits` is the class of the rows in those that
+    it returns. Those of a bucket come `ordered`, or in any order.
+    """
 
     name: str | None = None
+    vectorized: Literal["key", "bucket"] | None = None
+    emits: Any = None
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +45,13 @@ class DeclaredState:
     """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
 
     def __init__(
-        self, ttl: str | None, refresh: Literal["write", "read"], visibility: Literal["never", "until_cleaned"]
+        self,
+        ttl: str | None,
+        reduce: Callable[[Any, Any], Any] | None,
+        refresh: Literal["write", "read"],
+        visibility: Literal["never", "until_cleaned"],
     ):
-        self.ttl, self.refresh, self.visibility = ttl, refresh, visibility
+        self.ttl, self.reduce, self.refresh, self.visibility = ttl, reduce, refresh, visibility
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -55,6 +67,7 @@ class DeclaredState:
 def state(
     *,
     ttl: str | None = None,
+    reduce: Callable[[Any, Any], Any] | None = None,
     refresh: Literal["write", "read"] = "write",
     visibility: Literal["never", "until_cleaned"] = "never",
 ) -> Any:
@@ -62,26 +75,62 @@ def state(
 
     A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
     counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
-    with `visibility="until_cleaned"` it is, as long as it is stored.
+    with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`.
     """
-    return DeclaredState(ttl, refresh, visibility)
+    return DeclaredState(ttl, reduce, refresh, visibility)
+
+
+class SideOutput(Generic[T]):
+    """A further output of a process function, which emits rows of `T` there: `ctx.emit("rejected", Rejected(..))`."""
+
+
+class DeclaredSideOutput:
+    """What `side_output()` leaves in a class."""
+
+
+def side_output() -> Any:
+    """Declare a further output of a process function: `rejected: SideOutput[Rejected] = side_output()`.
+
+    SQL reads it with `SELECT * FROM SIDE_OUTPUT(TABLE alerts, 'rejected')`, `alerts` being a view of the call.
+    """
+    return DeclaredSideOutput()
 
 
 @overload
 def process(function: C, /) -> C: ...
 @overload
-def process(*, name: str | None = None) -> Callable[[C], C]: ...
-def process(function: C | None = None, /, *, name: str | None = None) -> C | Callable[[C], C]:
+def process(
+    *,
+    name: str | None = None,
+    vectorized: bool | Literal["key", "bucket"] = False,
+    emits: Any = None,
+    ordered: bool = False,
+) -> Callable[[C], C]: ...
+def process(
+    function: C | None = None,
+    /,
+    *,
+    name: str | None = None,
+    vectorized: bool | Literal["key", "bucket"] = False,
+    emits: Any = None,
+    ordered: bool = False,
+) -> C | Callable[[C], C]:
     """Mark a class as a process function, which SQL calls like a table: `SELECT * FROM f(TABLE t PARTITION BY k)`.
 
     Its name in SQL is that of the class in lower case with underscores, or `name`. The method `process(self, ctx, row)` gets
     every row and yields rows; of several tables each has a method under `@table`. `on_timer(self, ctx)` is called for timers.
     Parameters of `__init__` are constants that the call gives. `open()` is called before the first row in a process,
     `close()` when the process is done with the job.
+
+    With `vectorized=True` (or "key") a method gets the rows of a key in a batch as one Arrow table, and returns or yields Arrow
+    tables, whose columns are the fields of `emits`. With `vectorized="bucket"` it gets those of all keys of a bucket, and
+    their state, `process(self, ctx, rows, state)`, and returns both, `(rows, state)`; `ordered=True` sorts both by key, and
+    rows by arrival.
     """
+    kind: Literal["key", "bucket"] | None = "key" if vectorized is True else vectorized or None
 
     def mark(function: C) -> C:
-        setattr(function, _PROCESS, ProcessOptions(name))
+        setattr(function, _PROCESS, ProcessOptions(name, kind, emits, ordered))
         return function
 
     return mark if function is None else mark(function)

@@ -53,6 +53,7 @@ class Context:
     __slots__ = (
         "_clear",
         "_count",
+        "_emit",
         "_key",
         "event_time",
         "input_ended",
@@ -64,8 +65,9 @@ class Context:
 
     # The values of the key columns: one value, or a tuple of several.
     _key: Any
-    # The event time of the row, or that for which the timer is due; None without `on_time`.
-    event_time: dt.datetime | None
+    # The event time of the row, or that for which the timer is due. It is None without `on_time`, which a class that asks for
+    # it has: so type checkers need no assertion.
+    event_time: dt.datetime
     # How far event time has come: None before the first row.
     watermark: dt.datetime | None
     # The time of the batch, in UTC.
@@ -76,9 +78,16 @@ class Context:
     timer: Timer
     timers: Timers
 
-    def __init__(self, timers: Timers, clear: Callable[[], None], count: Callable[[str, int], None]):
-        self.timers, self._clear, self._count = timers, clear, count
-        self._key = self.event_time = self.watermark = None
+    def __init__(
+        self,
+        timers: Timers,
+        clear: Callable[[], None],
+        count: Callable[[str, int], None],
+        emit: Callable[[str, Any], None],
+    ):
+        self.timers, self._clear, self._count, self._emit = timers, clear, count, emit
+        self._key = self.watermark = None
+        self.event_time = None  # type: ignore[assignment]
         self.input_ended = False
 
     @property
@@ -89,6 +98,10 @@ class Context:
     def clear(self) -> None:
         """Forget all state and all timers of the current key."""
         self._clear()
+
+    def emit(self, output: str, row: Any) -> None:
+        """Emit a row of a side output: `ctx.emit("rejected", Rejected(..))`, for the time that a yielded row would have."""
+        self._emit(output, row)
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter of a name, which `sqlstream.operators` shows."""

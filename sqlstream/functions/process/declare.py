@@ -9,27 +9,41 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import Column, ProcessFunction, ScalarArgument, StateDeclaration, TableArgument
+from sqlstream.catalog import (
+    Column,
+    ProcessFunction,
+    ScalarArgument,
+    SideOutputDeclaration,
+    StateDeclaration,
+    TableArgument,
+)
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.functions import pickling, types
 from sqlstream.functions import source_locations as places
 from sqlstream.functions.declaration import builtin_names, literal
-from sqlstream.functions.process.api import DeclaredState, process_options, table_options
+from sqlstream.functions.process.api import (
+    DeclaredSideOutput,
+    DeclaredState,
+    SideOutput,
+    process_options,
+    table_options,
+)
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
-from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
+from sqlstream.functions.process.states import KINDS, MapState, ReducingState
+from sqlstream.functions.process.vectors import hinted_row
 from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
 # The column of a plain value that is emitted.
 VALUE = "value"
-_KINDS = {handle: kind for kind, handle in HANDLES.items()}
+D = TypeVar("D", DeclaredState, DeclaredSideOutput)
 
 
 def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
@@ -69,7 +83,8 @@ class _Method:
 class _Declaration:
     def __init__(self, made: type, name: str | None, root: str):
         self.made, self.root = made, root
-        self.name = name or process_options(made).name or sql_name(made.__name__)
+        self.options = process_options(made)
+        self.name = name or self.options.name or sql_name(made.__name__)
 
     def function(self) -> ProcessFunction:
         self._check_name()
@@ -80,22 +95,27 @@ class _Declaration:
         shapes = [self._row_shape(m, hints[m.name]) for m in tables]
         result = self._result(methods, hints)
         states, state_hints = self._states()
+        sides = dict(self._side_outputs())
+        self._check_vectorized(tables, states, bool(sides), timer)
         scalars, scalar_hints = self._scalars()
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
         implementation = self.implementation = Implementation(
-            self.name, self.made, tuple(shapes), result, state_hints, scalar_hints, self.root, location
+            self.name, self.made, tuple(shapes), result, sides, state_hints, scalar_hints, self.root, location
         )
         return ProcessFunction(
             name=self.name,
             tables=arguments,
             scalars=scalars,
             states=states,
-            outputs=tuple(Column(name, type) for name, type, _ in result.fields),
+            outputs=_columns(result),
             pickled=self._packed(implementation),
             has_timers=timer is not None,
             location=location,
+            vectorized=self.options.vectorized,
+            ordered=self.options.ordered,
+            side_outputs=tuple(SideOutputDeclaration(name, _columns(shape)) for name, shape in sides.items()),
         )
 
     # -- places
@@ -166,8 +186,11 @@ class _Declaration:
 
     def _parameters(self, name: str, inner: FunctionType, count: int) -> list[inspect.Parameter]:
         parameters = list(inspect.signature(inner).parameters.values())[1:]
+        per_bucket = count == 2 and self.options.vectorized == "bucket"
+        count += per_bucket and self._has_states
         if len(parameters) != count or any(p.kind != inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
-            form = f"def {name}(self, ctx{', row' if count == 2 else ''}): ..."
+            rows = ["", ", rows" if self.options.vectorized else ", row", ", rows, state"][count - 1]
+            form = f"def {name}(self, ctx{rows}): ..."
             message = f'method "{name}" of process function "{self.name}" has other parameters than it is called with'
             raise self._error(message, places.definition(inner, self.root), f"Write {form}")
         return parameters
@@ -187,12 +210,16 @@ class _Declaration:
 
     def _row_shape(self, method: _Method, hints: Mapping[str, Any]) -> RowShape:
         parameter = self._row_parameter(method)
+        hint = hints.get(parameter)
         try:
-            return row_shape(hints.get(parameter))
+            return row_shape(hinted_row(hint) if self.options.vectorized else hint)
         except types.UnusableType as error:
             span = places.parameter(method.inner, parameter, self.root)
             message = f'parameter "{parameter}" of method "{method.name}" of "{self.name}": {error}'
-            raise self._error(message, span, "A row is a dataclass, a NamedTuple or Row.") from error
+            usable = "A row is a dataclass, a NamedTuple or Row."
+            if self.options.vectorized:
+                usable = "Write rows: pa.Table, or Annotated[pa.Table, Reading] for the columns of a dataclass."
+            raise self._error(message, span, usable) from error
 
     def _table(self, method: _Method, shape: RowShape) -> TableArgument:
         parameter = self._row_parameter(method)
@@ -210,6 +237,11 @@ class _Declaration:
 
     def _result(self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]]) -> ResultShape:
         """Return what methods emit; all that emit rows emit the same."""
+        if self.options.vectorized:
+            return self._emitted()
+        if self.options.emits is not None:
+            hint = "Leave emits out, and write -> Iterator[Alert]; or write vectorized=True for a class that returns tables."
+            raise self._error(f'process function "{self.name}" has emits, but is not vectorized', hint=hint)
         found: ResultShape | None = None
         before = ""
         for method in methods:
@@ -233,22 +265,69 @@ class _Declaration:
             raise self._error(f'process function "{self.name}" emits nothing', hint="Write -> Iterator[Alert].")
         return found
 
+    # -- vectorized functions
+
+    def _emitted(self) -> ResultShape:
+        """Return what the tables hold that a vectorized function returns."""
+        hint = "Write @process(vectorized=True, emits=Alert), of a dataclass, a NamedTuple or a type of SQL."
+        if self.options.emits is None:
+            raise self._error(f'vectorized process function "{self.name}" does not say what it emits', hint=hint)
+        try:
+            found = result_shape(self.options.emits, VALUE)
+        except types.UnusableType as error:
+            raise self._error(
+                f'what process function "{self.name}" emits has no usable type: {error}', hint=hint
+            ) from error
+        if not found.fields:
+            raise self._error(f'process function "{self.name}" emits rows without columns', hint=hint)
+        return found
+
+    def _check_vectorized(
+        self, tables: list[_Method], states: tuple[StateDeclaration, ...], sides: bool, timer: FunctionType | None
+    ) -> None:
+        kind, what = self.options.vectorized, f'process function "{self.name}"'
+        if kind not in (None, "key", "bucket"):
+            hint = 'Write vectorized=True for the rows of a key, or vectorized="bucket" for those of many keys.'
+            raise self._error(f"{what} is vectorized by {kind!r}", hint=hint)
+        if self.options.ordered and kind != "bucket":
+            raise self._error(
+                f"{what} has ordered, but is not vectorized by bucket", hint="Rows of a key are in order."
+            )
+        if kind != "bucket":
+            return
+        per_key = "@process(vectorized=True) gets the rows of one key, and has all of these."
+        if timer is not None:
+            raise self._error(f"{what} has timers, but is vectorized by bucket", hint=per_key)
+        if len(tables) > 1:
+            hint = "Let it take one table, with UNION ALL, and a column that says from where a row is."
+            raise self._error(f"{what} takes several tables, but is vectorized by bucket", hint=hint)
+        if sides:
+            raise self._error(f"{what} has side outputs, but is vectorized by bucket", hint=per_key)
+        for one in states:
+            span = places.assignment(self.made, one.name, self.root)
+            message = f'state "{one.name}" of {what}, which is vectorized by bucket'
+            if one.kind != "value":
+                raise self._error(f"{message}, is a {one.kind}", span, f"It takes values alone. {per_key}")
+            if one.refreshed_by == "read":
+                hint = "A key that the method returns counts as written: return those that were read."
+                raise self._error(f'{message}, has refresh="read"', span, hint)
+
+    @property
+    def _has_states(self) -> bool:
+        return any(isinstance(value, DeclaredState) for base in self.made.__mro__ for value in vars(base).values())
+
     # -- state and arguments
 
     def _states(self) -> tuple[tuple[StateDeclaration, ...], dict[str, tuple[Any, ...]]]:
         declared, hints = [], {}
-        found = {
-            n: s for base in reversed(self.made.__mro__) for n, s in vars(base).items() if isinstance(s, DeclaredState)
-        }
+        found = self._declared(DeclaredState)
         classes = self._class_hints() if found else {}
         for name, one in found.items():
             what = f'state "{name}" of process function "{self.name}"'
             span = places.assignment(self.made, name, self.root)
             handle, parts = typing.get_origin(classes.get(name)), typing.get_args(classes.get(name))
-            if handle not in _KINDS or len(parts) != (2 if handle is MapState else 1):
-                usable = ", ".join(
-                    f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in (ValueState, ListState, MapState)
-                )
+            if handle not in KINDS or len(parts) != (2 if handle is MapState else 1):
+                usable = ", ".join(f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in KINDS)
                 raise self._error(
                     f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state()."
                 )
@@ -256,12 +335,15 @@ class _Declaration:
                 sql = [types.canonical(types.sql_type(part)) for part in parts]
             except types.UnusableType as error:
                 raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
+            if (one.reduce is None) == (handle is ReducingState):
+                hint = f"A ReducingState has one, and no other state: {name}: ReducingState[int] = state(reduce=max)."
+                raise self._error(f"{what} has {'no' if one.reduce is None else 'a'} function reduce", span, hint)
             key_type = sql[0] if handle is MapState else None
             ttl = self._ttl(one, what, span)
             declared.append(
                 StateDeclaration(
                     name,
-                    _KINDS[handle],
+                    KINDS[handle],
                     sql[-1],
                     key_type,
                     ttl,
@@ -271,6 +353,33 @@ class _Declaration:
             )
             hints[name] = parts
         return tuple(declared), hints
+
+    def _side_outputs(self) -> Iterator[tuple[str, ResultShape]]:
+        """Yield the further outputs by their names, with what is emitted there."""
+        found = self._declared(DeclaredSideOutput)
+        classes = self._class_hints() if found else {}
+        for place, name in enumerate(found):
+            what = f'side output "{name}" of process function "{self.name}"'
+            span = places.assignment(self.made, name, self.root)
+            if name.lower() in (other.lower() for other in list(found)[:place]):
+                raise self._error(f"{what}: there are two of this name", span, "Case makes no difference in SQL.")
+            hint = f"Write {name}: SideOutput[Rejected] = side_output(), of a dataclass, a NamedTuple or a type of SQL."
+            parts = typing.get_args(classes.get(name))
+            if typing.get_origin(classes.get(name)) is not SideOutput or len(parts) != 1:
+                raise self._error(f"{what} has no type", span, hint)
+            try:
+                shape = result_shape(parts[0], VALUE)
+            except types.UnusableType as error:
+                raise self._error(f"{what} has no usable type: {error}", span, hint) from error
+            if not shape.fields:
+                raise self._error(f"{what} has no columns", span)
+            yield name, shape
+
+    def _declared(self, kind: type[D]) -> dict[str, D]:
+        """Return what the class, and those that it inherits from, declare of a kind, by name."""
+        return {
+            n: one for base in reversed(self.made.__mro__) for n, one in vars(base).items() if isinstance(one, kind)
+        }
 
     def _class_hints(self) -> Mapping[str, Any]:
         try:
@@ -337,6 +446,10 @@ class _Declaration:
                 f'process function "{self.name}" cannot be sent to worker processes: {error}',
                 hint="Create such an object in open().",
             ) from error
+
+
+def _columns(shape: ResultShape) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type, _ in shape.fields)
 
 
 Declare = Callable[[type], ProcessFunction]

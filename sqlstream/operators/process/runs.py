@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -14,34 +13,32 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import internal
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
-from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
+from sqlstream.operators.process.emitted import Emitted, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
+from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
-from sqlstream.units import END_OF_INPUT, MILLISECOND
+from sqlstream.units import END_OF_INPUT
 
-# So many emitted rows leave together.
-EMITTED = 100_000
-# So often within a time to live the state is looked through for what has expired.
-SWEEPS = 4
-SWEPT_AT = "swept_at"
 # The counters of the user's code begin so.
-_COUNTED = "user."
+COUNTED = "user."
 
 
 class BatchRun:
     """One batch of one bucket."""
+
+    # So many emitted rows leave together.
+    most = 100_000
 
     def __init__(
         self,
@@ -56,13 +53,16 @@ class BatchRun:
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
-        self.write = instance.implementation.result.writer()
         self.timed = arrivals.timed
+        self.output = Emitted(instance.implementation.result, self.timed)
+        self.sides = SideOutputs(self.function, instance.implementation.sides, self.timed)
+        # The rows that methods have yielded.
+        self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
         self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
-        self.context = Context(self.timers, self._clear, self._count)
+        self.context = Context(self.timers, self._clear, self._count, self._emit)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
         self.context.processing_time = instant(clock.time)
         self.context.input_ended = clock.watermark == END_OF_INPUT
@@ -72,14 +72,9 @@ class BatchRun:
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
         }
-        # Emitted rows, and for each stretch of them its end, the key's number, and the event time.
-        self.emitted: list[Any] = []
-        self.ends: list[int] = []
-        self.numbers: list[int] = []
-        self.times: list[Any] = []
-        self.late: list[bool] = []
-        # What the user's code was called with, for errors.
-        self.row: Any = None
+        # The number of the current key; and whether what the timer that fires emits is late, None while rows come.
+        self.number = 0
+        self.fires_late: bool | None = None
 
     # -- the whole
 
@@ -90,34 +85,22 @@ class BatchRun:
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-            if self.emitted:
-                yield self._flushed()
+            if self.emitted or self.sides.size:
+                yield from self._flushed()
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
             for collection in self.collections.values():
                 with self._placed(collection.number_of):
                     collection.store()
-        self._sweep()
+        if is_sweep_due(self.state, self.tables, self.clock):
+            self.key_rows.sweep()
+            for collection in self.collections.values():
+                collection.sweep()
         if self.timer_tables:
             self.timer_tables.store(self.timer_changes)
 
-    def _sweep(self) -> None:
-        ttls = [one.ttl for one in self.tables.states if one.ttl]
-        if not ttls:
-            return
-        swept = self.state.counters.setdefault(SWEPT_AT, self.clock.time)
-        if self.clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
-            return
-        self.state.counters[SWEPT_AT] = self.clock.time
-        self.key_rows.sweep()
-        for collection in self.collections.values():
-            collection.sweep()
-
     def _over_keys(self) -> Iterator[pa.RecordBatch]:
-        inputs = [
-            _Input(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
-            for i in range(len(self.function.tables))
-        ]
+        inputs = self._inputs()
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
         none_set: dict[Any, int] = {}
         states = self._states()
@@ -130,7 +113,7 @@ class BatchRun:
         keys, rows = self._keys(), self.key_rows.load(self.arrivals)
         on_timer = self.instance.on_timer
         for number, key, stored in zip(range(self.count), keys, rows, strict=False):
-            self.context._key = key
+            self.context._key, self.number = key, number
             place = 0
             for handle, is_value, has_ttl in states:
                 if is_value:
@@ -154,9 +137,15 @@ class BatchRun:
             for one in collections:
                 if isinstance(one.handle, MapState):
                     one.leave(0)
-            if len(self.emitted) >= EMITTED:
-                yield self._flushed()
+            if len(self.emitted) + self.sides.size >= self.most:
+                yield from self._flushed()
         self.context._key = None
+
+    def _inputs(self) -> list[KeyedInput]:
+        return [
+            KeyedInput(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
+            for i in range(len(self.function.tables))
+        ]
 
     def _reader(self, number: int) -> Any:
         argument = self.function.tables[number]
@@ -187,7 +176,7 @@ class BatchRun:
 
     # -- the user's code
 
-    def _call(self, method: Any, rows: _Input, size: int, number: int) -> None:
+    def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
         """Give the rows of a key to a method."""
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
         before = len(emitted)
@@ -206,11 +195,11 @@ class BatchRun:
                         extend(result)
                         if len(emitted) > before:
                             time = context.event_time
-                            before = self._mark(number, time, late=late is not None and time <= late)
+                            before = self.output.mark(number, time, late=late is not None and time <= late)
         except (Exception, SystemExit) as error:
             raise self._raised(error, method, row) from error
         if rows.times is None and len(emitted) > before:
-            self._mark(number, None, late=False)
+            self.output.mark(number, None, late=False)
 
     def _fire(self, number: int, *, late: bool) -> None:
         """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
@@ -221,7 +210,8 @@ class BatchRun:
         assert on_timer is not None
         for fired, (_, timer) in enumerate(self.timers.due()):
             context.timer = timer
-            context.event_time = timer.time if timer.is_event_time else None
+            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
+            self.fires_late = late and timer.is_event_time
             before = len(self.emitted)
             try:
                 result = on_timer(context)
@@ -231,29 +221,28 @@ class BatchRun:
                 raise self._raised(error, on_timer, timer) from error
             if len(self.emitted) > before:
                 time = timer.time if timer.is_event_time else self._time_now
-                self._mark(number, time, late=late and timer.is_event_time)
+                self.output.mark(number, time, late=self.fires_late)
             if fired >= MOST:
                 what = f"has set timers that are due at once more than {MOST:,} times"
                 about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
                 raise self.instance.failed(
                     what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
                 )
-        self.timers.is_behind = False
+        self.timers.is_behind, self.fires_late = False, None
 
     @property
     def _time_now(self) -> Any:
         """The event time of what a timer of processing time emits: how far event time has come."""
         return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
 
-    def _mark(self, number: int, time: Any, *, late: bool) -> int:
-        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
-        size = len(self.emitted)
-        self.ends.append(size)
-        self.numbers.append(number)
-        if self.timed:
-            self.times.append(time)
-            self.late.append(late)
-        return size
+    def _emit(self, output: str, row: Any) -> None:
+        """Take a row of a side output, for the row or the timer for which the user's code runs."""
+        time, watermark, late = self.context.event_time, self.context.watermark, self.fires_late
+        if late is None:
+            late = time is not None and watermark is not None and time <= watermark
+        elif time is None:
+            time = self._time_now
+        self.sides.add(output, row, self.number, time, late=late)
 
     def _clear(self) -> None:
         """Forget what there is of the current key."""
@@ -262,7 +251,7 @@ class BatchRun:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"{_COUNTED}{name}", number)
+        self.state.count(f"{COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -316,25 +305,13 @@ class BatchRun:
 
     # -- what leaves
 
-    def _flushed(self) -> pa.RecordBatch:
-        """Return the rows that were emitted since the last time."""
-        with self._placed(lambda place: self.numbers[bisect_right(self.ends, place)]):
-            columns = self.write(self.emitted)
-        ends = np.array([0, *self.ends], dtype=np.int64)
-        lengths = ends[1:] - ends[:-1]
-        found: dict[str, Any] = {}
-        if self.keys:
-            of_keys = self.touched.take(pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths)))
-            found = {c.name: of_keys.column(f"k{i}") for i, c in enumerate(self.keys)}
-        found |= columns
-        if self.timed:
-            times = pa.array(self.times, pa.timestamp("us"))
-            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
-            found[internal("late")] = pa.array(self.late, pa.bool_()).take(places)
-        self.emitted.clear()
-        for one in (self.ends, self.numbers, self.times, self.late):
-            one.clear()
-        return pa.table(found).combine_chunks().to_batches()[0]
+    def _flushed(self) -> list[pa.RecordBatch]:
+        """Return the rows that were emitted since the last time: no batch where there are none."""
+        keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
+        with self._placed(lambda number: number):
+            rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
+        batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
+        return batches
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
@@ -351,10 +328,10 @@ class BatchRun:
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
     """Return those of a bucket's counters that the user's code has counted, by its names."""
-    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
+    return {name.removeprefix(COUNTED): n for name, n in counters.items() if name.startswith(COUNTED)}
 
 
-class _Input:
+class KeyedInput:
     """The rows of an input as Python objects, one after the other, how many each key has, and their times."""
 
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):
