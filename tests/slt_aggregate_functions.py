@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +97,7 @@ class WrongResult:
 
 
 @udaf(deterministic=False)
-class Changing:
+class ChangingSum:
     def accumulate(self, acc: int, x: int) -> int:
         return acc + x
 
@@ -104,4 +105,4 @@ class Changing:
         return acc
 
 
-AGGREGATE_FUNCTIONS: tuple[type[Any], ...] = (WeightedMean, Spread, PathOf, Bits, WrongResult, Changing)
+AGGREGATE_FUNCTIONS: tuple[Callable[..., Any], ...] = (WeightedMean, Spread, PathOf, Bits, WrongResult, ChangingSum)
