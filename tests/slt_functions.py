@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +54,7 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
     double,
     or_else,
     reciprocal,
