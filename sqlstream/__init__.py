@@ -10,7 +10,7 @@ if _typing.TYPE_CHECKING:
     from sqlstream.functions.decorators import udf, udtf
     from sqlstream.functions.process.api import Row, SideOutput, process, side_output, state, table
     from sqlstream.functions.process.context import Context, Timer
-    from sqlstream.functions.process.states import ListState, MapState, ValueState
+    from sqlstream.functions.process.states import ListState, MapState, ReducingState, ValueState
     from sqlstream.jobs.job import Job
     from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
     from sqlstream.session.changes import Change, Changes
@@ -25,6 +25,7 @@ __all__ = [
     "MapState",
     "OperatorProgress",
     "Progress",
+    "ReducingState",
     "Row",
     "Session",
     "SideOutput",
@@ -50,6 +51,7 @@ _HOMES = {
     "MapState": "sqlstream.functions.process.states",
     "OperatorProgress": "sqlstream.jobs.progress",
     "Progress": "sqlstream.jobs.progress",
+    "ReducingState": "sqlstream.functions.process.states",
     "Row": "sqlstream.functions.process.api",
     "Session": "sqlstream.session.session",
     "SideOutput": "sqlstream.functions.process.api",

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlstream import Context, ListState, MapState, Row, SideOutput, ValueState, process, side_output, state, table
+from sqlstream import (
+    Context,
+    ListState,
+    MapState,
+    ReducingState,
+    Row,
+    SideOutput,
+    ValueState,
+    process,
+    side_output,
+    state,
+    table,
+)
 
 
 @dataclass
@@ -180,6 +192,7 @@ class Forgetful:
     visible: ValueState[int] = state(ttl="1 min", visibility="until_cleaned")
     items: ListState[int] = state(ttl="1 min")
     read_items: ListState[int] = state(ttl="1 min", refresh="read")
+    largest: ReducingState[int] = state(reduce=max, ttl="1 min")
     entries: MapState[str, int] = state(ttl="1 min")
     read_entries: MapState[str, int] = state(ttl="1 min", refresh="read")
 
@@ -187,12 +200,13 @@ class Forgetful:
         if row.op == "set":
             self.written.value = self.read.value = self.visible.value = row.x
             self.items.append(row.x)
+            self.largest.add(row.x)
             self.read_items.append(row.x)
             self.entries[f"e{row.x}"] = self.read_entries[f"e{row.x}"] = row.x
         if row.op == "show":
             values = (self.written.value, self.read.value, self.visible.value)
             lists = (self.items.get(), self.read_items.get())
-            yield f"{values} {lists} {self.entries.get_all()} {self.read_entries.get_all()}"
+            yield f"{values} {self.largest.value} {lists} {self.entries.get_all()} {self.read_entries.get_all()}"
 
 
 PROCESS_FUNCTIONS = (

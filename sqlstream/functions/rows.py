@@ -145,7 +145,7 @@ def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
     Raises UnusableType.
 
     >>> row_type(tuple[int, str], None, "f").type
-    'STRUCT(f0 BIGINT, f1 VARCHAR)'
+    'STRUCT("f0" BIGINT, "f1" VARCHAR)'
     """
     hint, _ = types.optional(hint)
     parts = _tuple_parts(hint)

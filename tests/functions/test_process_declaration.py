@@ -103,6 +103,11 @@ WRONG = {
     """: 'state "x" of process function "f" has options that do not exist',
     """
     class F:
+        x: ReducingState[int] = state()
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" has no function reduce',
+    """
+    class F:
         def run(self, ctx, row) -> Iterator[int]: ...
     """: 'process function "f" has no method "process"',
     """
@@ -172,7 +177,7 @@ WRONG = {
 }
 HEAD = """\
 from collections.abc import Iterator
-from sqlstream import ListState, MapState, ValueState, process, state, table
+from sqlstream import ListState, MapState, ReducingState, ValueState, process, state, table
 
 @process
 """

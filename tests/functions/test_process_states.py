@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sqlstream import ListState, MapState, ValueState
+from sqlstream import ListState, MapState, ReducingState, ValueState
 
 
 def loads() -> Any:
@@ -27,6 +27,13 @@ def test_to_append_and_to_put_loads_nothing() -> None:
     assert (entries["a"], entries.get("b"), "c" in entries, entries.get("c", 5)) == (1, 2, False, 5)
     with pytest.raises(AssertionError, match="it was loaded"):
         entries.get("d")
+
+
+def test_a_reducing_state_combines_values() -> None:
+    largest: ReducingState[int] = ReducingState(max)
+    largest.add(3)
+    largest.add(2)
+    assert (largest.value, largest.is_written) == (3, True)
 
 
 def test_to_clear_loads_nothing() -> None:

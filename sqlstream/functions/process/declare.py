@@ -35,7 +35,7 @@ from sqlstream.functions.process.api import (
 )
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
-from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
+from sqlstream.functions.process.states import KINDS, MapState, ReducingState
 from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
@@ -43,7 +43,6 @@ RESERVED = ("on_time", "uid")
 # The column of a plain value that is emitted.
 VALUE = "value"
 D = TypeVar("D", DeclaredState, DeclaredSideOutput)
-_KINDS = {handle: kind for kind, handle in HANDLES.items()}
 
 
 def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
@@ -259,10 +258,8 @@ class _Declaration:
             what = f'state "{name}" of process function "{self.name}"'
             span = places.assignment(self.made, name, self.root)
             handle, parts = typing.get_origin(classes.get(name)), typing.get_args(classes.get(name))
-            if handle not in _KINDS or len(parts) != (2 if handle is MapState else 1):
-                usable = ", ".join(
-                    f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in (ValueState, ListState, MapState)
-                )
+            if handle not in KINDS or len(parts) != (2 if handle is MapState else 1):
+                usable = ", ".join(f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in KINDS)
                 raise self._error(
                     f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state()."
                 )
@@ -270,12 +267,15 @@ class _Declaration:
                 sql = [types.canonical(types.sql_type(part)) for part in parts]
             except types.UnusableType as error:
                 raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
+            if (one.reduce is None) == (handle is ReducingState):
+                hint = f"A ReducingState has one, and no other state: {name}: ReducingState[int] = state(reduce=max)."
+                raise self._error(f"{what} has {'no' if one.reduce is None else 'a'} function reduce", span, hint)
             key_type = sql[0] if handle is MapState else None
             ttl = self._ttl(one, what, span)
             declared.append(
                 StateDeclaration(
                     name,
-                    _KINDS[handle],
+                    KINDS[handle],
                     sql[-1],
                     key_type,
                     ttl,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -44,10 +45,13 @@ class Collection:
         self.place_codec = types.codec(one.place.type, place_hint)
         self.item_codec = types.codec(one.state.type, hints[-1])
         self.columns: tuple[Column, ...] = tables.items(one)
-        # The items of keys that follow the one that was read, by the keys' numbers; None: nothing is stored.
+        # What is stored of all keys of the batch; None: nothing is.
         self._loaded: str | None = None
         self._is_loaded = False
-        self._known: dict[int, list[tuple[Any, Any]]] = {}
+        # The items of keys that follow the one that was read, and where those of each begin and end.
+        self._stored_places: list[Any] = []
+        self._stored_items: list[Any] = []
+        self._bounds: dict[int, tuple[int, int]] = {}
         self._until = 0
         # Keys whose items all go, and items that are put in the place of others.
         self.cleared: list[int] = []
@@ -58,15 +62,16 @@ class Collection:
 
     # -- reading
 
-    def stored(self, number: int) -> list[tuple[Any, Any]]:
-        """Return the items of a key with their places; keys are asked for in the order of their numbers."""
+    def stored(self, number: int) -> tuple[list[Any], list[Any]]:
+        """Return the places and the items of a key; keys are asked for in the order of their numbers."""
         if not self._is_loaded:
             self._load()
         if self._loaded is None:
-            return []
+            return [], []
         if number >= self._until:
             self._fetch(number)
-        return self._known.pop(number, [])
+        begin, end = self._bounds.get(number, (0, 0))
+        return self._stored_places[begin:end], self._stored_items[begin:end]
 
     def _load(self) -> None:
         """Keep the items of all keys of the batch."""
@@ -88,11 +93,11 @@ class Collection:
             f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} "
             f"WHERE {NUMBER} >= {number} AND {NUMBER} < {self._until} ORDER BY {NUMBER}, {self.one.place.name}"
         ).to_arrow_table()
-        places = python_values(self.place_codec, found.column(1))
-        items = python_values(self.item_codec, found.column(2))
-        self._known = {}
-        for at, place, item in zip(found.column(0).to_pylist(), places, items, strict=True):
-            self._known.setdefault(at, []).append((place, item))
+        self._stored_places = python_values(self.place_codec, found.column(1))
+        self._stored_items = python_values(self.item_codec, found.column(2))
+        numbers, begins = np.unique(found.column(0).to_numpy(), return_index=True)
+        ends = [*begins[1:].tolist(), found.num_rows][: len(begins)]
+        self._bounds = dict(zip(numbers.tolist(), zip(begins.tolist(), ends, strict=True), strict=True))
 
     # -- changing
 
@@ -181,10 +186,12 @@ class KeyCollection:
         handle.load = self._items if isinstance(handle, ListState) else self._entries
 
     def _items(self) -> list[Any]:
-        return [item for _, item in self.collection.stored(self.number)]
+        _, items = self.collection.stored(self.number)
+        return items
 
     def _entries(self) -> dict[Any, Any]:
-        return dict(self.collection.stored(self.number))
+        places, items = self.collection.stored(self.number)
+        return dict(zip(places, items, strict=True))
 
     def enter(self, number: int) -> None:
         """Go to another key."""
