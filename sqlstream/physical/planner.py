@@ -29,7 +29,7 @@ from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWind
 from sqlstream.names import check_name
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
+from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
@@ -236,10 +236,9 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
         case LateRows():
             return [_of_late_rows(node)]
         case Process():
-            return _of_output(node, node, 0, node.function.outputs)
+            return _emitted(node)
         case SideOutput():
-            own = side_columns(node.process.function, node.number)
-            return _of_output(node, node.process, node.number + 1, own)
+            return [replace(branch, output=node.name) for branch in _emitted(node.process)]
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
@@ -255,28 +254,13 @@ def _of_late_rows(node: LateRows) -> Branch:
     return Branch(node.operator, rows, weighted=False, are_on_time=False, output=LATE)
 
 
-def _of_output(node: Process | SideOutput, process: Process, number: int, own: Sequence[Column]) -> list[Branch]:
-    """Return the paths of the rows of one output: where they have a time, of those that are on time, and of those that are late.
-
-    `own` are the columns of that output in which its rows leave the operator.
-    """
-    names = [*process.key_names, *(c.name for c in own), *process.time_attributes]
-    items = ", ".join(f"{quote_name(name)} AS {quote_name(f.name)}" for name, f in zip(names, node.schema, strict=True))
-    several = bool(process.function.side_outputs)
-    here = [f"{OUTPUT.name} = {number}"] if several else []
-    if not process.time_type:
-        where = f" WHERE {here[0]}" if several else ""
-        return [Branch(process, f"SELECT {items if several else '*'} FROM _input{where}", weighted=False)]
+def _emitted(node: Process) -> list[Branch]:
+    """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
+    if not node.time_type:
+        return [Branch(node, "SELECT * FROM _input", weighted=False)]
+    own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
     both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
-    return [
-        Branch(
-            process,
-            f"SELECT {items} FROM _input WHERE {' AND '.join([*here, late])}",
-            weighted=False,
-            are_on_time=on_time,
-        )
-        for on_time, late in both
-    ]
+    return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
 
 
 def _in_one(found: list[Branch]) -> list[Branch]:

@@ -19,7 +19,7 @@ from sqlstream.functions.process.context import Context, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import Emitted, SideOutputs
@@ -56,7 +56,7 @@ class BatchRun:
         self.function = instance.function
         self.timed = arrivals.timed
         self.output = Emitted(instance.implementation.result, self.timed)
-        self.sides = SideOutputs(self.function, instance.implementation.sides, self.timed)
+        self.sides = SideOutputs(instance.implementation.sides, self.timed)
         # The rows that methods have yielded.
         self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
@@ -79,15 +79,14 @@ class BatchRun:
 
     # -- the whole
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def rows(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Run over all keys; yield what is emitted, then write what has changed."""
         due = self.timer_tables.due() if self.timer_tables else []
         self.count = self.arrivals.touch(due)
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-            if self.emitted or self.sides.size:
-                yield self._flushed()
+            yield from self._flushed()
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
             for collection in self.collections.values():
@@ -109,7 +108,7 @@ class BatchRun:
         for collection in self.collections.values():
             collection.sweep()
 
-    def _over_keys(self) -> Iterator[pa.RecordBatch]:
+    def _over_keys(self) -> Iterator[pa.RecordBatch | SideRows]:
         inputs = [
             _Input(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
             for i in range(len(self.function.tables))
@@ -151,7 +150,7 @@ class BatchRun:
                 if isinstance(one.handle, MapState):
                     one.leave(0)
             if len(self.emitted) + self.sides.size >= EMITTED:
-                yield self._flushed()
+                yield from self._flushed()
         self.context._key = None
 
     def _reader(self, number: int) -> Any:
@@ -312,12 +311,12 @@ class BatchRun:
 
     # -- what leaves
 
-    def _flushed(self) -> pa.RecordBatch:
-        """Return the rows that were emitted since the last time."""
+    def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Yield the rows that were emitted since the last time."""
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
-            rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
-        return rows.combine_chunks().to_batches()[0]
+            found = [*([self.output.taken(keys)] if self.emitted else []), *self.sides.taken(keys)]
+        yield from found
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
