@@ -43,7 +43,7 @@ class Emitted:
             self.late.append(late)
         return size
 
-    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.RecordBatch:
+    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
         """Return the rows, and forget them. Raises Misfit, its place being the number of the key."""
         try:
             written = self.write(self.rows)
@@ -60,7 +60,7 @@ class Emitted:
             found[LATE_RESULT.name] = pa.array(self.late, pa.bool_()).take(places)
         for one in (self.rows, self.ends, self.numbers, self.times, self.late):
             one.clear()
-        return pa.table(found).combine_chunks().to_batches()[0]
+        return pa.table(found)
 
 
 class SideOutputs:
@@ -94,4 +94,4 @@ class SideOutputs:
         self.size = 0
         for name, output in self.outputs.items():
             if output.rows:
-                yield SideRows(name, output.taken(keys))
+                yield from (SideRows(name, rows) for rows in output.taken(keys).combine_chunks().to_batches())

@@ -16,13 +16,21 @@ from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.bucket_tables import BucketTablesRun
 from sqlstream.operators.process.emitted import LATE_RESULT
+from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.state.bucket import Bucket
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
+# What runs a batch: by row, by the table of a key, by the table of a bucket.
+_RUNS: dict[str | None, type[BatchRun | BucketTablesRun]] = {
+    None: BatchRun,
+    "key": KeyTablesRun,
+    "bucket": BucketTablesRun,
+}
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -125,7 +133,7 @@ class ProcessOperator(Operator):
         arrivals = Arrivals(con, self.inputs, self.stored_keys, self.time_type is not None)
         arrivals.take(state, inputs)
         with instance_of(self.function, self.arguments) as instance:
-            run = BatchRun(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            run = _RUNS[self.function.vectorized](con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
 
     # -- views

@@ -24,22 +24,21 @@ from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, bloc
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import Emitted, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
+from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
-from sqlstream.units import END_OF_INPUT, MILLISECOND
+from sqlstream.units import END_OF_INPUT
 
-# So many emitted rows leave together.
-EMITTED = 100_000
-# So often within a time to live the state is looked through for what has expired.
-SWEEPS = 4
-SWEPT_AT = "swept_at"
 # The counters of the user's code begin so.
-_COUNTED = "user."
+COUNTED = "user."
 
 
 class BatchRun:
     """One batch of one bucket."""
+
+    # So many emitted rows leave together.
+    most = 100_000
 
     def __init__(
         self,
@@ -92,27 +91,15 @@ class BatchRun:
             for collection in self.collections.values():
                 with self._placed(collection.number_of):
                     collection.store()
-        self._sweep()
+        if is_sweep_due(self.state, self.tables, self.clock):
+            self.key_rows.sweep()
+            for collection in self.collections.values():
+                collection.sweep()
         if self.timer_tables:
             self.timer_tables.store(self.timer_changes)
 
-    def _sweep(self) -> None:
-        ttls = [one.ttl for one in self.tables.states if one.ttl]
-        if not ttls:
-            return
-        swept = self.state.counters.setdefault(SWEPT_AT, self.clock.time)
-        if self.clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
-            return
-        self.state.counters[SWEPT_AT] = self.clock.time
-        self.key_rows.sweep()
-        for collection in self.collections.values():
-            collection.sweep()
-
     def _over_keys(self) -> Iterator[pa.RecordBatch | SideRows]:
-        inputs = [
-            _Input(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
-            for i in range(len(self.function.tables))
-        ]
+        inputs = self._inputs()
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
         none_set: dict[Any, int] = {}
         states = self._states()
@@ -149,9 +136,15 @@ class BatchRun:
             for one in collections:
                 if isinstance(one.handle, MapState):
                     one.leave(0)
-            if len(self.emitted) + self.sides.size >= EMITTED:
+            if len(self.emitted) + self.sides.size >= self.most:
                 yield from self._flushed()
         self.context._key = None
+
+    def _inputs(self) -> list[KeyedInput]:
+        return [
+            KeyedInput(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
+            for i in range(len(self.function.tables))
+        ]
 
     def _reader(self, number: int) -> Any:
         argument = self.function.tables[number]
@@ -182,7 +175,7 @@ class BatchRun:
 
     # -- the user's code
 
-    def _call(self, method: Any, rows: _Input, size: int, number: int) -> None:
+    def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
         """Give the rows of a key to a method."""
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
         before = len(emitted)
@@ -216,7 +209,7 @@ class BatchRun:
         assert on_timer is not None
         for fired, (_, timer) in enumerate(self.timers.due()):
             context.timer = timer
-            context.event_time = timer.time if timer.is_event_time else None
+            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
             self.fires_late = late and timer.is_event_time
             before = len(self.emitted)
             try:
@@ -257,7 +250,7 @@ class BatchRun:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"{_COUNTED}{name}", number)
+        self.state.count(f"{COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -315,8 +308,10 @@ class BatchRun:
         """Yield the rows that were emitted since the last time."""
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
-            found = [*([self.output.taken(keys)] if self.emitted else []), *self.sides.taken(keys)]
-        yield from found
+            own = self.output.taken(keys).combine_chunks().to_batches() if self.emitted else []
+            sides = list(self.sides.taken(keys))
+        yield from own
+        yield from sides
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
@@ -333,10 +328,10 @@ class BatchRun:
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
     """Return those of a bucket's counters that the user's code has counted, by its names."""
-    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
+    return {name.removeprefix(COUNTED): n for name, n in counters.items() if name.startswith(COUNTED)}
 
 
-class _Input:
+class KeyedInput:
     """The rows of an input as Python objects, one after the other, how many each key has, and their times."""
 
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):
