@@ -11,6 +11,7 @@ from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import InOrder, Joins, Stateful
 from sqlstream.logical.plan.over import Sort
@@ -112,22 +113,38 @@ def _process(node: Process) -> ProcessOperator:
         inputs.append(
             InputPlan(
                 f"rows_{number}",
+                node.function.tables[number].name,
+                tuple(k.column or "" for k in read.keys),
                 tuple(k.sql for k in read.keys),
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
-                arriving(below).columns,
+                () if read.order else arriving(below).columns,
+                tuple(map(_sorted_by, read.order[1:])) if read.order else None,
             )
         )
     keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
     ttls = tuple(node.ttl_of(s) for s in node.function.states)
     given = tuple(a.sql for a in node.arguments)
-    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type)
+    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type, node.late_rows)
+
+
+def _sorted_by(item: Expression) -> tuple[Column, str, str]:
+    """Return a column of an order, its SQL, and its direction."""
+    assert item.column is not None
+    own = quote_name(item.column)
+    return Column(item.column, item.type), own, item.sql.removeprefix(own)
 
 
 def process_views(operator: Operator) -> Iterator[tuple[str, Rows]]:
-    """Yield what a process function keeps beside its values: its lists, maps and timers, by their names, and the view of each."""
+    """Yield the views of what a process function keeps beside its values (lists, maps, timers, waiting rows), by their names."""
     assert isinstance(operator, ProcessOperator)
     yield from operator.more_views(own_tables(operator))
+
+
+def process_late_views(operator: Operator, name: str) -> Iterator[tuple[str, Rows]]:
+    """Yield the views of the late rows that a process function of a name keeps, by the names that the query gives them."""
+    assert isinstance(operator, ProcessOperator)
+    yield from operator.late_views(name)
 
 
 def _matching(node: Joins) -> Matching:

@@ -16,19 +16,19 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import internal
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.context import Context, event_datetime, instant
+from sqlstream.functions.process.context import Context, Timer, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock
-from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
+from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
-from sqlstream.units import END_OF_INPUT, MILLISECOND
+from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
 
 # So many emitted rows leave together.
 EMITTED = 100_000
@@ -49,15 +49,17 @@ class BatchRun:
         keys: tuple[Column, ...],
         instance: Instance,
         arrivals: Arrivals,
+        *,
+        gives_times: bool,
     ):
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
         self.write = instance.implementation.result.writer()
-        self.timed = arrivals.timed
+        self.timed, self.gives_times = arrivals.timed, gives_times
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
-        self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
+        self.timers = KeyTimers(EventTime(watermark - tables.shift), clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
         self.context = Context(self.timers, self._clear, self._count)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
@@ -111,7 +113,7 @@ class BatchRun:
 
     def _over_keys(self) -> Iterator[pa.RecordBatch]:
         inputs = [
-            _Input(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
+            InputRows(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
             for i in range(len(self.function.tables))
         ]
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
@@ -137,14 +139,8 @@ class BatchRun:
                 one.enter(number)
             if on_timer is not None:
                 self.timers.enter(stored_timers.get(number, none_set))
-                if self.timers.known:
-                    self._fire(number, late=False)
-            for method, one_input in zip(self.instance.methods, inputs, strict=True):
-                if size := one_input.sizes[number]:
-                    self._call(method, one_input, size, number)
+            self._visit(number, inputs)
             if on_timer is not None:
-                if self.timers.is_behind:
-                    self._fire(number, late=True)
                 self.timers.leave(number, self.timer_changes)
             self._leave(number, stored, states, by_state)
             for one in collections:
@@ -182,7 +178,17 @@ class BatchRun:
 
     # -- the user's code
 
-    def _call(self, method: Any, rows: _Input, size: int, number: int) -> None:
+    def _visit(self, number: int, inputs: list[InputRows]) -> None:
+        """Give a key its timers and its rows."""
+        if self.timers.known:
+            self._fire(number, late=False)
+        for method, one_input in zip(self.instance.methods, inputs, strict=True):
+            if size := one_input.sizes[number]:
+                self._call(method, one_input, size, number)
+        if self.timers.is_behind:
+            self._fire(number, late=True)
+
+    def _call(self, method: Any, rows: InputRows, size: int, number: int) -> None:
         """Give the rows of a key to a method."""
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
         before = len(emitted)
@@ -212,28 +218,33 @@ class BatchRun:
 
         Timers that rows have set behind the watermark are `late`.
         """
+        context = self.context
+        for fired, (_, timer) in enumerate(self.timers.due()):
+            context.event_time = timer.time if timer.is_event_time else None
+            self._call_timer(number, timer, fired, late=late and timer.is_event_time)
+        self.timers.is_behind = False
+
+    def _call_timer(self, number: int, timer: Timer, fired: int, *, late: bool = False) -> None:
+        """Call `on_timer`, which was called so many times before at once."""
         context, on_timer = self.context, self.instance.on_timer
         assert on_timer is not None
-        for fired, (_, timer) in enumerate(self.timers.due()):
-            context.timer = timer
-            context.event_time = timer.time if timer.is_event_time else None
-            before = len(self.emitted)
-            try:
-                result = on_timer(context)
-                if result is not None:
-                    self.emitted.extend(result)
-            except (Exception, SystemExit) as error:
-                raise self._raised(error, on_timer, timer) from error
-            if len(self.emitted) > before:
-                time = timer.time if timer.is_event_time else self._time_now
-                self._mark(number, time, late=late and timer.is_event_time)
-            if fired >= MOST:
-                what = f"has set timers that are due at once more than {MOST:,} times"
-                about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
-                raise self.instance.failed(
-                    what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
-                )
-        self.timers.is_behind = False
+        context.timer = timer
+        time = context.event_time or self._time_now
+        before = len(self.emitted)
+        try:
+            result = on_timer(context)
+            if result is not None:
+                self.emitted.extend(result)
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, on_timer, timer) from error
+        if len(self.emitted) > before:
+            self._mark(number, time, late=late)
+        if fired >= MOST:
+            what = f"has set timers that are due at once more than {MOST:,} times"
+            about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
+            raise self.instance.failed(
+                what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
+            )
 
     @property
     def _time_now(self) -> Any:
@@ -245,7 +256,7 @@ class BatchRun:
         size = len(self.emitted)
         self.ends.append(size)
         self.numbers.append(number)
-        if self.timed:
+        if self.gives_times:
             self.times.append(time)
             self.late.append(late)
         return size
@@ -322,7 +333,7 @@ class BatchRun:
             of_keys = self.touched.take(pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths)))
             found = {c.name: of_keys.column(f"k{i}") for i, c in enumerate(self.keys)}
         found |= columns
-        if self.timed:
+        if self.gives_times:
             times = pa.array(self.times, pa.timestamp("us"))
             found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
             found[internal("late")] = pa.array(self.late, pa.bool_()).take(places)
@@ -349,7 +360,7 @@ class _Placing:
             raise self.run.instance.failed(error.what) from error
 
 
-class _Input:
+class InputRows:
     """The rows of an input as Python objects, one after the other, how many each key has, and their times."""
 
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):
@@ -359,8 +370,15 @@ class _Input:
         self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(own)))
         self.times: Iterator[Any] | None = None
         if timed:
-            times = table.column("_time").to_numpy().astype("datetime64[us]")
-            self.times = chain.from_iterable(times[i : i + 50_000].tolist() for i in range(0, len(times), 50_000))
+            micros = table.column("_time").to_numpy()
+            self.times = chain.from_iterable(_listed(micros.astype("datetime64[us]")))
+            self.micros: Iterator[int] = chain.from_iterable(_listed(micros))
+
+
+def _listed(values: Any) -> Iterator[list[Any]]:
+    """Yield the values of an array as lists of Python objects."""
+    for start in range(0, len(values), BLOCK):
+        yield values[start : start + BLOCK].tolist()
 
 
 def _is_ours(error: BaseException) -> bool:
