@@ -134,7 +134,9 @@ class Notes:
 
     @table
     def clicks(self, ctx: Context, click: Row) -> Iterator[Noted]:
-        assert ctx.event_time is not None and ctx.watermark == ctx.event_time and not ctx.input_ended
+        assert ctx.event_time is not None
+        assert ctx.watermark == ctx.event_time
+        assert not ctx.input_ended
         ctx.timers.at(ctx.event_time + self.gap, "end")
         yield self.note(click.page)
 
