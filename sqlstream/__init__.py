@@ -8,9 +8,9 @@ from importlib.metadata import version as _version
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
     from sqlstream.functions.decorators import udf, udtf
-    from sqlstream.functions.process.api import Row, process, state, table
+    from sqlstream.functions.process.api import Row, SideOutput, process, side_output, state, table
     from sqlstream.functions.process.context import Context, Timer
-    from sqlstream.functions.process.states import ListState, MapState, ValueState
+    from sqlstream.functions.process.states import ListState, MapState, ReducingState, ValueState
     from sqlstream.jobs.job import Job
     from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
     from sqlstream.session.changes import Change, Changes
@@ -25,13 +25,16 @@ __all__ = [
     "MapState",
     "OperatorProgress",
     "Progress",
+    "ReducingState",
     "Row",
     "Session",
+    "SideOutput",
     "SourceProgress",
     "SqlStreamError",
     "Timer",
     "ValueState",
     "process",
+    "side_output",
     "state",
     "table",
     "udf",
@@ -48,13 +51,16 @@ _HOMES = {
     "MapState": "sqlstream.functions.process.states",
     "OperatorProgress": "sqlstream.jobs.progress",
     "Progress": "sqlstream.jobs.progress",
+    "ReducingState": "sqlstream.functions.process.states",
     "Row": "sqlstream.functions.process.api",
     "Session": "sqlstream.session.session",
+    "SideOutput": "sqlstream.functions.process.api",
     "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
     "Timer": "sqlstream.functions.process.context",
     "ValueState": "sqlstream.functions.process.states",
     "process": "sqlstream.functions.process.api",
+    "side_output": "sqlstream.functions.process.api",
     "state": "sqlstream.functions.process.api",
     "table": "sqlstream.functions.process.api",
     "udf": "sqlstream.functions.decorators",

@@ -165,6 +165,28 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """A user's aggregate function, by SQL name, with DuckDB types of its parameters, of its accumulator and of its result.
+
+    Without `merges` its accumulators cannot be put together, without `retracts` no row can be taken out of one. A NULL for a
+    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    accumulator: str
+    returns: str
+    merges: bool
+    retracts: bool
+    nullable: tuple[bool, ...]
+    pickled: bytes = field(compare=False, repr=False)
+    deterministic: bool = True
+    location: str = field(default="", compare=False)
+    names: tuple[str, ...] = ()
+    defaults: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarArgument:
     """A constant that a process function takes: a parameter of its class. `default` is SQL, None where it must be given."""
 
@@ -206,6 +228,14 @@ class StateDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
+class SideOutputDeclaration:
+    """A further output of a process function, and the columns of what it emits there."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessFunction:
     """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
 
@@ -220,6 +250,7 @@ class ProcessFunction:
     pickled: bytes = field(compare=False, repr=False)
     has_timers: bool = False
     location: str = field(default="", compare=False)
+    side_outputs: tuple[SideOutputDeclaration, ...] = ()
 
 
 # All that SQL can call by a name of the user's.

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlstream import Context, ListState, MapState, Row, ValueState, process, state, table
+from sqlstream import (
+    Context,
+    ListState,
+    MapState,
+    ReducingState,
+    Row,
+    SideOutput,
+    ValueState,
+    process,
+    side_output,
+    state,
+    table,
+)
 
 
 @dataclass
@@ -118,6 +130,85 @@ class Inverse:
         yield 1 / self.total.value
 
 
+@dataclass
+class Rejected:
+    reason: str
+    temperature: float | None
+
+
+@process
+class CheckedReadings:
+    """Emits readings that there can be; others in a side output, and the highest of each sensor in another one, at the end."""
+
+    rejected: SideOutput[Rejected] = side_output()
+    hottest: SideOutput[float] = side_output()
+    highest: ValueState[float] = state()
+
+    def process(self, ctx: Context, reading: Row) -> Iterator[float]:
+        if reading.temperature is None or reading.temperature < -273.15:
+            ctx.emit(
+                "rejected", Rejected("unknown" if reading.temperature is None else "too cold", reading.temperature)
+            )
+            return
+        yield reading.temperature
+        ctx.count("checked")
+        if self.highest.value is None or reading.temperature > self.highest.value:
+            self.highest.value = reading.temperature
+        if ctx.event_time is not None:
+            ctx.timers.at(datetime.max, "end")
+
+    def on_timer(self, ctx: Context) -> None:
+        if self.highest.value is not None:
+            ctx.emit("hottest", self.highest.value)
+
+
+@process(name="parted")
+class Parted:
+    odd: SideOutput[int] = side_output()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[int]:
+        if row.x % 2:
+            ctx.emit("odd", row.x)
+        else:
+            yield row.x
+
+
+@process
+class Astray:
+    rejected: SideOutput[Rejected] = side_output()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[int]:
+        rows = {1: ("rejectd", row), 2: ("rejected", row), 3: ("rejected", Rejected("", "cold"))}  # type: ignore[arg-type]
+        ctx.emit(*rows[row.x])
+        yield row.x
+
+
+@process
+class Forgetful:
+    """States that expire after a minute: from the last write, the last read, and one that is seen until it is cleaned up."""
+
+    written: ValueState[int] = state(ttl="1 min")
+    read: ValueState[int] = state(ttl="1 min", refresh="read")
+    visible: ValueState[int] = state(ttl="1 min", visibility="until_cleaned")
+    items: ListState[int] = state(ttl="1 min")
+    read_items: ListState[int] = state(ttl="1 min", refresh="read")
+    largest: ReducingState[int] = state(reduce=max, ttl="1 min")
+    entries: MapState[str, int] = state(ttl="1 min")
+    read_entries: MapState[str, int] = state(ttl="1 min", refresh="read")
+
+    def process(self, ctx: Context, row: Row) -> Iterator[str]:
+        if row.op == "set":
+            self.written.value = self.read.value = self.visible.value = row.x
+            self.items.append(row.x)
+            self.largest.add(row.x)
+            self.read_items.append(row.x)
+            self.entries[f"e{row.x}"] = self.read_entries[f"e{row.x}"] = row.x
+        if row.op == "show":
+            values = (self.written.value, self.read.value, self.visible.value)
+            lists = (self.items.get(), self.read_items.get())
+            yield f"{values} {self.largest.value} {lists} {self.entries.get_all()} {self.read_entries.get_all()}"
+
+
 class Noted(NamedTuple):
     n: int
     what: str
@@ -167,4 +258,7 @@ class BothNotes:
         return Noted(self.n.value, what)
 
 
-PROCESS_FUNCTIONS = (TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, Notes, BothNotes)
+PROCESS_FUNCTIONS = (
+    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, Forgetful),
+    *(CheckedReadings, Parted, Astray, Notes, BothNotes),
+)

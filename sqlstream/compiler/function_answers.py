@@ -40,6 +40,8 @@ def _parts(function: AnyFunction) -> Iterable[Row]:
             yield "state", state.name, kept + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
         for column in function.outputs:
             yield "column", column.name, column.type, "true", None
+        for side in function.side_outputs:
+            yield "side output", side.name, _table((c.name, c.type) for c in side.columns), None, None
         return
     parameters = zip(function.names, function.parameters, function.nullable, function.defaults, strict=True)
     for name, type_, nullable, default in parameters:

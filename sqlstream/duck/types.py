@@ -65,7 +65,12 @@ def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 def encoded(columns: Iterable[Column], relation: str) -> str:
     """Return a SELECT of the columns in the form in which they are stored; `relation` goes behind FROM."""
-    return f"SELECT {', '.join(map(_encoded, columns))} FROM {relation}"
+    return f"SELECT {encoded_items(columns)} FROM {relation}"
+
+
+def encoded_items(columns: Iterable[Column]) -> str:
+    """Return columns in the form in which they are stored as the items of a SELECT."""
+    return ", ".join(map(_encoded, columns))
 
 
 def _encoded(column: Column) -> str:

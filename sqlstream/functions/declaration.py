@@ -23,7 +23,7 @@ from sqlstream.functions import source_locations as places
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, column
 from sqlstream.functions.decorators import DECORATORS, FunctionOptions
-from sqlstream.functions.invocation import Call, Parameter
+from sqlstream.functions.invocation import Call, Invocation, Parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,14 @@ class Declaration(ABC):
     options: FunctionOptions
     root: str
     method: str | None
-    kind: ClassVar[FunctionKind]
-    # What a NULL does that a parameter does not take.
+    # What a NULL does that a parameter does not take, and how many parameters of the method are not SQL's.
     null_rule: ClassVar[str]
-
-    @abstractmethod
-    def call(self) -> Call:
-        """Return what DuckDB calls. Raises BindError or UnsupportedError, with the place."""
+    own_parameters: ClassVar[int] = 1
 
     @property
+    @abstractmethod
     def decorator(self) -> str:
-        return DECORATORS[self.kind]
-
-    def declared(self) -> Function:
-        """Return the function for the catalog. Raises BindError or UnsupportedError, with the place."""
-        call = self.call()
-        return Function(
-            name=call.name,
-            parameters=tuple(p.type for p in call.parameters),
-            returns=call.returns,
-            nullable=tuple(p.nullable for p in call.parameters),
-            pickled=self._packed(call),
-            deterministic=self.options.deterministic,
-            location=call.location,
-            names=tuple(p.name for p in call.parameters),
-            defaults=tuple(p.default for p in call.parameters),
-            kind=self.kind,
-            columns=call.columns,
-        )
+        """The name of the decorator, without the @."""
 
     @property
     def called(self) -> str:
@@ -120,7 +100,7 @@ class Declaration(ABC):
             raise UnsupportedError(f"{self.called} is async", self.definition(), hint="Use def instead of async def.")
         signature = inspect.signature(self.inner if self.method else self.function)
         if self.method:
-            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+            signature = signature.replace(parameters=list(signature.parameters.values())[self.own_parameters :])
         for parameter in signature.parameters.values():
             if (problem := _problem(parameter)) is not None:
                 message, hint = problem
@@ -172,7 +152,7 @@ class Declaration(ABC):
             advice = f"{usable}. Or name the SQL type: {spelled}."
             raise BindError(f"{what} has no usable type: {error}", place, hint=advice) from error
 
-    def _packed(self, call: Call) -> bytes:
+    def packed(self, call: Invocation) -> bytes:
         """Return the call with all that it needs, by value."""
         try:
             return carry.pack(call)
@@ -189,6 +169,38 @@ class Declaration(ABC):
 
     def definition(self) -> Span | None:
         return places.definition(self.inner, self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionDeclaration(Declaration):
+    """A Python function that DuckDB calls."""
+
+    kind: ClassVar[FunctionKind]
+
+    @property
+    def decorator(self) -> str:
+        return DECORATORS[self.kind]
+
+    @abstractmethod
+    def call(self) -> Call:
+        """Return what DuckDB calls. Raises BindError or UnsupportedError, with the place."""
+
+    def declared(self) -> Function:
+        """Return the function for the catalog. Raises BindError or UnsupportedError, with the place."""
+        call = self.call()
+        return Function(
+            name=call.name,
+            parameters=tuple(p.type for p in call.parameters),
+            returns=call.returns,
+            nullable=tuple(p.nullable for p in call.parameters),
+            pickled=self.packed(call),
+            deterministic=self.options.deterministic,
+            location=call.location,
+            names=tuple(p.name for p in call.parameters),
+            defaults=tuple(p.default for p in call.parameters),
+            kind=self.kind,
+            columns=call.columns,
+        )
 
 
 def plain_function(function: object) -> FunctionType:
@@ -252,7 +264,9 @@ def builtin_names() -> dict[str, str]:
             "SELECT DISTINCT lower(function_name), function_type FROM duckdb_functions()"
             " WHERE function_type IN ('scalar', 'macro', 'aggregate', 'window') AND internal ORDER BY ALL"
         ).fetchall()
-    names = {name: "a keyword" for (name,) in keywords}
+    names = {name: "a keyword" for (name,) in keywords} | dict.fromkeys(
+        ("side_output", "late_rows"), "a table function"
+    )
     return names | {name: f"{'an' if kind == 'aggregate' else 'a'} {kind} function" for name, kind in functions}
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlstream.catalog import Function, FunctionKind
-from sqlstream.functions.declaration import Declaration, called_method, plain_function
+from sqlstream.functions.declaration import FunctionDeclaration, called_method, plain_function
 from sqlstream.functions.decorators import FunctionOptions, Mark, mark_of
 from sqlstream.functions.scalar import ScalarDeclaration
 from sqlstream.functions.table import TableFunctionDeclaration
 
-_KINDS: dict[FunctionKind, type[Declaration]] = {"scalar": ScalarDeclaration, "table": TableFunctionDeclaration}
+_KINDS: dict[FunctionKind, type[FunctionDeclaration]] = {"scalar": ScalarDeclaration, "table": TableFunctionDeclaration}
 
 
 def declare(

@@ -31,7 +31,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(ABC):
+class Invocation:
     """A function with all that is needed to call it in a process that has none of the user's files.
 
     `returns` is the DuckDB type of what DuckDB gets. `root` is the folder relative to which files are shown, `location` the
@@ -70,19 +70,6 @@ class Call(ABC):
         except (Exception, SystemExit) as error:
             raise self.raised(error, (), "could not be closed, it ") from error
 
-    @property
-    def columns(self) -> tuple[tuple[str, str], ...]:
-        """The columns of the rows that a table function gives, with their types."""
-        return ()
-
-    @abstractmethod
-    def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
-        """Return the results for a chunk of rows; raises JobError, which names the function and the row's arguments."""
-
-    @abstractmethod
-    def constant(self) -> Any:
-        """Return the result of a function without parameters, as Arrow would hand it out."""
-
     def decoded(self, columns: tuple[pa.ChunkedArray, ...]) -> list[list[Any]]:
         """Return the values of each parameter as Python objects."""
         return [self._decoded(p, c) for p, c in zip(self.parameters, columns, strict=True)]
@@ -119,6 +106,24 @@ class Call(ABC):
             values = (f"{p.name}={shown(v, room)}" for p, v in zip(self.parameters, row, strict=True))
             detail += f"\narguments: {', '.join(values)}"
         return JobError(f'function "{self.name}" {what}', detail=detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Invocation, ABC):
+    """A function that DuckDB calls once for the rows of a chunk."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns of the rows that a table function gives, with their types."""
+        return ()
+
+    @abstractmethod
+    def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
+        """Return the results for a chunk of rows; raises JobError, which names the function and the row's arguments."""
+
+    @abstractmethod
+    def constant(self) -> Any:
+        """Return the result of a function without parameters, as Arrow would hand it out."""
 
 
 def named(error: BaseException) -> str:

@@ -11,9 +11,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
+from cloudpickle.cloudpickle import _DYNAMIC_CLASS_TRACKER_BY_ID as _CLASSES
 
 from sqlstream.errors import JobError
-from sqlstream.functions.invocation import Call
+from sqlstream.functions.invocation import Invocation
 from sqlstream.functions.source_locations import is_user_file, unwrapped
 
 
@@ -25,7 +26,7 @@ class Uncarriable(Exception):
         self.name = name
 
 
-def pack(call: Call) -> bytes:
+def pack(call: Invocation) -> bytes:
     """Return the call with everything of the user's that it needs: helpers, globals, classes, sibling modules.
 
     Installed packages go by name. Raises Uncarriable.
@@ -38,17 +39,16 @@ def pack(call: Call) -> bytes:
 
 
 @functools.lru_cache(maxsize=512)
-def unpack(name: str, pickled: bytes) -> Call:
+def unpack(name: str, pickled: bytes) -> Any:
     """Return the call that was packed, decoded once per process.
 
     Raises JobError, which names the function, when this process lacks an installed package that it needs.
     """
     try:
-        call: Call = cloudpickle.loads(pickled)
+        return cloudpickle.loads(pickled)
     except Exception as error:
         reason = f"{type(error).__qualname__}: {error}"
         raise JobError(f'function "{name}" cannot be loaded in this process: {reason}') from error
-    return call
 
 
 def pack_class(found: object) -> bytes:
@@ -70,13 +70,22 @@ def unpack_class(name: str, pickled: bytes) -> Any:
         raise JobError(f'class "{name}" cannot be loaded in this process: {reason}') from error
 
 
+# What makes a class again: the last but one of their arguments is the number by which it is known.
+_MAKE_CLASS = (cloudpickle.cloudpickle._make_skeleton_class, cloudpickle.cloudpickle._make_skeleton_enum)
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         # A cached function would go by name, and that name exists nowhere else. The cache itself starts empty.
         if isinstance(obj, functools._lru_cache_wrapper) and is_user_file(_file(obj.__wrapped__)):
             limits = obj.cache_parameters()
             return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] in _MAKE_CLASS:
+            # With a number, a class that is decoded in this process would take the place of the user's own.
+            made, (*arguments, _, extra), *rest = reduced
+            return made, (*arguments, None, extra), *rest
+        return reduced
 
 
 def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Callable[..., Any]:
@@ -90,7 +99,14 @@ def _file(function: Any) -> str:
 
 def _dumps(value: Any) -> bytes:
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(value)
+    before = {*_CLASSES}
+    try:
+        _Pickler(buffer).dump(value)
+    finally:
+        # What is unpacked in this process is a copy. cloudpickle would give the class itself, after it has put methods into it
+        # that see nothing but the globals which they use.
+        for number in {*_CLASSES} - before:
+            _CLASSES.pop(number, None)
     return buffer.getvalue()
 
 

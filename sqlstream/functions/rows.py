@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlstream.duck.sql import quote_name
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, StructOf, column
-from sqlstream.functions.invocation import SHOWN, shown
+from sqlstream.functions.invocation import SHOWN, named, shown
 
 # What raises when a value is not of its type: see `codecs.column`.
 MISMATCHES = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -25,6 +25,10 @@ class WrongRow(Exception):
     def __init__(self, row: int, what: str):
         super().__init__(what)
         self.row = row
+
+
+class WrongTable(Exception):
+    """An Arrow table does not have the columns of rows; the text says what is wrong: `without ..`, `whose column ..`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,23 @@ class RowType:
     def arrays(self, rows: list[Any]) -> list[pa.Array]:
         """Return the columns of some rows; a row that is None has NULLs. Raises WrongRow."""
         return [self._array(c, values) for c, values in zip(self.columns, self._split(rows), strict=True)]
+
+    def table_arrays(self, table: pa.Table | pa.RecordBatch) -> list[pa.Array]:
+        """Return the columns of an Arrow table of rows, in their order. Raises WrongTable."""
+        wanted = [c.name for c in self.columns]
+        if missing := [name for name in wanted if name not in table.column_names]:
+            raise WrongTable(f'without the column "{missing[0]}"')
+        if extra := [name for name in table.column_names if name not in wanted]:
+            raise WrongTable(f'with an unexpected column "{extra[0]}"')
+        return [self._cast(table.column(c.name), c) for c in self.columns]
+
+    def _cast(self, values: pa.Array | pa.ChunkedArray, of: RowColumn) -> pa.Array:
+        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        try:
+            return array if array.type == of.codec.arrow else array.cast(of.codec.arrow)
+        except pa.ArrowException as error:
+            what = f'whose column "{of.name}" is an array of {array.type}'
+            raise WrongTable(f"{what}, which is no {of.type}: {named(error)}") from error
 
     def _array(self, of: RowColumn, values: list[Any]) -> pa.Array:
         try:
@@ -124,7 +145,7 @@ def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
     Raises UnusableType.
 
     >>> row_type(tuple[int, str], None, "f").type
-    'STRUCT(f0 BIGINT, f1 VARCHAR)'
+    'STRUCT("f0" BIGINT, "f1" VARCHAR)'
     """
     hint, _ = types.optional(hint)
     parts = _tuple_parts(hint)

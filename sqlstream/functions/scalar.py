@@ -12,12 +12,12 @@ import pyarrow as pa
 from sqlstream.catalog import FunctionKind
 from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.functions.codecs import Codec, column
-from sqlstream.functions.declaration import Declaration
+from sqlstream.functions.declaration import FunctionDeclaration
 from sqlstream.functions.invocation import SHOWN, Call, named, shown
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarDeclaration(Declaration):
+class ScalarDeclaration(FunctionDeclaration):
     """A Python function that gives one value."""
 
     kind: ClassVar[FunctionKind] = "scalar"

@@ -22,9 +22,9 @@ import pyarrow as pa
 from sqlstream.catalog import FunctionKind
 from sqlstream.errors import BindError
 from sqlstream.functions import types
-from sqlstream.functions.declaration import Declaration, builtin_names, table_function_names
+from sqlstream.functions.declaration import FunctionDeclaration, builtin_names, table_function_names
 from sqlstream.functions.invocation import SHOWN, Call, named, shown
-from sqlstream.functions.rows import RowType, WrongRow, row_type
+from sqlstream.functions.rows import RowType, WrongRow, WrongTable, row_type
 
 _ROWS = (
     collections.abc.Iterator,
@@ -38,7 +38,7 @@ _WRITE = "Write -> Iterator[Row], where Row is a dataclass, a NamedTuple, tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class TableFunctionDeclaration(Declaration):
+class TableFunctionDeclaration(FunctionDeclaration):
     """A Python function that gives rows."""
 
     kind: ClassVar[FunctionKind] = "table"
@@ -184,7 +184,10 @@ class TableCall(Call):
         table, index = result[0], self._index(result[1], number)
         if len(index) != table.num_rows:
             raise self._wrong(f"returned an index of {len(index)} rows for a table of {table.num_rows}")
-        arrays = self._table_arrays(table)
+        try:
+            arrays = self.rows.table_arrays(table)
+        except WrongTable as error:
+            raise self._wrong(f"returned a table {error}") from error
         if len(index) > 1 and not bool(np.all(index[1:] >= index[:-1])):
             order = np.argsort(index, kind="stable")
             index, arrays = index[order], [a.take(pa.array(order)) for a in arrays]
@@ -202,23 +205,6 @@ class TableCall(Call):
             wrong = int(index.min()) if index.min() < 0 else int(index.max())
             raise self._wrong(f"returned the index {wrong}, and there are {number} input rows")
         return index
-
-    def _table_arrays(self, table: Any) -> list[pa.Array]:
-        wanted = [c.name for c in self.rows.columns]
-        if missing := [name for name in wanted if name not in table.column_names]:
-            raise self._wrong(f'returned a table without the column "{missing[0]}"')
-        if extra := [name for name in table.column_names if name not in wanted]:
-            raise self._wrong(f'returned a table with an unexpected column "{extra[0]}"')
-        arrays = []
-        for column in self.rows.columns:
-            values = table.column(column.name)
-            values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-            try:
-                arrays.append(values if values.type == column.codec.arrow else values.cast(column.codec.arrow))
-            except pa.ArrowException as error:
-                what = f'returned a table whose column "{column.name}" is an array of {values.type}'
-                raise self._wrong(f"{what}, which is no {column.type}: {named(error)}") from error
-        return arrays
 
     def _wrong(self, what: str) -> Exception:
         return self.failed(what, self.location)

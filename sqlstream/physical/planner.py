@@ -20,14 +20,14 @@ from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutput
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.operators.process.operator import LATE_RESULT
+from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
 from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
@@ -227,15 +227,40 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
-        case Process() if node.time_type:
-            own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
-            both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
-            return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
+        case Process():
+            return _of_output(node, node, 0, node.function.outputs)
+        case SideOutput():
+            own = side_columns(node.process.function, node.number)
+            return _of_output(node, node.process, node.number + 1, own)
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
             # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.
             return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
+
+
+def _of_output(node: Process | SideOutput, process: Process, number: int, own: Sequence[Column]) -> list[Branch]:
+    """Return the paths of the rows of one output: where they have a time, of those that are on time, and of those that are late.
+
+    `own` are the columns of that output in which its rows leave the operator.
+    """
+    names = [*process.key_names, *(c.name for c in own), *process.time_attributes]
+    items = ", ".join(f"{quote_name(name)} AS {quote_name(f.name)}" for name, f in zip(names, node.schema, strict=True))
+    several = bool(process.function.side_outputs)
+    here = [f"{OUTPUT.name} = {number}"] if several else []
+    if not process.time_type:
+        where = f" WHERE {here[0]}" if several else ""
+        return [Branch(process, f"SELECT {items if several else '*'} FROM _input{where}", weighted=False)]
+    both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
+    return [
+        Branch(
+            process,
+            f"SELECT {items} FROM _input WHERE {' AND '.join([*here, late])}",
+            weighted=False,
+            are_on_time=on_time,
+        )
+        for on_time, late in both
+    ]
 
 
 def _in_one(found: list[Branch]) -> list[Branch]:

@@ -18,7 +18,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, Tempora
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutput
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -100,6 +100,8 @@ def _with_order(node: Node) -> Ordered | Unordered:
                 return found
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
+        case SideOutput():
+            return Unordered(f"rows leave {node.label} in no order")
         case Union():
             return Unordered("UNION ALL brings the rows of its inputs in no order")
         case TimeWindows() | LookupJoin() | Projection() | Expand() | Lateral():

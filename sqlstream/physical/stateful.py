@@ -9,6 +9,8 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Rows, quote_name
+from sqlstream.errors import UnsupportedError
+from sqlstream.functions import types
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
@@ -108,6 +110,9 @@ def _aggregate(node: Aggregate) -> ChangelogOperator:
 
 
 def _process(node: Process) -> ProcessOperator:
+    for read in node.reads:
+        for expression in read.expressions:
+            _check_python(expression, node)
     inputs = []
     for number, (below, read) in enumerate(zip(node.inputs, node.reads, strict=True)):
         inputs.append(
@@ -133,6 +138,19 @@ def _sorted_by(item: Expression) -> tuple[Column, str, str]:
     assert item.column is not None
     own = quote_name(item.column)
     return Column(item.column, item.type), own, item.sql.removeprefix(own)
+
+
+def _check_python(expression: Expression, node: Process) -> None:
+    """Refuse a column whose values Python does not have."""
+    try:
+        types.codec(expression.type)
+    except types.UnusableType as error:
+        raise UnsupportedError(
+            f'column "{expression.column or expression.sql}" of type {expression.type} in {node.label}',
+            expression.span or node.span,
+            detail=f"{error}.",
+            hint="Leave it out, or cast it: TABLE (SELECT CAST(x AS VARCHAR) AS x, .. FROM t).",
+        ) from error
 
 
 def process_views(operator: Operator) -> Iterator[tuple[str, Rows]]:

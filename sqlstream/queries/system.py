@@ -51,6 +51,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "expired_keys": "BIGINT",
         "returned_keys": "BIGINT",
         "absent_deletes": "BIGINT",
+        "counters": "MAP(VARCHAR, BIGINT)",
     },
     "snapshots": {
         "job": "VARCHAR",
@@ -153,6 +154,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             **{name: getattr(metrics, name) for name in COUNTS},
             "open_windows": _open_windows(con, warehouse, job, operator),
             "next_end": metrics.event_timer,
+            "counters": dict(metrics.counters),
         }
 
 

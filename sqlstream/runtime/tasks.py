@@ -27,6 +27,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.runs import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
@@ -217,6 +218,7 @@ class Advance:
             absent_deletes=state.counters.get("absent_deletes", 0),
             event_timer=state.event_timer,
             processing_timer=state.processing_timer,
+            counters=user_counters(state.counters),
         )
 
 

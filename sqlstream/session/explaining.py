@@ -15,7 +15,7 @@ from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
-from sqlstream.logical.plan.steps import Leaves, computed, emits, keys, paths, title
+from sqlstream.logical.plan.steps import Leaves, computed, emits, kept, keys, paths, title
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import StatementSet
@@ -110,6 +110,7 @@ def _operator_step(
         ("key", keys(node) or "none (all rows are in one task)"),
         ("computes", computed(node)),
         ("time", stage.time_column or ""),
+        ("keeps", kept(node)),
         ("state", views),
         ("bound", bound.replace("nothing: ", "none: ")),
         ("emits", f"{emits(node)}; {_CHANGELOG if changing else _APPEND_ONLY}{key}"),

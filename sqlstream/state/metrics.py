@@ -41,7 +41,10 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
 
 
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again."""
+    """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.
+
+    `counters` are those of the user's code, by their names.
+    """
 
     manifest: str
     state_rows: int = 0
@@ -54,6 +57,7 @@ class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     absent_deletes: int = 0
     event_timer: EventTime | None = None
     processing_timer: ProcessingTime | None = None
+    counters: Mapping[str, int] = {}
 
 
 # What logs of format 1 had in milliseconds.
@@ -86,11 +90,18 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     absent_deletes: int = 0
     event_timer: EventTime | None = None
     buckets: Mapping[int, BucketMetrics] = {}
+    counters: Mapping[str, int] = {}
 
     @classmethod
     def of(cls, buckets: Mapping[int, BucketMetrics]) -> OperatorMetrics:
         counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
-        return cls(**counts, event_timer=earliest(one.event_timer for one in buckets.values()), buckets=dict(buckets))
+        names = sorted({name for one in buckets.values() for name in one.counters})
+        return cls(
+            **counts,
+            event_timer=earliest(one.event_timer for one in buckets.values()),
+            buckets=dict(buckets),
+            counters={name: sum(one.counters.get(name, 0) for one in buckets.values()) for name in names},
+        )
 
 
 class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):

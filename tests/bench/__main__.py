@@ -6,6 +6,8 @@ Parquet files to Parquet files; all systems must give the same result. Spark and
 read the same files in the same batches: one file per core. With `--rows` from 6,000,000 on, a million sessions are open at a
 time in the work of many sessions; with less, it and other works have fewer keys (see `data`).
 
+Process functions (`process`) run over a third of the rows, on Spark in Python and on PyFlink, too.
+
 The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
 too.
 
@@ -27,6 +29,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,6 +45,10 @@ from tests.bench.flink import BACKENDS, Flink
 from tests.bench.join_work import JOIN_WORKS, JoinWork, join_data, join_works_of
 from tests.bench.memory import run_measured
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
+from tests.bench.process import flink as process_flink
+from tests.bench.process.data import process_data
+from tests.bench.process.run import systems_of
+from tests.bench.process.work import PROCESS_WORKS, ProcessWork, process_works_of
 from tests.bench.report import Figures, Results
 from tests.bench.throughput import DUCKDB, SQLSTREAM
 from tests.bench.work import WORKS, Work, work_named, works_of
@@ -51,8 +58,10 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-JOINS, NEXMARK = "joins", "nexmark"
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, NEXMARK, LATENCIES, COMMANDS]
+JOINS, PROCESS, NEXMARK = "joins", "process", "nexmark"
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, PROCESS, NEXMARK, LATENCIES, COMMANDS]
+
+AnyWork = Work | ChangingWork | JoinWork | ProcessWork
 
 console = Console(highlight=False)
 
@@ -72,7 +81,7 @@ console = Console(highlight=False)
 @click.option(
     "--flink",
     type=Path,
-    help="A virtual environment with Flink, to run joins and Nexmark on it, too (`make bench FLINK=1`).",
+    help="A virtual environment with Flink, to run joins, process functions and Nexmark on it, too (`make bench FLINK=1`).",
 )
 @click.option(
     "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
@@ -92,11 +101,10 @@ def main(
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
-        found = works_of((name,)) or changing_works_of((name,)) or join_works_of((name,))
-        if name not in (*KNOWN, *nexmark.QUERIES) and not found:
-            works = [w.name for w in WORKS] + [w.name for w in CHANGING_WORKS] + [w.name for w in JOIN_WORKS]
-            names = ", ".join([*KNOWN, *works])
-            raise click.UsageError(f'there is no work "{name}": {names}')
+        known = [*works_of((name,)), *changing_works_of((name,)), *join_works_of((name,)), *process_works_of((name,))]
+        if name not in (*KNOWN, *nexmark.QUERIES) and not known:
+            every: list[AnyWork] = [*WORKS, *CHANGING_WORKS, *JOIN_WORKS, *PROCESS_WORKS]
+            raise click.UsageError(f'there is no work "{name}": {", ".join([*KNOWN, *(w.name for w in every)])}')
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve(), without)
@@ -107,6 +115,8 @@ def main(
             bench.changes(changing_work)
         for join in join_works_of(only or (JOINS,)):
             bench.joins(join, Flink(flink.resolve()) if flink else None)
+        for process in process_works_of(only or (PROCESS,)):
+            bench.processes(process, Flink(flink.resolve()) if flink else None)
         for query in nexmark.QUERIES if not only or NEXMARK in only else [q for q in nexmark.QUERIES if q in only]:
             bench.nexmark(query, Flink(flink.resolve()) if flink else None)
         if not only or LATENCIES in only or COMMANDS in only:
@@ -139,32 +149,28 @@ class _Bench:
         """Run every system on one work, in turns."""
         batches = self.results.batches
         source = dataset(self.data, self.results.rows, work.keys, batches * self.cores, work.seconds)
+
+        def run(system: str, folder: Path) -> Figures:
+            task = throughput.Task(
+                system=system,
+                work=work.name,
+                data=str(source.folder),
+                rows=source.rows,
+                files=source.files,
+                closed_until=source.closed_until,
+                batches=batches,
+                warm_up=max(2, batches // 4),
+                cores=self.cores,
+                folder=str(folder),
+            )
+            return self._figures("throughput", asdict(task))
+
         stores = STORES if work.windowed else (HEAP_STORE,)
-        found: dict[str, list[Figures]] = {}
-        for number in range(self.results.repeat):
-            for system in self._wanted(SQLSTREAM, *stores, DUCKDB):
-                folder = self.runs / f"{work.name}-{system.replace(' ', '_')}-{number}"
-                task = throughput.Task(
-                    system=system,
-                    work=work.name,
-                    data=str(source.folder),
-                    rows=source.rows,
-                    files=source.files,
-                    closed_until=source.closed_until,
-                    batches=batches,
-                    warm_up=max(2, batches // 4),
-                    cores=self.cores,
-                    folder=str(folder),
-                )
-                output, peak = self._measured("throughput", asdict(task))
-                run = throughput.Run(**json.loads(output))
-                found.setdefault(system, []).append(Figures(**asdict(run), peak_bytes=peak))
-                console.print(f"{work.title}, {system}: {run.rows_per_second:,.0f} rows/s")
-                shutil.rmtree(folder)
-        _agree(work.name, found)
-        if tuple(found[SQLSTREAM][0].summary) == (0, 0):
+        systems = self._wanted(SQLSTREAM, *stores, DUCKDB)
+        found = self.results.works.setdefault(work.name, {})
+        self._in_turns(work.name, work.title, systems, run, found)
+        if tuple(found[SQLSTREAM].summary) == (0, 0):
             raise RuntimeError(f"no window of {work.name} has closed: take more rows")
-        self.results.works[work.name] = _medians(found)
 
     def changes(self, work: ChangingWork) -> None:
         """Run every system on one work whose result changes.
@@ -191,33 +197,55 @@ class _Bench:
         """
         rows, per_batch = self.results.rows * 3 // 10, self.results.rows // self.results.batches
         source = join_data(self.data, work, rows, max(4, rows * len(work.inputs) // per_batch), self.cores)
+
+        def run(system: str, folder: Path) -> Figures:
+            per_batch, warm_up = source.rows_per_batch, max(2, source.batches // 4)
+            task = joining.Task(
+                system, work.name, str(source.folder), source.batches, per_batch, warm_up, self.cores, str(folder)
+            )
+            if flink and system in BACKENDS:
+                return Figures(**asdict(flink.join(task, work, self.log)), peak_bytes=0)
+            return self._figures("joining", asdict(task))
+
         stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
         flinks = tuple(BACKENDS) if flink and work.spark else ()
-        found: dict[str, list[Figures]] = {}
+        systems = self._wanted(SQLSTREAM, *stores, *flinks, DUCKDB)
+        self._in_turns(work.name, work.title, systems, run, self.results.joins.setdefault(work.name, {}))
+
+    def processes(self, work: ProcessWork, flink: Flink | None) -> None:
+        """Run every system on one process function; it has rows as a join has, at least in six batches."""
+        rows, per_batch = self.results.rows * 3 // 10, self.results.rows // self.results.batches
+        source = process_data(self.data, work, rows, max(6, rows // per_batch), self.cores)
+
+        def run(system: str, folder: Path) -> Figures:
+            task = source.task(system, work, self.cores, folder)
+            if flink and system in process_flink.SYSTEMS:
+                return Figures(**asdict(process_flink.measure(flink, task, work, self.log)), peak_bytes=0)
+            return self._figures("process.run", asdict(task))
+
+        systems = self._wanted(*systems_of(work, has_flink=flink is not None))
+        self._in_turns(work.name, work.title, systems, run, self.results.processes.setdefault(work.name, {}))
+
+    def _in_turns(
+        self,
+        name: str,
+        title: str,
+        systems: list[str],
+        run: Callable[[str, Path], Figures],
+        found: dict[str, Figures],
+    ) -> None:
+        """Run systems one after the other, as often as is asked for; `found` has the median of each, also when one fails."""
+        every: dict[str, list[Figures]] = {}
         for number in range(self.results.repeat):
-            for system in self._wanted(SQLSTREAM, *stores, *flinks, DUCKDB):
-                folder = self.runs / f"{work.name}-{system.replace(' ', '_')}-{number}"
-                task = joining.Task(
-                    system,
-                    work.name,
-                    str(source.folder),
-                    source.batches,
-                    source.rows_per_batch,
-                    max(2, source.batches // 4),
-                    self.cores,
-                    str(folder),
-                )
-                if flink and system in BACKENDS:
-                    run, peak = flink.join(task, work, self.log), 0
-                else:
-                    output, peak = self._measured("joining", asdict(task))
-                    run = throughput.Run(**json.loads(output))
-                found.setdefault(system, []).append(Figures(**asdict(run), peak_bytes=peak))
-                self.results.joins[work.name] = _medians(found)
-                speed = f"{run.rows_per_second:,.0f} rows/s, {run.batch_ms:,.0f} ms a batch"
-                console.print(f"{work.title}, {system}: {speed}")
+            for system in systems:
+                folder = self.runs / f"{name}-{system.replace(' ', '_')}-{number}"
+                figures = run(system, folder)
+                every.setdefault(system, []).append(figures)
+                found |= _medians(every)
+                speed = f"{figures.rows_per_second:,.0f} rows/s, {figures.batch_ms:,.0f} ms a batch"
+                console.print(f"{title}, {system}: {speed}")
                 shutil.rmtree(folder)
-        _agree(work.name, found)
+        _agree(name, every)
 
     def nexmark(self, query: str, flink: Flink | None) -> None:
         """Run a query of the example over the generator's events, and over the same ones in files, these on Flink, too."""
@@ -258,6 +286,10 @@ class _Bench:
     def _small(self, system: str) -> Path:
         return self.runs / f"small-{system.replace(' ', '_')}"
 
+    def _figures(self, module: str, task: dict[str, object]) -> Figures:
+        output, peak = self._measured(module, task)
+        return Figures(**json.loads(output), peak_bytes=peak)
+
     def _measured(self, module: str, task: dict[str, object]) -> tuple[str, int]:
         Path(str(task["folder"])).parent.mkdir(parents=True, exist_ok=True)
         return run_measured([sys.executable, "-m", f"tests.bench.{module}", json.dumps(task)], self.log)
@@ -266,7 +298,7 @@ class _Bench:
 def _agree(work: str, found: dict[str, list[Figures]]) -> None:
     """Raise RuntimeError unless all runs of a work gave the same result."""
     answers = {system: figures[0].summary for system, figures in found.items()}
-    if any(f.summary != answers[SQLSTREAM] for figures in found.values() for f in figures):
+    if any(f.summary != next(iter(answers.values())) for figures in found.values() for f in figures):
         raise RuntimeError(f"the systems do not agree on {work}: {answers}")
 
 

@@ -20,6 +20,7 @@ from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.latency import Latency
 from tests.bench.nexmark import PARQUET, SOURCES, NexmarkRun
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
+from tests.bench.process.work import process_work
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.bench.work import work_named
 
@@ -61,6 +62,7 @@ class Results:
     works: dict[str, dict[str, Figures]] = field(default_factory=dict)
     changes: dict[str, dict[str, BatchRun]] = field(default_factory=dict)
     joins: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    processes: dict[str, dict[str, Figures]] = field(default_factory=dict)
     nexmark: dict[str, dict[str, NexmarkRun]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
@@ -82,11 +84,12 @@ def machine() -> dict[str, object]:
 def _rows(results: Results) -> Iterator[tuple[str, ...]]:
     throughput = [(work_named(name).title, runs) for name, runs in results.works.items()]
     throughput += [(join_work(name).title, runs) for name, runs in results.joins.items()]
+    throughput += [(process_work(name).title, runs) for name, runs in results.processes.items()]
     for title, systems in throughput:
         ours = systems[SQLSTREAM].rows_per_second
         for system, f in systems.items():
             ratio = "" if system == SQLSTREAM else f"{ours / f.rows_per_second:.2f} x"
-            speed = f"{f.rows_per_second / 1e6:.2f} M"
+            speed = _speed(f.rows_per_second)
             batch = f"{f.batch_ms:.0f} ms"
             yield title, system, speed, ratio, batch, f"{f.whole_seconds:.1f} s", _memory(f.peak_bytes)
             title = ""
@@ -97,6 +100,12 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
             speed = f"{run.rows_per_second / 1e6:.2f} M"
             yield title, system, speed, ratio, f"{run.batch_ms:.0f} ms", f"{run.whole_seconds:.1f} s", ""
             title = ""
+
+
+def _speed(rows_per_second: float) -> str:
+    if rows_per_second < 100_000:
+        return f"{rows_per_second / 1e3:.1f} k"
+    return f"{rows_per_second / 1e6:.2f} M"
 
 
 def _memory(bytes: int) -> str:
@@ -173,6 +182,7 @@ def _targets(results: Results) -> Iterator[str]:
                 ratio = runs[SQLSTREAM].rows_per_second / max(speeds)
                 target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
                 yield f"{join_work(name).title}, sqlstream to {engine}'s best: {ratio:.1f} x{target}"
+    yield from _process_targets(results)
     for system, latency in results.latencies.items():
         target = f" (target 300 ms: {_reached(latency.batch_ms <= 300)})" if system == SQLSTREAM else ""
         yield f"smallest batch, {system}: {latency.batch_ms:.0f} ms{target}, from the file's arrival {latency.file_ms:.0f} ms"
@@ -194,6 +204,22 @@ def _changing_targets(results: Results) -> Iterator[str]:
             ratio = runs[ROCKSDB_STORE].batch_ms / runs[SQLSTREAM].batch_ms
             title = changing_work(name).title
             yield f"{title}, sqlstream to {ROCKSDB_STORE}: {ratio:.1f} x (target 1 x: {_reached(ratio >= 1)})"
+
+
+def _process_targets(results: Results) -> Iterator[str]:
+    for name, runs in results.processes.items():
+        work, own = process_work(name), runs[SQLSTREAM]
+        if work.touched:
+            continue
+        yield f"{work.title}: {own.rows_per_second:,.0f} rows/s (target 150,000: {_reached(own.rows_per_second >= 150_000)})"
+        others = [run.rows_per_second for system, run in runs.items() if system not in (*work.functions, DUCKDB)]
+        if others:
+            ratio = own.rows_per_second / max(others)
+            yield f"{work.title}, sqlstream to the best of Spark and PyFlink: {ratio:.1f} x (target 3 x: {_reached(ratio >= 3)})"
+    few, many = (results.processes.get(name) for name in ("alerts_few", "alerts_many"))
+    if few and many:
+        ratio = many[SQLSTREAM].batch_ms / few[SQLSTREAM].batch_ms
+        yield f"alerts, a batch at 5 M keys to one at 100 k keys: {ratio:.2f} x (target 1.5 x: {_reached(ratio <= 1.5)})"
 
 
 def _reached(yes: bool) -> str:

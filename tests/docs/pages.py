@@ -235,7 +235,7 @@ class _Run:
                 compile(block.text, "page", "exec")
             case "python", _ if block.file is None:
                 with contextlib.redirect_stdout(io.StringIO()) as printed:
-                    exec(compile(block.text, "page", "exec"), self.names)
+                    exec(compile(block.text, "page", "exec", dont_inherit=True), self.names)
                 return printed.getvalue()
             case "sh", _:
                 for line in block.text.replace("\\\n", " ").splitlines():

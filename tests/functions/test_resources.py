@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -14,7 +15,8 @@ import pytest
 from sqlstream import Session, functions
 from sqlstream.catalog import Function
 from sqlstream.errors import BindError, JobError
-from sqlstream.functions import udf
+from sqlstream.functions import pickling, udf
+from sqlstream.functions.invocation import Call
 from sqlstream.testing import Stream
 from tests.kinds import of_type
 
@@ -183,3 +185,22 @@ def test_a_class_without_a_method_to_call() -> None:
 
     with pytest.raises(BindError, match='class "Nothing" has no method __call__ or eval'):
         functions.declare(Nothing)
+
+
+def test_a_class_stays_as_it_is_where_a_copy_of_it_runs() -> None:
+    declared = functions.declare(Renamed)
+    method = Renamed.__call__
+    assert isinstance(pickling.unpack("renamed", declared.pickled), Call)
+    assert Renamed.__call__ is method
+    # Its hints name what its code does not.
+    assert functions.declare(Renamed).pickled == declared.pickled
+
+
+@dataclass
+class Named:
+    name: str
+
+
+class Renamed:
+    def __call__(self, x: int) -> list[Named]:
+        return []

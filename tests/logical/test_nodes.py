@@ -27,6 +27,7 @@ CREATE TABLE b (k BIGINT, t TIMESTAMP(3), PRIMARY KEY (k) NOT ENFORCED, WATERMAR
 CREATE TABLE changes (op STRING, k BIGINT, x BIGINT, PRIMARY KEY (k) NOT ENFORCED)
   WITH ('connector' = 'filesystem', 'path' = 'c', 'format' = 'json', 'changelog.op-column' = 'op');
 CREATE TABLE known (k BIGINT, name STRING);
+CREATE FUNCTION visits AS 'tests.slt_process_functions.Visits' LANGUAGE PYTHON;
 """
 TUMBLE = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND)"
 QUERIES = (
@@ -45,6 +46,7 @@ QUERIES = (
     "SELECT k, RANK() OVER (PARTITION BY k ORDER BY l) AS r FROM a QUALIFY r < 3",
     "SELECT k, LAG(k) OVER (ORDER BY ts) AS before FROM a",
     "SELECT k, ts FROM a ORDER BY ts",
+    "SELECT * FROM visits(TABLE (SELECT k, ts, 'home' AS page FROM a) PARTITION BY k, on_time => DESCRIPTOR(ts))",
 )
 
 

@@ -1,11 +1,12 @@
-"""How a class says that it is a process function: `@process`, `@table` and `state(..)`."""
+"""How a class says that it is a process function: `@process`, `@table`, `state(..)` and `side_output()`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
+T = TypeVar("T")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 _PROCESS = "__sqlstream_process__"
@@ -37,9 +38,13 @@ class DeclaredState:
     """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
 
     def __init__(
-        self, ttl: str | None, refresh: Literal["write", "read"], visibility: Literal["never", "until_cleaned"]
+        self,
+        ttl: str | None,
+        reduce: Callable[[Any, Any], Any] | None,
+        refresh: Literal["write", "read"],
+        visibility: Literal["never", "until_cleaned"],
     ):
-        self.ttl, self.refresh, self.visibility = ttl, refresh, visibility
+        self.ttl, self.reduce, self.refresh, self.visibility = ttl, reduce, refresh, visibility
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -55,6 +60,7 @@ class DeclaredState:
 def state(
     *,
     ttl: str | None = None,
+    reduce: Callable[[Any, Any], Any] | None = None,
     refresh: Literal["write", "read"] = "write",
     visibility: Literal["never", "until_cleaned"] = "never",
 ) -> Any:
@@ -62,9 +68,25 @@ def state(
 
     A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
     counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
-    with `visibility="until_cleaned"` it is, as long as it is stored.
+    with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`.
     """
-    return DeclaredState(ttl, refresh, visibility)
+    return DeclaredState(ttl, reduce, refresh, visibility)
+
+
+class SideOutput(Generic[T]):
+    """A further output of a process function, which emits rows of `T` there: `ctx.emit("rejected", Rejected(..))`."""
+
+
+class DeclaredSideOutput:
+    """What `side_output()` leaves in a class."""
+
+
+def side_output() -> Any:
+    """Declare a further output of a process function: `rejected: SideOutput[Rejected] = side_output()`.
+
+    SQL reads it with `SELECT * FROM SIDE_OUTPUT(TABLE alerts, 'rejected')`, `alerts` being a view of the call.
+    """
+    return DeclaredSideOutput()
 
 
 @overload

@@ -53,6 +53,7 @@ class Context:
     __slots__ = (
         "_clear",
         "_count",
+        "_emit",
         "_key",
         "event_time",
         "input_ended",
@@ -76,8 +77,14 @@ class Context:
     timer: Timer
     timers: Timers
 
-    def __init__(self, timers: Timers, clear: Callable[[], None], count: Callable[[str, int], None]):
-        self.timers, self._clear, self._count = timers, clear, count
+    def __init__(
+        self,
+        timers: Timers,
+        clear: Callable[[], None],
+        count: Callable[[str, int], None],
+        emit: Callable[[str, Any], None],
+    ):
+        self.timers, self._clear, self._count, self._emit = timers, clear, count, emit
         self._key = self.event_time = self.watermark = None
         self.input_ended = False
 
@@ -89,6 +96,10 @@ class Context:
     def clear(self) -> None:
         """Forget all state and all timers of the current key."""
         self._clear()
+
+    def emit(self, output: str, row: Any) -> None:
+        """Emit a row of a side output: `ctx.emit("rejected", Rejected(..))`, for the time that a yielded row would have."""
+        self._emit(output, row)
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter of a name, which `sqlstream.operators` shows."""

@@ -9,27 +9,40 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import Column, ProcessFunction, ScalarArgument, StateDeclaration, TableArgument
+from sqlstream.catalog import (
+    Column,
+    ProcessFunction,
+    ScalarArgument,
+    SideOutputDeclaration,
+    StateDeclaration,
+    TableArgument,
+)
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.functions import pickling, types
 from sqlstream.functions import source_locations as places
 from sqlstream.functions.declaration import builtin_names, literal
-from sqlstream.functions.process.api import DeclaredState, process_options, table_options
+from sqlstream.functions.process.api import (
+    DeclaredSideOutput,
+    DeclaredState,
+    SideOutput,
+    process_options,
+    table_options,
+)
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
-from sqlstream.functions.process.states import HANDLES, ListState, MapState, ValueState
+from sqlstream.functions.process.states import KINDS, MapState, ReducingState
 from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
 # The column of a plain value that is emitted.
 VALUE = "value"
-_KINDS = {handle: kind for kind, handle in HANDLES.items()}
+D = TypeVar("D", DeclaredState, DeclaredSideOutput)
 
 
 def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
@@ -39,6 +52,13 @@ def declare_process(made: type, *, name: str | None = None, root: str | None = N
     place.
     """
     return _Declaration(made, name, root or os.getcwd()).function()
+
+
+def implementation_of(made: type) -> Implementation:
+    """Return how rows come to a class and leave it, with the classes of its hints themselves; raises as `declare_process`."""
+    declaration = _Declaration(made, None, os.getcwd())
+    declaration.function()
+    return declaration.implementation
 
 
 def sql_name(name: str) -> str:
@@ -73,22 +93,24 @@ class _Declaration:
         shapes = [self._row_shape(m, hints[m.name]) for m in tables]
         result = self._result(methods, hints)
         states, state_hints = self._states()
+        sides = dict(self._side_outputs())
         scalars, scalar_hints = self._scalars()
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
-        implementation = Implementation(
-            self.name, self.made, tuple(shapes), result, state_hints, scalar_hints, self.root, location
+        implementation = self.implementation = Implementation(
+            self.name, self.made, tuple(shapes), result, sides, state_hints, scalar_hints, self.root, location
         )
         return ProcessFunction(
             name=self.name,
             tables=arguments,
             scalars=scalars,
             states=states,
-            outputs=tuple(Column(name, type) for name, type, _ in result.fields),
+            outputs=_columns(result),
             pickled=self._packed(implementation),
             has_timers=timer is not None,
             location=location,
+            side_outputs=tuple(SideOutputDeclaration(name, _columns(shape)) for name, shape in sides.items()),
         )
 
     # -- places
@@ -230,18 +252,14 @@ class _Declaration:
 
     def _states(self) -> tuple[tuple[StateDeclaration, ...], dict[str, tuple[Any, ...]]]:
         declared, hints = [], {}
-        found = {
-            n: s for base in reversed(self.made.__mro__) for n, s in vars(base).items() if isinstance(s, DeclaredState)
-        }
+        found = self._declared(DeclaredState)
         classes = self._class_hints() if found else {}
         for name, one in found.items():
             what = f'state "{name}" of process function "{self.name}"'
             span = places.assignment(self.made, name, self.root)
             handle, parts = typing.get_origin(classes.get(name)), typing.get_args(classes.get(name))
-            if handle not in _KINDS or len(parts) != (2 if handle is MapState else 1):
-                usable = ", ".join(
-                    f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in (ValueState, ListState, MapState)
-                )
+            if handle not in KINDS or len(parts) != (2 if handle is MapState else 1):
+                usable = ", ".join(f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in KINDS)
                 raise self._error(
                     f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state()."
                 )
@@ -249,12 +267,15 @@ class _Declaration:
                 sql = [types.canonical(types.sql_type(part)) for part in parts]
             except types.UnusableType as error:
                 raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
+            if (one.reduce is None) == (handle is ReducingState):
+                hint = f"A ReducingState has one, and no other state: {name}: ReducingState[int] = state(reduce=max)."
+                raise self._error(f"{what} has {'no' if one.reduce is None else 'a'} function reduce", span, hint)
             key_type = sql[0] if handle is MapState else None
             ttl = self._ttl(one, what, span)
             declared.append(
                 StateDeclaration(
                     name,
-                    _KINDS[handle],
+                    KINDS[handle],
                     sql[-1],
                     key_type,
                     ttl,
@@ -264,6 +285,33 @@ class _Declaration:
             )
             hints[name] = parts
         return tuple(declared), hints
+
+    def _side_outputs(self) -> Iterator[tuple[str, ResultShape]]:
+        """Yield the further outputs by their names, with what is emitted there."""
+        found = self._declared(DeclaredSideOutput)
+        classes = self._class_hints() if found else {}
+        for place, name in enumerate(found):
+            what = f'side output "{name}" of process function "{self.name}"'
+            span = places.assignment(self.made, name, self.root)
+            if name.lower() in (other.lower() for other in list(found)[:place]):
+                raise self._error(f"{what}: there are two of this name", span, "Case makes no difference in SQL.")
+            hint = f"Write {name}: SideOutput[Rejected] = side_output(), of a dataclass, a NamedTuple or a type of SQL."
+            parts = typing.get_args(classes.get(name))
+            if typing.get_origin(classes.get(name)) is not SideOutput or len(parts) != 1:
+                raise self._error(f"{what} has no type", span, hint)
+            try:
+                shape = result_shape(parts[0], VALUE)
+            except types.UnusableType as error:
+                raise self._error(f"{what} has no usable type: {error}", span, hint) from error
+            if not shape.fields:
+                raise self._error(f"{what} has no columns", span)
+            yield name, shape
+
+    def _declared(self, kind: type[D]) -> dict[str, D]:
+        """Return what the class, and those that it inherits from, declare of a kind, by name."""
+        return {
+            n: one for base in reversed(self.made.__mro__) for n, one in vars(base).items() if isinstance(one, kind)
+        }
 
     def _class_hints(self) -> Mapping[str, Any]:
         try:
@@ -330,6 +378,10 @@ class _Declaration:
                 f'process function "{self.name}" cannot be sent to worker processes: {error}',
                 hint="Create such an object in open().",
             ) from error
+
+
+def _columns(shape: ResultShape) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type, _ in shape.fields)
 
 
 Declare = Callable[[type], ProcessFunction]

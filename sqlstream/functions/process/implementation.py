@@ -13,14 +13,16 @@ from sqlstream.functions.process.shapes import ResultShape, RowShape
 class Implementation:
     """A class with all that is needed to run it in a process that has none of the user's files.
 
-    `rows` are the shapes of what its tables' methods get, `hints` those of its states (of a map: of its keys, then its
-    values), `scalars` those of the parameters of its `__init__`. `root` is the folder relative to which files are shown.
+    `rows` are the shapes of what its tables' methods get, `sides` those of its side outputs. `hints` are those of its states
+    (of a map: of its keys, then its values), `scalars` those of the parameters of its `__init__`. `root` is the folder
+    relative to which files are shown.
     """
 
     name: str
     made: type
     rows: tuple[RowShape, ...]
     result: ResultShape
+    sides: Mapping[str, ResultShape]
     hints: Mapping[str, tuple[Any, ...]]
     scalars: Mapping[str, Any]
     root: str

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlstream.catalog import ProcessFunction
+from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
 from sqlstream.functions.invocation import named
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import python_values
-from sqlstream.functions.process.states import HANDLES, Handle
+from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.source_locations import raised_at
 
 # So many that nobody uses stay open.
@@ -31,9 +31,21 @@ class Instance:
         self._made = self._opened(self._values(arguments))
         self.methods: list[Callable[..., Any]] = [getattr(self._made, t.method) for t in function.tables]
         self.on_timer: Callable[..., Any] | None = getattr(self._made, "on_timer", None)
-        self.handles: dict[str, Handle] = {s.name: HANDLES[s.kind]() for s in function.states}
+        self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.states}
         for name, handle in self.handles.items():
             self._made.__dict__[name] = handle
+
+    def _handle(self, state: StateDeclaration) -> Handle:
+        reduce = getattr(self.implementation.made, state.name).reduce
+        if reduce is not None:
+            return ReducingState(reduce)
+        match state.kind:
+            case "value":
+                return ValueState()
+            case "list":
+                return ListState()
+            case "map":
+                return MapState()
 
     def _values(self, arguments: tuple[str, ...]) -> dict[str, Any]:
         """Return the values of constants, which are SQL."""
@@ -91,8 +103,13 @@ def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterat
         found = _idle.pop(place)[1] if place is not None else None
     if found is None:
         found = Instance(function, arguments)
-    yield found
-    # After an error it may be in the middle of something: then it is not used again.
+    try:
+        yield found
+    except BaseException:
+        # It may be in the middle of something, and is not used again.
+        with contextlib.suppress(JobError):
+            found.close()
+        raise
     with _lock:
         _idle.append((key, found))
         old = _idle[:-KEPT]

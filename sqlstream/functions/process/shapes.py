@@ -70,8 +70,11 @@ class ResultShape:
     # Column names, their types, and the hints that made them.
     fields: tuple[tuple[str, str, Any], ...]
 
-    def writer(self) -> Callable[[list[Any]], dict[str, pa.Array]]:
-        """Return what makes Arrow columns of emitted rows; it raises Misfit for the first that is not of the shape."""
+    def writer(self, where: str = "") -> Callable[[list[Any]], dict[str, pa.Array]]:
+        """Return what makes Arrow columns of emitted rows; it raises Misfit for the first that is not of the shape.
+
+        `where` says behind a column's name of which output it is.
+        """
         codecs = [(name, type, types.codec(type, hint)) for name, type, hint in self.fields]
         classes = {self.made} if isinstance(self.made, type) else set()
 
@@ -86,7 +89,7 @@ class ResultShape:
                 case _:
                     columns = [rows]
             return {
-                name: written(f'"{name}"', type, codec, values)
+                name: written(f'"{name}"{where}', type, codec, values)
                 for (name, type, codec), values in zip(codecs, columns, strict=True)
             }
 

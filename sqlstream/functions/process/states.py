@@ -43,6 +43,21 @@ class ValueState(Generic[T]):
         self.is_written = True
 
 
+class ReducingState(ValueState[T]):
+    """One value for each key, into which a function combines every further one: `state(reduce=max)`."""
+
+    __slots__ = ("reduce",)
+
+    def __init__(self, reduce: Callable[[T, T], T]) -> None:
+        super().__init__()
+        self.reduce = reduce
+
+    def add(self, value: T) -> None:
+        """Combine the value of the current key with another one."""
+        before = self.value
+        self.value = value if before is None else self.reduce(before, value)
+
+
 class ListState(Generic[T]):
     """A list for each key. To append costs the same however long the list is; it is loaded when it is read."""
 
@@ -173,5 +188,5 @@ class MapState(Generic[K, V]):
 
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]
 Kind = Literal["value", "list", "map"]
-# The classes of handles by the kind of state.
-HANDLES: dict[Kind, type[Handle]] = {"value": ValueState, "list": ListState, "map": MapState}
+# What is stored of each class of handles.
+KINDS: dict[type[Handle], Kind] = {ValueState: "value", ReducingState: "value", ListState: "list", MapState: "map"}

@@ -15,7 +15,7 @@ from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutput
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -37,6 +37,9 @@ def with_name(node: Node, name: str) -> Node:
         case Filter() | Projection() | Lateral():
             return node.with_children((with_name(node.input, name),))
         case Scan() | Normalize() | TimeWindows() | Expand() | LookupJoin() | Union() | Sort() | ResultSink():
+            return node
+        case SideOutput():
+            # The operator has the name of what emits its other rows.
             return node
         case _:
             assert_never(node)

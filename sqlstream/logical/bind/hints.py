@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -57,8 +57,8 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
             raise BindError(f'STATE_TTL: "{ttl.name}" is not in FROM', ttl.span, hint=hint)
 
 
-def with_ttl(node: Node, base: Node, ttl: Duration) -> Node:
-    """Return a plan whose operators above `base` forget a key after so long, where they do not know better."""
+def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
+    """Return a plan whose operators above some nodes forget a key after so long, where they do not know better."""
 
     def limited(node: Node) -> Node:
         if isinstance(node, Join):
@@ -67,7 +67,7 @@ def with_ttl(node: Node, base: Node, ttl: Duration) -> Node:
             return replace(node, ttl=ttl)
         return node
 
-    return rebuilt(node, limited, lambda node: node is base or isinstance(node, Scan | Normalize))
+    return rebuilt(node, limited, lambda node: any(node is n for n in below) or isinstance(node, Scan | Normalize))
 
 
 def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
@@ -81,13 +81,13 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
 
 def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
     """Return a plan whose operators forget a key after so long where no hint says otherwise."""
-    return replace(sink, input=with_ttl(sink.input, sink, ttl))
+    return replace(sink, input=with_ttl(sink.input, (), ttl))
 
 
-def keeps_state(node: Node, base: Node) -> bool:
-    """Tell whether a plan has an operator above `base` that can forget keys."""
-    below = {id(n) for n in walk(base)}
-    return any(_can_forget(n) and id(n) not in below for n in walk(node))
+def keeps_state(node: Node, below: Collection[Node]) -> bool:
+    """Tell whether a plan has an operator above some nodes that can forget keys."""
+    known = {id(n) for one in below for n in walk(one)}
+    return any(_can_forget(n) and id(n) not in known for n in walk(node))
 
 
 def _can_forget(node: Node) -> bool:

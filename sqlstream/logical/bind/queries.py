@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
@@ -28,6 +28,7 @@ from sqlstream.logical.bind.process import ProcessBinder
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
+from sqlstream.logical.bind.side_outputs import SIDE_OUTPUT, USAGE, bind_side_output
 from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
@@ -37,6 +38,7 @@ from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Sort
 from sqlstream.logical.plan.predicates import Claims
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
@@ -105,7 +107,7 @@ class Binder:
                 span = span_of(query, env.source)
                 span = replace(span, end=span.start + len("SELECT"))
                 below = self._select(_without(query, "distinct"), env)
-                return self._remembering(query, distinct_rows(below, span), below, env)
+                return self._remembering(query, distinct_rows(below, span), (below,), env)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -146,8 +148,8 @@ class Binder:
         base, node, scope = self._input(select, env)
         bound = self._block(select, node, scope)
         if not (scope.joined and reads_join(base)):
-            # Windows by rows in FROM are made by this query: they keep keys as long as it says.
-            below = base.input if isinstance(base, CountWindows) else base
+            # Count windows and calls in FROM are made by this query: they keep keys as long as it says.
+            below = base.children if isinstance(base, CountWindows | Process) else (base,)
             bound = self._remembering(select, bound, below, env)
         return with_window_hints(select, bound, base, env.source)
 
@@ -189,15 +191,15 @@ class Binder:
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 
-    def _remembering(self, query: exp.Expr, node: Node, base: Node, env: Environment) -> Node:
-        """Return a plan whose operators above `base` keep their keys as long as the STATE_TTL of a query says."""
+    def _remembering(self, query: exp.Expr, node: Node, below: Collection[Node], env: Environment) -> Node:
+        """Return a plan whose operators above some nodes keep their keys as long as the STATE_TTL of a query says."""
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.this
         for ttl in state_ttls(query, env.source):
             self._unused[ttl.span] = ttl
-            if keeps_state(node, base):
+            if keeps_state(node, below):
                 del self._unused[ttl.span]
-                node = with_ttl(node, base, ttl.ttl)
+                node = with_ttl(node, below, ttl.ttl)
         return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
@@ -277,6 +279,8 @@ class Binder:
             if (process := self.catalog.process_function(node.this.name)) is not None:
                 hint = f"Write {process.name}(TABLE t PARTITION BY k)."
                 raise BindError(f'process function "{process.name}" without a table', span, hint=hint)
+            if node.this.name.upper() == SIDE_OUTPUT:
+                raise BindError("SIDE_OUTPUT without TABLE", span, hint=USAGE)
             function = self.catalog.function(node.this.name)
             hint = "Declare a table with CREATE TABLE .. WITH (..)."
             if function is not None and function.kind == "table":
@@ -346,6 +350,10 @@ class Binder:
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     def _process(self, node: ProcessCall, env: Environment) -> Relation:
+        if node.name.upper() == SIDE_OUTPUT:
+            side = bind_side_output(node, env.source, lambda table: self._relation(table, env))
+            named = with_alias(side, node.args.get("alias"), env.source)
+            return Relation(named, node.alias or side.name, side.label)
         bound = ProcessBinder(self.catalog, self.checker, env.source, lambda table: self._relation(table, env)).bind(
             node
         )
@@ -378,7 +386,7 @@ class Binder:
         among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
         kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
         first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
-        return self._remembering(query, first, node, env)
+        return self._remembering(query, first, (node,), env)
 
     def _sorted(self, query: exp.Expr, env: Environment) -> Node:
         """Return ORDER BY at the top of a query: append-only rows can be emitted in the order of time."""
@@ -426,7 +434,7 @@ class Binder:
             found = distinct_rows(Union(sides), span)
         else:
             found = of_both_sides(sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span)
-        return self._remembering(query, found, found.input, env)
+        return self._remembering(query, found, found.children, env)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
         refuse_clauses(_without(query, "distinct"), env.source)

@@ -54,7 +54,7 @@ def _warnings(node: Stateful, growth: str, ends: Ends) -> Iterator[UnboundedStat
         case Process() if not node.keeps_every_value:
             yield _warning(node, "LATE_ROWS", growth, "sqlstream.operators counts late rows without it.")
         case Process():
-            ttl = _TTL.format(f"'{node.reads[0].alias or 't'}' = '1 d'")
+            ttl = _TTL.format(f"'{node.function.name}' = '1 d'")
             hint = f'Let values expire: state(ttl="1 d"), or {ttl}. Or clear them in a method on_timer.'
             yield _warning(node, node.label, growth, hint)
         case Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | IntervalJoin() | TemporalJoin():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import assert_never
 
-from sqlstream.catalog import IDLE_TIMEOUT
+from sqlstream.catalog import IDLE_TIMEOUT, Column
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.graph import walk
@@ -13,7 +14,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, Temp
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutput
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -93,6 +94,8 @@ def describe(node: Node) -> str:
             )
         case Lateral():
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
+        case SideOutput():
+            return f"SideOutput {node.name}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case ResultSink():
@@ -165,11 +168,17 @@ def _describe_process(node: Process) -> str:
         inputs.append(f"{argument.name} by {by}{at}{order} ({columns})")
     given = (f"{s.name} => {a.sql}" for s, a in zip(node.function.scalars, node.arguments, strict=True))
     states = "".join(
-        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}" for s in node.function.states
+        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}{' that expires' if node.ttl_of(s) else ''}"
+        for s in node.function.states
     )
-    results = ", ".join(f"{c.name} {c.type}" for c in node.function.outputs)
+    results = _columns(node.function.outputs)
+    sides = "".join(f"; side output {s.name} ({_columns(s.columns)})" for s in node.function.side_outputs)
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
-    return f"Process{_quoted(node.name)} {call} emits {results}{states}{_late(node)}"
+    return f"Process{_quoted(node.name)} {call} emits {results}{sides}{states}{_late(node)}"
+
+
+def _columns(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{c.name} {c.type}" for c in columns)
 
 
 def _describe_join(node: Joins) -> str:

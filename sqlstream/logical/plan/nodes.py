@@ -8,7 +8,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutput
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -25,7 +25,19 @@ Remembering = CountWindows | Aggregate | Rank | SetOperation | Over | Process
 Joins = Join | IntervalJoin | TemporalJoin
 # They keep state from one batch to the next.
 Stateful = Windowed | CountWindows | Changing | InOrder | Joins | Process
-AnyNode = Scan | Filter | Projection | TimeWindows | Expand | Lateral | LookupJoin | Stateful | Union | ResultSink
+AnyNode = (
+    Scan
+    | Filter
+    | Projection
+    | TimeWindows
+    | Expand
+    | Lateral
+    | LookupJoin
+    | SideOutput
+    | Stateful
+    | Union
+    | ResultSink
+)
 
 
 def closed(node: Node) -> AnyNode:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sqlstream.catalog import ProcessFunction, StateDeclaration
+from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, WindowColumns
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Stateless, WindowColumns
 from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -75,9 +76,13 @@ class Process(Node):
 
     @cached_property
     def schema(self) -> Schema:
+        return self.schema_of(self.function.outputs)
+
+    def schema_of(self, emitted: Iterable[Column]) -> Schema:
+        """Return the columns of the rows of an output that has these of its own."""
         keys = tuple(Field(n, k.type) for n, k in zip(self.key_names, self.reads[0].keys, strict=True))
-        emitted = tuple(Field(c.name, c.type) for c in self.function.outputs)
-        return (*keys, *emitted, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
+        own = tuple(Field(c.name, c.type) for c in emitted)
+        return (*keys, *own, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
 
     @property
     def in_order(self) -> bool:
@@ -177,4 +182,74 @@ class Process(Node):
             return None
         if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):
             return None
-        return f"{', '.join(s.name for s in self._lasting)} of every key"
+        return f"it keeps {', '.join(s.name for s in self._lasting)} for every key"
+
+
+@dataclass(frozen=True)
+class SideOutput(SingleInput, Stateless):
+    """The rows that a process function emits in a side output, with the key columns and the event time as those it yields.
+
+    The call below is one operator for all its outputs. Keeps no state of its own.
+    """
+
+    name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def process(self) -> Process:
+        """The call."""
+        assert isinstance(self.input, Process)
+        return self.input
+
+    @property
+    def number(self) -> int:
+        """The place of the output among the side outputs of the function."""
+        return [s.name for s in self.process.function.side_outputs].index(self.name)
+
+    @property
+    def declaration(self) -> SideOutputDeclaration:
+        return self.process.function.side_outputs[self.number]
+
+    @property
+    def label(self) -> str:
+        return f'side output "{self.name}"'
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return ()
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.process.schema_of(self.declaration.columns)
+
+    @property
+    def time_attributes(self) -> tuple[str, ...]:
+        return self.process.time_attributes
+
+    @property
+    def batch_times(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def leaves_at_once(self) -> bool:
+        return False
+
+    @property
+    def on_time(self) -> bool:
+        return self.process.on_time
+
+    @property
+    def window_columns(self) -> WindowColumns | None:
+        return None
+
+    @property
+    def window_size(self) -> Duration | None:
+        return None
+
+    @cached_property
+    def changelog_origin(self) -> Node | None:
+        return self.process.changelog_origin
+
+    @property
+    def unique_keys(self) -> Keys:
+        return ()

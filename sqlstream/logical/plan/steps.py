@@ -12,7 +12,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutput
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -76,7 +76,7 @@ def _windows_below(node: Node) -> str:
             return _windows_below(node.input)
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
-        case WindowAggregate() | WindowRank() | Joining() | Process():
+        case WindowAggregate() | WindowRank() | Joining() | Process() | SideOutput():
             return _OF_INPUT
         case _:
             assert_never(node)
@@ -153,6 +153,8 @@ def computed(node: Stateful) -> str:
         case Process():
             given = zip(node.function.scalars, node.arguments, strict=True)
             calls = [", ".join(c.name for c in node.function.outputs)]
+            for side in node.function.side_outputs:
+                calls[0] += f"; {side.name}: {', '.join(c.name for c in side.columns)}"
             return " with ".join([*calls, *filter(None, [", ".join(f"{s.name} = {a.sql}" for s, a in given)])])
         case (
             SessionWindow() | CountWindows() | WindowRank() | Normalize() | Rank() | SetOperation() | Sort() | Joining()
@@ -160,6 +162,18 @@ def computed(node: Stateful) -> str:
             return ""
         case _:
             assert_never(node)
+
+
+def kept(node: Stateful) -> str:
+    """Return the states of a function of the user's with their types and times to live, nothing where an operator has none."""
+    if not isinstance(node, Process):
+        return ""
+    found = []
+    for state in node.function.states:
+        ttl = node.ttl_of(state)
+        type = {"value": "", "list": "list of ", "map": f"map of {state.key_type} to "}[state.kind] + state.type
+        found.append(f"{state.name} ({type}, {f'expires after {duration(ttl)}' if ttl else 'for ever'})")
+    return ", ".join([*found, *(["timers"] if node.function.has_timers else [])])
 
 
 def emits(node: Stateful) -> str:
@@ -252,6 +266,8 @@ def _done(node: Node) -> tuple[str, ...]:
         case LookupJoin():
             by = ", ".join(f"{column} = {unquoted(key.sql)}" for key, column in node.keys)
             return (f"{node.kind} lookup join with table {node.table.name}, by {by}",)
+        case SideOutput():
+            return (node.label,)
         case Lateral():
             return (f"for each row, the rows of {unquoted(node.rows.sql)}",)
         case Scan() | Projection() | TimeWindows() | Expand() | Union() | ResultSink():

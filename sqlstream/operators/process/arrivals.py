@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import PLACE
-from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.tables import listed
 from sqlstream.operators.process.waiting import UNTIL
@@ -43,10 +43,12 @@ class Arrivals:
             if table.num_columns:
                 arrived[port.part].append(table)
         for number, one in enumerate(self.inputs):
+            columns = one.arriving(self.keys)
+            rows = no_rows(columns)
             if found := arrived[one.name]:
-                self.con.register(f"_arrived_{number}", pa.concat_tables(found, promote_options="permissive"))
-            else:
-                keep(self.con, f"_arrived_{number}", no_rows(one.arriving(self.keys)))
+                self.con.register(f"_stored_{number}", pa.concat_tables(found, promote_options="permissive"))
+                rows = f"SELECT {typed(columns)} FROM _stored_{number}"
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS {rows}")
 
     def touch(self, due: Sequence[str]) -> int:
         """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
@@ -73,10 +75,10 @@ class Arrivals:
         order = [f"r.o{i}" for i in range(len(one.order))]
         if one.waits:
             order = [f"r.{UNTIL.name}"]
-            order += [f"CAST(r.s{i} AS {c.type}) {turn}" for i, (c, _, turn) in enumerate(one.sort or ())]
+            order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
         if one.order != PLACE:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
-        items = [f"t.{NUMBER}", *(f"CAST(r.{c.name} AS {c.type}) AS {c.name}" for c in own)]
+        items = [f"t.{NUMBER}", *(f"r.{c.name}" for c in own)]
         items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
         joined = f"_arrived_{number} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
         sql = f"SELECT {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
@@ -89,8 +91,8 @@ def blocks(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, BLOCK)
 
 
-def dense(columns: Sequence[Column], rows: str, keys: Arrivals) -> str:
-    """Return the SELECT of columns of a relation for every key of the batch, in the order of their numbers."""
-    items = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
+def dense(items: str, columns: Sequence[Column], rows: str, keys: Arrivals) -> str:
+    """Return the SELECT of items over columns of a relation for every key of the batch, in the order of their numbers."""
+    own = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
     joined = f"{TOUCHED} t LEFT JOIN ({rows}) s ON {keys.same('t', 's')}"
-    return f"SELECT {items} FROM {joined} ORDER BY t.{NUMBER}"
+    return f"SELECT {items} FROM (SELECT t.{NUMBER}, {own} FROM {joined}) ORDER BY {NUMBER}"

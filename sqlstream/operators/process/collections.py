@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.functions import types
 from sqlstream.functions.process.shapes import python_values, written
@@ -43,28 +45,33 @@ class Collection:
         self.place_codec = types.codec(one.place.type, place_hint)
         self.item_codec = types.codec(one.state.type, hints[-1])
         self.columns: tuple[Column, ...] = tables.items(one)
-        # The items of keys that follow the one that was read, by the keys' numbers; None: nothing is stored.
+        # What is stored of all keys of the batch; None: nothing is.
         self._loaded: str | None = None
         self._is_loaded = False
-        self._known: dict[int, list[tuple[Any, Any]]] = {}
+        # The items of keys that follow the one that was read, and where those of each begin and end.
+        self._stored_places: list[Any] = []
+        self._stored_items: list[Any] = []
+        self._bounds: dict[int, tuple[int, int]] = {}
         self._until = 0
         # Keys whose items all go, and items that are put in the place of others.
         self.cleared: list[int] = []
         self.numbers: list[int] = []
         self.places: list[Any] = []
         self.items: list[Any] = []
+        self._writing: list[int] = []
 
     # -- reading
 
-    def stored(self, number: int) -> list[tuple[Any, Any]]:
-        """Return the items of a key with their places; keys are asked for in the order of their numbers."""
+    def stored(self, number: int) -> tuple[list[Any], list[Any]]:
+        """Return the places and the items of a key; keys are asked for in the order of their numbers."""
         if not self._is_loaded:
             self._load()
         if self._loaded is None:
-            return []
+            return [], []
         if number >= self._until:
             self._fetch(number)
-        return self._known.pop(number, [])
+        begin, end = self._bounds.get(number, (0, 0))
+        return self._stored_places[begin:end], self._stored_items[begin:end]
 
     def _load(self) -> None:
         """Keep the items of all keys of the batch."""
@@ -75,7 +82,7 @@ class Collection:
         self._loaded = f"_items_{self.one.number}"
         own = f"(SELECT * FROM {rows} _item SEMI JOIN {TOUCHED} t ON {self.tables.same('_item', 't')})"
         live = is_live(self.one, f"s.{AT.name}", str(self.clock.time))
-        items = ", ".join(f"CAST(s.{c.name} AS {c.type}) AS {c.name}" for c in self.columns[len(self.tables.keys) :])
+        items = listed(self.columns[len(self.tables.keys) :], "s")
         sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {TOUCHED} t"
         keep(self.con, self._loaded, f"{sql} ON {self.tables.same('s', 't')} WHERE {live} ORDER BY t.{NUMBER}")
 
@@ -86,11 +93,11 @@ class Collection:
             f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} "
             f"WHERE {NUMBER} >= {number} AND {NUMBER} < {self._until} ORDER BY {NUMBER}, {self.one.place.name}"
         ).to_arrow_table()
-        places = python_values(self.place_codec, found.column(1))
-        items = python_values(self.item_codec, found.column(2))
-        self._known = {}
-        for at, place, item in zip(found.column(0).to_pylist(), places, items, strict=True):
-            self._known.setdefault(at, []).append((place, item))
+        self._stored_places = python_values(self.place_codec, found.column(1))
+        self._stored_items = python_values(self.item_codec, found.column(2))
+        numbers, begins = np.unique(found.column(0).to_numpy(), return_index=True)
+        ends = [*begins[1:].tolist(), found.num_rows][: len(begins)]
+        self._bounds = dict(zip(numbers.tolist(), zip(begins.tolist(), ends, strict=True), strict=True))
 
     # -- changing
 
@@ -100,6 +107,10 @@ class Collection:
         self.places.append(place)
         self.items.append(item)
 
+    def number_of(self, place: int) -> int:
+        """Return the number of the key whose item is at a place among those that are being written."""
+        return self._writing[place]
+
     def store(self) -> None:
         """Write what has changed."""
         if self.cleared or (self.numbers and self.one.state.kind == "map"):
@@ -108,11 +119,12 @@ class Collection:
         if not kept:
             return
         what = f'state "{self.one.state.name}"'
+        self._writing = [self.numbers[i] for i in kept]
         self.con.register(
             "_items",
             pa.table(
                 {
-                    NUMBER: pa.array([self.numbers[i] for i in kept], pa.int64()),
+                    NUMBER: pa.array(self._writing, pa.int64()),
                     self.one.place.name: written(
                         what, self.one.place.type, self.place_codec, [self.places[i] for i in kept]
                     ),
@@ -121,7 +133,8 @@ class Collection:
             ),
         )
         at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
-        items = f"{listed(self.tables.keys)}, {self.one.place.name}, {ITEM}{at}, 1::BIGINT AS {WEIGHT}"
+        own = typed(self.columns[len(self.tables.keys) :][:2])
+        items = f"{listed(self.tables.keys)}, {own}{at}, 1::BIGINT AS {WEIGHT}"
         self._append(f"SELECT {items} FROM _items JOIN {TOUCHED} USING ({NUMBER})")
 
     def _take_away(self) -> None:
@@ -137,12 +150,10 @@ class Collection:
         replaced = [i for i, number in enumerate(self.numbers) if number not in gone]
         if replaced and self.one.state.kind == "map":
             what, place = f'a key of state "{self.one.state.name}"', self.one.place
+            self._writing = [self.numbers[i] for i in replaced]
             places = written(what, place.type, self.place_codec, [self.places[i] for i in replaced])
-            self.con.register(
-                "_given", pa.table({NUMBER: pa.array([self.numbers[i] for i in replaced], pa.int64()), "place": places})
-            )
-            stored = encoded([place], f"(SELECT place AS {place.name} FROM _given)")
-            put = f"(SELECT g.{NUMBER}, e.{place.name} FROM _given g POSITIONAL JOIN ({stored}) e)"
+            self.con.register("_given", pa.table({NUMBER: pa.array(self._writing, pa.int64()), "place": places}))
+            put = f"(SELECT {NUMBER}, CAST(place AS {place.type}) AS {place.name} FROM _given)"
             same = f"c.{NUMBER} = t.{NUMBER} AND c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
             parts.append(f"SELECT {columns} FROM {own} SEMI JOIN {put} c ON {same}")
         if parts:
@@ -175,10 +186,12 @@ class KeyCollection:
         handle.load = self._items if isinstance(handle, ListState) else self._entries
 
     def _items(self) -> list[Any]:
-        return [item for _, item in self.collection.stored(self.number)]
+        _, items = self.collection.stored(self.number)
+        return items
 
     def _entries(self) -> dict[Any, Any]:
-        return dict(self.collection.stored(self.number))
+        places, items = self.collection.stored(self.number)
+        return dict(zip(places, items, strict=True))
 
     def enter(self, number: int) -> None:
         """Go to another key."""

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.types import encoded
+from sqlstream.duck.sql import typed
+from sqlstream.duck.types import encoded, encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec
 from sqlstream.functions.process.shapes import python_values, written
@@ -57,21 +58,20 @@ class KeyRows:
             return repeat((None,) * len(self.parts))
         own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
         columns = (*self.tables.row, WEIGHT_COLUMN)
-        self.stored = self.con.sql(dense(columns, summed(self.tables.row, own), arrivals)).to_arrow_table()
-        items = ", ".join(self._seen(one) for one in self.tables.in_row)
-        self.con.register("_stored_keys", self.stored)
-        # The order is that of the table: rows are read one after the other.
-        seen = self.con.sql(f"SELECT {items} FROM _stored_keys").to_arrow_table()
-        return self._tuples(seen)
+        seen = ", ".join(self._seen(one) for one in self.tables.in_row)
+        sql = dense(f"{encoded_items(columns)}, {seen}", columns, summed(self.tables.row, own), arrivals)
+        found = self.con.sql(sql).to_arrow_table()
+        places = range(found.num_columns)
+        self.stored = found.select(places[: len(columns)])
+        return self._tuples(found.select(places[len(columns) :]))
 
     def _seen(self, one: StateTable) -> str:
         """Return what is seen of a state as items of a SELECT."""
         assert one.column is not None
         if not one.written:
-            return f"CAST({one.column.name} AS {one.column.type}) AS {one.column.name}"
+            return f"{one.column.name} AS v{one.number}"
         live = is_live(one, one.written.name, str(self.clock.time))
-        value = f"CASE WHEN {live} THEN CAST({one.column.name} AS {one.column.type}) END AS {one.column.name}"
-        return f"{value}, {one.written.name}"
+        return f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}, {one.written.name} AS t{one.number}"
 
     def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
         for block in blocks(seen):
@@ -96,8 +96,8 @@ class KeyRows:
             columns[column.name] = written(what, column.type, codec, list(values))
         self.con.register("_changed_keys", pa.table(columns))
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
-        listed_parts = listed(column for column, _, _ in self.parts)
-        new = f"SELECT {listed(self.tables.keys)}, {listed_parts}, {self.clock.time}::BIGINT AS {AT.name}"
+        parts = typed(column for column, _, _ in self.parts)
+        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.clock.time}::BIGINT AS {AT.name}"
         new += f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {there}"
         self._append(self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), f"({new})")).to_arrow_table())
 

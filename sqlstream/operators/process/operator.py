@@ -10,13 +10,13 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, ProcessFunction
-from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
 from sqlstream.operators.process.ordered_runs import OrderedRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
@@ -26,8 +26,6 @@ from sqlstream.state.metrics import earliest
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# Whether an emitted row is late where its event time counts.
-LATE_RESULT = Column(internal("late"), "BOOLEAN")
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -133,7 +131,8 @@ class ProcessOperator(Operator):
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
-        return (*self.keys, *self.function.outputs, *time)
+        sides = [c for i in range(len(self.function.side_outputs)) for c in side_columns(self.function, i)]
+        return (*self.keys, *self.function.outputs, *time, *sides, *((OUTPUT,) if sides else ()))
 
     # -- a batch
 

@@ -26,7 +26,7 @@ class OrderedRun(BatchRun):
     def _visit(self, number: int, inputs: list[InputRows]) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
         ended, context.input_ended = context.input_ended, False
-        self.fired = 0
+        self.fired, self.fires_late = 0, False
         # How far the key has come.
         self.reached: dt.datetime | None = None
         for micros, time, method, row in self._rows(number, inputs):
@@ -41,7 +41,7 @@ class OrderedRun(BatchRun):
             except (Exception, SystemExit) as error:
                 raise self._raised(error, method, row) from error
             if len(emitted) > before:
-                self._mark(number, time, late=False)
+                self.output.mark(number, time, late=False)
         context.input_ended = ended
         if self.instance.on_timer is not None:
             self._fire_all(number)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -13,17 +13,16 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.internal_columns import internal
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import Context, Timer, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
-from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
+from sqlstream.operators.process.emitted import Emitted, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
@@ -35,6 +34,8 @@ EMITTED = 100_000
 # So often within a time to live the state is looked through for what has expired.
 SWEEPS = 4
 SWEPT_AT = "swept_at"
+# The counters of the user's code begin so.
+_COUNTED = "user."
 
 
 class BatchRun:
@@ -55,13 +56,16 @@ class BatchRun:
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
-        self.write = instance.implementation.result.writer()
-        self.timed, self.gives_times = arrivals.timed, gives_times
+        self.timed = arrivals.timed
+        self.output = Emitted(instance.implementation.result, gives_times)
+        self.sides = SideOutputs(self.function, instance.implementation.sides, gives_times)
+        # The rows that methods have yielded.
+        self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
         self.timers = KeyTimers(EventTime(watermark - tables.shift), clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
-        self.context = Context(self.timers, self._clear, self._count)
+        self.context = Context(self.timers, self._clear, self._count, self._emit)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
         self.context.processing_time = instant(clock.time)
         self.context.input_ended = clock.watermark == END_OF_INPUT
@@ -71,14 +75,9 @@ class BatchRun:
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
         }
-        # Emitted rows, and for each stretch of them its end, the key's number, and the event time.
-        self.emitted: list[Any] = []
-        self.ends: list[int] = []
-        self.numbers: list[int] = []
-        self.times: list[Any] = []
-        self.late: list[bool] = []
-        # What the user's code was called with, for errors.
-        self.row: Any = None
+        # The number of the current key; and whether what the timer that fires emits is late, None while rows come.
+        self.number = 0
+        self.fires_late: bool | None = None
 
     # -- the whole
 
@@ -89,11 +88,12 @@ class BatchRun:
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-            if self.emitted:
+            if self.emitted or self.sides.size:
                 yield self._flushed()
-            with self._placed():
+            with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
-                for collection in self.collections.values():
+            for collection in self.collections.values():
+                with self._placed(collection.number_of):
                     collection.store()
         self._sweep()
         if self.timer_tables:
@@ -128,7 +128,7 @@ class BatchRun:
         keys, rows = self._keys(), self.key_rows.load(self.arrivals)
         on_timer = self.instance.on_timer
         for number, key, stored in zip(range(self.count), keys, rows, strict=False):
-            self.context._key = key
+            self.context._key, self.number = key, number
             place = 0
             for handle, is_value, has_ttl in states:
                 if is_value:
@@ -146,7 +146,7 @@ class BatchRun:
             for one in collections:
                 if isinstance(one.handle, MapState):
                     one.leave(0)
-            if len(self.emitted) >= EMITTED:
+            if len(self.emitted) + self.sides.size >= EMITTED:
                 yield self._flushed()
         self.context._key = None
 
@@ -155,17 +155,18 @@ class BatchRun:
         columns = self.arrivals.inputs[number].columns
         shape = self.instance.implementation.rows[number]
         assert argument.columns is None or len(columns) == len(argument.columns)
-        return shape.reader([(c.name, c.type) for c, _ in columns])
+        try:
+            return shape.reader([(c.name, c.type) for c, _ in columns])
+        except types.UnusableType as error:
+            raise self.instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
     def _keys(self) -> Iterator[Any]:
         """Yield the keys as Python values."""
         if not self.keys:
             yield None
             return
-        items = ", ".join(f"CAST(k{i} AS {c.type}) AS k{i}" for i, c in enumerate(self.keys))
-        typed = self.con.sql(f"SELECT {items} FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
         codecs = [types.codec(c.type) for c in self.keys]
-        for block in blocks(typed):
+        for block in blocks(self.touched.drop_columns([NUMBER])):
             columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
@@ -207,11 +208,11 @@ class BatchRun:
                         extend(result)
                         if len(emitted) > before:
                             time = context.event_time
-                            before = self._mark(number, time, late=late is not None and time <= late)
+                            before = self.output.mark(number, time, late=late is not None and time <= late)
         except (Exception, SystemExit) as error:
             raise self._raised(error, method, row) from error
         if rows.times is None and len(emitted) > before:
-            self._mark(number, None, late=False)
+            self.output.mark(number, None, late=False)
 
     def _fire(self, number: int, *, late: bool) -> None:
         """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
@@ -222,13 +223,13 @@ class BatchRun:
         for fired, (_, timer) in enumerate(self.timers.due()):
             context.event_time = timer.time if timer.is_event_time else None
             self._call_timer(number, timer, fired, late=late and timer.is_event_time)
-        self.timers.is_behind = False
+        self.timers.is_behind, self.fires_late = False, None
 
     def _call_timer(self, number: int, timer: Timer, fired: int, *, late: bool = False) -> None:
         """Call `on_timer`, which was called so many times before at once."""
         context, on_timer = self.context, self.instance.on_timer
         assert on_timer is not None
-        context.timer = timer
+        context.timer, self.fires_late = timer, late
         time = context.event_time or self._time_now
         before = len(self.emitted)
         try:
@@ -238,7 +239,7 @@ class BatchRun:
         except (Exception, SystemExit) as error:
             raise self._raised(error, on_timer, timer) from error
         if len(self.emitted) > before:
-            self._mark(number, time, late=late)
+            self.output.mark(number, time, late=late)
         if fired >= MOST:
             what = f"has set timers that are due at once more than {MOST:,} times"
             about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
@@ -251,15 +252,14 @@ class BatchRun:
         """The event time of what a timer of processing time emits: how far event time has come."""
         return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
 
-    def _mark(self, number: int, time: Any, *, late: bool) -> int:
-        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
-        size = len(self.emitted)
-        self.ends.append(size)
-        self.numbers.append(number)
-        if self.gives_times:
-            self.times.append(time)
-            self.late.append(late)
-        return size
+    def _emit(self, output: str, row: Any) -> None:
+        """Take a row of a side output, for the row or the timer for which the user's code runs."""
+        time, watermark, late = self.context.event_time, self.context.watermark, self.fires_late
+        if late is None:
+            late = time is not None and watermark is not None and time <= watermark
+        elif time is None:
+            time = self._time_now
+        self.sides.add(output, row, self.number, time, late=late)
 
     def _clear(self) -> None:
         """Forget what there is of the current key."""
@@ -268,7 +268,7 @@ class BatchRun:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"user.{name}", number)
+        self.state.count(f"{_COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -324,40 +324,27 @@ class BatchRun:
 
     def _flushed(self) -> pa.RecordBatch:
         """Return the rows that were emitted since the last time."""
-        with self._placed():
-            columns = self.write(self.emitted)
-        ends = np.array([0, *self.ends], dtype=np.int64)
-        lengths = ends[1:] - ends[:-1]
-        found: dict[str, Any] = {}
-        if self.keys:
-            of_keys = self.touched.take(pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths)))
-            found = {c.name: of_keys.column(f"k{i}") for i, c in enumerate(self.keys)}
-        found |= columns
-        if self.gives_times:
-            times = pa.array(self.times, pa.timestamp("us"))
-            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
-            found[internal("late")] = pa.array(self.late, pa.bool_()).take(places)
-        self.emitted.clear()
-        for one in (self.ends, self.numbers, self.times, self.late):
-            one.clear()
-        return pa.table(found).combine_chunks().to_batches()[0]
+        keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
+        with self._placed(lambda number: number):
+            rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
+        return rows.combine_chunks().to_batches()[0]
 
-    def _placed(self) -> _Placing:
-        return _Placing(self)
+    @contextmanager
+    def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
+        """Turn what does not fit a hint into an error of the function; its place says of which key it is."""
+        try:
+            yield
+        except Misfit as error:
+            about = ""
+            if self.keys:
+                [key] = islice(self._keys(), number := number_of(error.number), number + 1)
+                about = f"key: {shown(key, 200)}"
+            raise self.instance.failed(error.what, about) from error
 
 
-class _Placing:
-    """Turns what does not fit a hint into an error of the function."""
-
-    def __init__(self, run: BatchRun):
-        self.run = run
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Misfit):
-            raise self.run.instance.failed(error.what) from error
+def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return those of a bucket's counters that the user's code has counted, by its names."""
+    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
 
 
 class InputRows:

@@ -132,9 +132,7 @@ class KeyTimers(Timers):
     def enter(self, known: Mapping[Identity, int]) -> None:
         """Go to another key."""
         self.known, self.changed, self.is_behind = known, None, False
-        self.soonest = (
-            min((due for (is_event, _), due in known.items() if is_event), default=FOREVER) if known else FOREVER
-        )
+        self.soonest = NEVER if known else FOREVER
 
     def leave(self, number: int, changes: TimerChanges) -> None:
         """Collect what has changed for the key."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text
+from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
@@ -89,7 +89,8 @@ class WaitingRows:
             due = None
             if self.clock.watermark is not None:
                 due = self.state.relation(one.name, up_to=self.clock.watermark)
-            keep(self.con, f"_arrived_{number}", no_rows(columns) if due is None else encoded(columns, due))
+            keep(self.con, f"_due_{number}", no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}")
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS FROM _due_{number}")
 
     def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
         passed = None if on_time else self.clock.watermark

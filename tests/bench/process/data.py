@@ -26,17 +26,46 @@ _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessData:
-    """A folder for each input, `batches` batches of all of them, the rows of one, and how many batches are warm-up.
+class Task:
+    """What to run: a system, a work, its input, and where it may write.
 
-    Every system must have emitted what belongs to an event time up to `closed_until` (µs).
+    The input has `batches` batches of so many rows of all inputs, of which some are warm-up. Every system must have emitted
+    what belongs to an event time up to `closed_until` (µs).
     """
+
+    system: str
+    work: str
+    data: str
+    batches: int
+    warm_up: int
+    rows_per_batch: int
+    closed_until: int
+    cores: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessData:
+    """A folder for each input, and what a `Task` says of them."""
 
     folder: Path
     batches: int
     warm_up: int
     rows_per_batch: int
     closed_until: int
+
+    def task(self, system: str, work: ProcessWork, cores: int, folder: Path) -> Task:
+        return Task(
+            system=system,
+            work=work.name,
+            data=str(self.folder),
+            batches=self.batches,
+            warm_up=self.warm_up,
+            rows_per_batch=self.rows_per_batch,
+            closed_until=self.closed_until,
+            cores=cores,
+            folder=str(folder),
+        )
 
 
 def process_data(root: Path, work: ProcessWork, rows: int, batches: int, cores: int) -> ProcessData:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.flink import Flink, flink_files
-from tests.bench.process.run import Task
+from tests.bench.process.data import Task
 from tests.bench.process.work import EVERY, PATIENCE_SECONDS, THRESHOLD, ProcessWork
 from tests.bench.throughput import Run
 

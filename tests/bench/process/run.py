@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from tests.bench.child import answer
 from tests.bench.commits import batch_seconds
-from tests.bench.process import spark
+from tests.bench.process import flink, spark
+from tests.bench.process.data import Task
 from tests.bench.process.work import OUTPUT, ProcessWork, process_work
 from tests.bench.throughput import DUCKDB, Run
 from tests.kinds import job_of
@@ -23,17 +23,11 @@ DUCKDB_RUNS = 3
 FUNCTIONS = Path(__file__).with_name("functions.py")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    system: str
-    work: str
-    data: str
-    batches: int
-    warm_up: int
-    rows_per_batch: int
-    closed_until: int
-    cores: int
-    folder: str
+def systems_of(work: ProcessWork, *, has_flink: bool) -> list[str]:
+    """Return the systems that run a work. PyFlink has no batches, so it has none that touch few keys."""
+    sparks = spark.SYSTEMS if work.peers else ()
+    flinks = flink.SYSTEMS if has_flink and not work.touched else ()
+    return [*work.functions, *sparks, *flinks, DUCKDB]
 
 
 def measure(task: Task) -> Run:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sqlstream.catalog import Catalog, Function
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import BindError, SourceText, UnsupportedError, missing
+from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
@@ -98,21 +98,23 @@ class ListBinder:
         function = self.catalog.function(name)
         if function is not None and function.kind == "table":
             return function
-        span, tables = (
-            name_span(call, self.source),
-            [f.name for f in self.catalog.functions.values() if f.kind == "table"],
-        )
+        span = name_span(call, self.source)
+        if self.catalog.process_function(name) is not None:
+            hint = f"Write FROM {name}(TABLE t ..): it takes tables."
+            raise BindError(f'"{name}" is a process function, and no table function', span, hint=hint)
         if function is None and not self.checker.knows(name):
-            if self.checker.broken:
-                raise self.checker.no_function(name, span)
-            hint = (
-                missing("table function", name, tables) if tables else "Mark a Python generator @udtf to make it one."
-            )
-            raise BindError(f'table function "{name}" does not exist', span, hint=hint)
+            raise self._no_function(name, span)
         hint = "Call it in the select list."
         if function is not None and function.returns.endswith("]"):
             hint = f"Write CROSS JOIN UNNEST({name}(..)) AS x for the elements of its list."
         raise BindError(f'"{name}" is no table function: it gives one value, and no rows', span, hint=hint)
+
+    def _no_function(self, name: str, span: Span) -> BindError:
+        if self.checker.broken:
+            return self.checker.no_function(name, span)
+        tables = [f.name for f in self.catalog.functions.values() if f.kind == "table"]
+        hint = missing("table function", name, tables) if tables else "Mark a Python generator @udtf to make it one."
+        return BindError(f'table function "{name}" does not exist', span, hint=hint)
 
     def _list(
         self, found: _Values, alias: exp.Expr | None, scope: Scope, item: exp.Expr, *, numbered: bool

@@ -1,12 +1,7 @@
-"""Run a query in this process, without a JVM: feed rows, move time, look at results and state, restart.
+"""Jobs that a test drives: it feeds rows, moves time, looks at results and state, restarts.
 
-The physical plan, the operators, the state files and the commits are those of a job on Spark; only Spark's part (moving
-frames, tracking the watermark, calling back) is played here. Tables without a connector that no INSERT writes are fed, as
-are those with files; other sources, and tables that jobs write, feed themselves.
-
-    with sqlstream.testing.Stream(script) as stream:
-        stream.batch("bid", [(1, "2026-01-01 10:00:01"), (1, "2026-01-01 10:00:15")])
-        assert stream.rows("counts") == [(1, 1)]
+Tables without a connector that no INSERT writes are fed, as are those with files; other sources, and tables that jobs write,
+feed themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
 
 import duckdb
@@ -39,7 +34,7 @@ from sqlstream.options import Options
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.queries.query import Sandbox, translate
 from sqlstream.runtime.changelog import changelog
-from sqlstream.runtime.engine import Pace
+from sqlstream.runtime.engine import Pace, Receiver
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
@@ -51,6 +46,8 @@ from sqlstream.warehouse.paths import Warehouse
 # Rows as tuples in the order of the physical columns, or as mappings by name (text is cast to the column's type); or an
 # Arrow table.
 Rows: TypeAlias = Iterable[Sequence[Any] | Mapping[str, Any]] | pa.Table
+
+T = TypeVar("T")
 
 
 class Stream:
@@ -115,10 +112,14 @@ class Stream:
         """Let the engine go on with a job, from its last batch."""
         rows = self.printed[name] = []
         shown = [(i, s) for i, s in enumerate(job.plan.sinks) if isinstance(sink_of(s.table), SessionSink)]
-        receivers = {i: PrintedRows(sink, rows) for i, sink in shown}
+        receivers = {i: self._receiver(sink, rows) for i, sink in shown}
         layout = self._engine.layout(self._parallelism)
         run = self.runs[name] = self._engine.run(job, layout, Pace(finish=False, interval=NO_TIME), receivers)
         return run
+
+    def _receiver(self, sink: SinkPlan, rows: list[tuple[Any, ...]]) -> Receiver:
+        """Return what takes the rows that a job prints."""
+        return PrintedRows(sink, rows)
 
     def batch(self, table: str, rows: Rows) -> None:
         """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
@@ -145,9 +146,14 @@ class Stream:
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
-        at = _event_time(time)
+        self.ticks({table: time})
+
+    def ticks(self, times: Mapping[str, int | str]) -> None:
+        """Move the watermarks of several tables in one micro-batch."""
+        marks = {name.lower(): _event_time(time) for name, time in times.items()}
         for run in self.runs.values():
-            ticks = {i: at for i, s in enumerate(run.job.plan.scans) if s.table.name.lower() == table.lower()}
+            scans = {i: s.table.name.lower() for i, s in enumerate(run.job.plan.scans)}
+            ticks = {i: marks[name] for i, name in scans.items() if name in marks}
             if ticks:
                 run.batch({}, ticks)
         self.pull()
@@ -191,9 +197,16 @@ class Stream:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Query state and tables, as `sqlstream query` does."""
+        return self._query(sql, lambda relation: relation.fetchall())
+
+    def arrow(self, sql: str) -> pa.Table:
+        """Query state and tables; return the rows as an Arrow table."""
+        return self._query(sql, lambda relation: relation.to_arrow_table())
+
+    def _query(self, sql: str, read: Callable[[duckdb.DuckDBPyRelation], T]) -> T:
         relation = self._open_sandbox().query(sql)
         try:
-            return relation.fetchall()
+            return read(relation)
         except duckdb.Error as e:
             raise recover(e) or translate(e, sql) from e
 
@@ -273,6 +286,3 @@ def _event_time(time: int | str) -> EventTime:
     with databases.passing() as con:
         [(value,)] = con.execute("SELECT epoch_us(CAST(? AS TIMESTAMP))", [time]).fetchall()
     return EventTime(value)
-
-
-__all__ = ["FedTables", "Stream", "write_rows"]

@@ -1,0 +1,1 @@
+"""Aggregate functions in Python: what `@udaf` makes of a class."""

@@ -1,0 +1,72 @@
+"""`@udaf`: a mark that makes a Python class an aggregate function of SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+from sqlstream.functions.decorators import FunctionOptions
+
+C = TypeVar("C", bound=type)
+_MARK = "__sqlstream_udaf__"
+
+
+@overload
+def udaf(made: C, /) -> C: ...
+@overload
+def udaf(
+    *,
+    name: str | None = None,
+    accumulator: str | type | None = None,
+    returns: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    deterministic: bool = True,
+    vectorized: bool = False,
+) -> Callable[[C], C]: ...
+def udaf(
+    made: C | None = None,
+    /,
+    *,
+    name: str | None = None,
+    accumulator: str | type | None = None,
+    returns: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    deterministic: bool = True,
+    vectorized: bool = False,
+) -> C | Callable[[C], C]:
+    """Mark a Python class as an aggregate function of SQL.
+
+    - `accumulate(self, acc, x, ..)` takes a row into the accumulator. Its further parameters are those of the SQL function.
+    - `finish(self, acc)` returns the result.
+    - `merge(self, acc, other)`, optional, puts two accumulators together, `retract(self, acc, x, ..)`, optional, takes a row out.
+    - `create(self)`, optional, returns an accumulator without rows; else that is its class, called without arguments.
+
+    The type of the accumulator is the hint of `acc` in `accumulate`: a dataclass, or any type that `udf` takes. A method whose
+    hint of the result is the accumulator returns it; else it changes the one that it got. Rows with a NULL are left out, unless
+    the parameter's hint says `| None`.
+
+    With `vectorized=True` the methods get Arrow arrays for many groups. `groups` is the number of the group of each row, from 0,
+    in order; no group is without rows. `accumulators` is an Arrow table with a column for each field, or one column `value`.
+
+    - `accumulate(self, groups, x, ..)` and `merge(self, groups, accumulators)` return a table with an accumulator for each group.
+    - `retract(self, accumulators, groups, x, ..)` returns the accumulators without the rows.
+    - `finish(self, accumulators)` returns an array of results.
+
+    `accumulator` and `returns` name their types, as a class or in DuckDB's spelling. NULLs are its own business. All else is as
+    of `udf`.
+    """
+    options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
+
+    def marked(made: C) -> C:
+        setattr(made, _MARK, (options, accumulator))
+        return made
+
+    return marked if made is None else marked(made)
+
+
+def mark_of(value: object) -> tuple[FunctionOptions, str | type | None] | None:
+    """Return what the decorator has left on a class itself: its options, and the type of the accumulator if it was named."""
+    found: tuple[FunctionOptions, Any] | None = (
+        getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
+    )
+    return found

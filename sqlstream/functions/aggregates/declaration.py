@@ -1,0 +1,179 @@
+"""From a Python class to an aggregate function of the catalog: its parameters, its accumulator, its result, what it can do."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any, ClassVar
+
+from sqlstream.catalog import AggregateFunction
+from sqlstream.errors import BindError
+from sqlstream.functions import source_locations as places
+from sqlstream.functions import types
+from sqlstream.functions.aggregates.api import mark_of
+from sqlstream.functions.aggregates.steps import AggregateSteps
+from sqlstream.functions.codecs import Codec
+from sqlstream.functions.declaration import Declaration
+from sqlstream.functions.decorators import FunctionOptions
+from sqlstream.functions.process.declare import sql_name
+from sqlstream.functions.rows import RowType, row_type
+
+# What a column of accumulators is called that are no structs.
+VALUE = "value"
+_OPTIONAL = ("create", "merge", "retract")
+
+
+def declare_aggregate(made: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
+    """Return the aggregate function that a class declares, with or without `@udaf`.
+
+    Files are shown relative to `root`, the current folder by default. Raises BindError or UnsupportedError, with the place.
+    """
+    options, accumulator = mark_of(made) or (FunctionOptions(), None)
+    options = replace(options, name=name or options.name or sql_name(made.__name__))
+    inner = places.unwrapped(getattr(made, "accumulate", None))
+    if inner is None:
+        hint = "Write def accumulate(self, acc: Acc, x: int) -> None: .., and def finish(self, acc: Acc) -> int: .."
+        raise BindError(f'class "{made.__name__}" has no method accumulate', hint=hint)
+    return AggregateDeclaration(made, inner, options, root or os.getcwd(), "accumulate", accumulator).declared()
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateDeclaration(Declaration):
+    """A Python class whose methods make one value of many rows; `accumulator` is the type that its decorator names."""
+
+    accumulator: str | type | None
+    null_rule: ClassVar[str] = "rows with NULL are left out"
+
+    @property
+    def decorator(self) -> str:
+        return "udaf"
+
+    @property
+    def own_parameters(self) -> int:  # type: ignore[override]
+        # Vectorized: self and groups; else self and the accumulator.
+        return 2
+
+    def declared(self) -> AggregateFunction:
+        call = self._call()
+        return AggregateFunction(
+            name=call.name,
+            parameters=tuple(p.type for p in call.parameters),
+            accumulator=types.canonical(call.accumulator.type),
+            returns=call.returns,
+            merges=call.merges,
+            retracts=call.retracts,
+            nullable=tuple(p.nullable for p in call.parameters),
+            pickled=self.packed(call),
+            deterministic=self.options.deterministic,
+            location=call.location,
+            names=tuple(p.name for p in call.parameters),
+            defaults=tuple(p.default for p in call.parameters),
+        )
+
+    def _call(self) -> AggregateSteps:
+        name = self.name()
+        hints = self.hints()
+        accumulator = self._accumulator(hints)
+        finish = self._method("finish")
+        if finish is None:
+            hint = "Write def finish(self, acc: Acc) -> int: .., which returns the result."
+            raise BindError(f'class "{self.function.__name__}" has no method finish', self.definition(), hint=hint)
+        returns, result = self._result(finish)
+        methods = {m: f for m in ("accumulate", *_OPTIONAL) if (f := self._method(m)) is not None}
+        if "retract" in methods:
+            self._check_retract(methods["retract"])
+        return AggregateSteps(
+            name=name,
+            function=self.function,
+            parameters=self.parameters(hints),
+            returns=returns,
+            result=result,
+            accumulator=accumulator,
+            codec=types.codec(accumulator.type, self._accumulator_hint(hints)),
+            create=self._creator(hints),
+            merges="merge" in methods,
+            retracts="retract" in methods,
+            returning=frozenset(m for m, f in methods.items() if _returns_value(f)),
+            root=self.root,
+            location=self.location(),
+            vectorized=self.options.vectorized,
+            method="accumulate",
+        )
+
+    def _method(self, name: str) -> FunctionType | None:
+        return places.unwrapped(getattr(self.function, name, None))
+
+    def _accumulator_hint(self, hints: dict[str, Any]) -> Any:
+        """Return the hint of the accumulator, None where only its SQL type is known."""
+        if isinstance(self.accumulator, type):
+            return self.accumulator
+        if self.options.vectorized:
+            return None
+        parameters = [*inspect.signature(self.inner).parameters]
+        return hints.get(parameters[1]) if len(parameters) > 1 else None
+
+    def _accumulator(self, hints: dict[str, Any]) -> RowType:
+        hint, what = self._accumulator_hint(hints), f'the accumulator of aggregate function "{self.function.__name__}"'
+        explicit = self.accumulator if isinstance(self.accumulator, str) else None
+        spelled = f"@{self.decorator}(accumulator='STRUCT(total DOUBLE, n BIGINT)')"
+        if hint is None and explicit is None:
+            how = spelled if self.options.vectorized else f"def accumulate(self, acc: Acc, ..), say, or {spelled}"
+            raise BindError(f"{what} has no type", self.definition(), hint=f"Write {how}.")
+        try:
+            return row_type(hint, explicit, VALUE)
+        except types.UnusableType as error:
+            advice = f"{types.USABLE}. Or name the SQL type: {spelled}."
+            raise BindError(f"{what} has no usable type: {error}", self.definition(), hint=advice) from error
+
+    def _result(self, finish: FunctionType) -> tuple[str, Codec]:
+        hints = self._hints_of(finish)
+        explicit, spelled = self.options.returns, f"@{self.decorator}(returns='BIGINT')"
+        what, place = (
+            f'the result of aggregate function "{self.function.__name__}"',
+            places.definition(finish, self.root),
+        )
+        if explicit is None and "return" not in hints:
+            hint = f"Write def finish(self, acc) -> int, say, or name the SQL type: {spelled}."
+            raise BindError(f"{what} has no type hint", place, hint=hint)
+        return self.typed(hints.get("return"), explicit, what, spelled, place)
+
+    def _hints_of(self, method: FunctionType) -> dict[str, Any]:
+        return AggregateDeclaration(self.function, method, self.options, self.root, method.__name__, None).hints()
+
+    def _check_retract(self, retract: FunctionType) -> None:
+        """Raise unless retract takes what accumulate takes."""
+        taken = [*inspect.signature(self.inner).parameters][self.own_parameters :]
+        own = self.own_parameters + self.options.vectorized
+        if [*inspect.signature(retract).parameters][own:] != taken:
+            raise BindError(
+                f'retract of aggregate function "{self.function.__name__}" takes other parameters than accumulate',
+                places.definition(retract, self.root),
+                hint=f"They are: {', '.join(taken)}.",
+            )
+
+    def _creator(self, hints: dict[str, Any]) -> Callable[[], Any] | None:
+        """Return what makes an accumulator without rows; None where the class has a method for it."""
+        if self._method("create") is not None or self.options.vectorized:
+            return None
+        hint, nullable = types.optional(self._accumulator_hint(hints))
+        if nullable:
+            return type(None)
+        made = typing.get_origin(hint) or hint
+        try:
+            made()
+        except Exception as error:
+            message = f'an accumulator of aggregate function "{self.function.__name__}" cannot be made: {error}'
+            hint_ = "Give its fields default values, or write def create(self) -> Acc: .."
+            raise BindError(message, self.definition(), hint=hint_) from error
+        creator: Callable[[], Any] = made
+        return creator
+
+
+def _returns_value(method: FunctionType) -> bool:
+    """Tell whether a method returns the accumulator; without a hint, or with None, it changes the one that it got."""
+    hint = method.__annotations__.get("return")
+    return hint not in (None, "None", type(None))

@@ -1,0 +1,230 @@
+"""The steps of an aggregate function over Arrow: lists of rows to accumulators, those to fewer, to results.
+
+All rows of a chunk of groups are decoded at once; a group is a range of them. An accumulator that is NULL stands for no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.errors import JobError
+from sqlstream.functions.codecs import Codec, column, objects
+from sqlstream.functions.invocation import SHOWN, Invocation, named, shown
+from sqlstream.functions.rows import MISMATCHES, RowType, WrongTable
+
+Indexes = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateSteps(Invocation):
+    """An aggregate function whose steps are called for the groups of a chunk; `opened` must have been called.
+
+    `codec` is that of an accumulator as an object, `accumulator` that of its columns. `create` makes one without rows, unless
+    the class has a method for it. The methods in `returning` return the accumulator, the others change the one they get.
+    """
+
+    result: Codec
+    accumulator: RowType
+    codec: Codec
+    create: Callable[[], Any] | None
+    merges: bool
+    retracts: bool
+    returning: frozenset[str]
+
+    def accumulate(self, rows: pa.ListArray) -> pa.Array:
+        """Return the accumulator of each group, which is a list of rows: structs of the arguments, in their order."""
+        return self._with_rows("accumulate", None, rows)
+
+    def retract(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
+        """Return the accumulators of the groups without some of their rows."""
+        return self._with_rows("retract", accumulators, rows)
+
+    def merge(self, lists: pa.ListArray) -> pa.Array:
+        """Return the accumulator of each group, which is a list of them."""
+        flat, owners = _flat(lists)
+        valid = flat.is_valid()
+        flat, owners = flat.filter(valid), owners[valid.to_numpy(zero_copy_only=False)]
+        if self.vectorized:
+            return self._in_groups(len(lists), owners, lambda groups: self._method("merge")(groups, self._table(flat)))
+        merged: list[Any] = [None] * len(lists)
+        first: dict[int, Any] = {}
+        others: list[tuple[int, Any]] = []
+        for owner, value in zip(owners.tolist(), self._objects(flat), strict=True):
+            if first.setdefault(owner, value) is not value:
+                others.append((owner, value))
+        for owner, value in first.items():
+            merged[owner] = value
+        self._fold("merge", merged, [owner for owner, _ in others], [[value for _, value in others]], False)
+        return self._encoded(merged)
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        """Return the result of each group; that of one without rows is the one of a new accumulator."""
+        if self.vectorized:
+            return self._finished(accumulators)
+        finish, results = self._method("finish"), []
+        for value in self._objects(accumulators):
+            try:
+                results.append(finish(self._new() if value is None else value))
+            except (Exception, SystemExit) as error:
+                raise self.raised(error, (), "finish ") from error
+        try:
+            return column(self.result, results)
+        except MISMATCHES:
+            for value in results:
+                try:
+                    column(self.result, [value])
+                except MISMATCHES as error:
+                    what = f"finish returned {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {self.returns}"
+                    raise self.failed(what, self.location) from error
+            raise
+
+    # -- row by row
+
+    def _with_rows(self, method: str, accumulators: pa.Array | None, rows: pa.ListArray) -> pa.Array:
+        flat, owners = _flat(rows)
+        columns = tuple(pa.chunked_array([array]) for array in flat.flatten()[: len(self.parameters)])
+        if self.vectorized:
+            return self._with_arrays(method, accumulators, owners, len(rows), columns)
+        decoded = self.decoded(columns)
+        if (called := self.called(columns)) is not None:
+            decoded, owners = [list(compress(values, called)) for values in decoded], owners[called]
+        found = [None] * len(rows) if accumulators is None else self._objects(accumulators)
+        self._fold(method, found, owners.tolist(), decoded, True)
+        return self._encoded(found)
+
+    def _fold(
+        self, method: str, found: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
+    ) -> None:
+        """Call a method for each row with the accumulator of its owner, one that is new where there is none."""
+        step, returns, folded = self._method(method), method in self.returning, 0
+        rows = zip(*columns, strict=True) if columns else (() for _ in owners)
+        try:
+            for owner, row in zip(owners, rows, strict=True):
+                if (value := found[owner]) is None:
+                    value = found[owner] = self._new()
+                if returns:
+                    found[owner] = step(value, *row)
+                else:
+                    step(value, *row)
+                folded += 1
+        except JobError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, tuple(c[folded] for c in columns) if shows_row else ()) from error
+
+    def _new(self) -> Any:
+        try:
+            return self.create() if self.create is not None else self._method("create")()
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, (), "create ") from error
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self.resource, name)
+        return method
+
+    def _objects(self, accumulators: pa.Array) -> list[Any]:
+        values = objects(self.codec, pa.chunked_array([accumulators]))
+        return values if self.codec.plain else list(map(self.codec.decode, values))
+
+    def _encoded(self, values: list[Any]) -> pa.Array:
+        try:
+            return column(self.codec, values)
+        except MISMATCHES:
+            for value in values:
+                if (error := self._mismatch(value)) is not None:
+                    kind = type(value).__qualname__
+                    what = (
+                        f"has made the accumulator {shown(value, SHOWN)} ({kind}), which is no {self.accumulator.type}"
+                    )
+                    raise self.failed(f"{what}: {named(error)}", self.location) from error
+            raise
+
+    def _mismatch(self, value: Any) -> Exception | None:
+        try:
+            column(self.codec, [value])
+        except MISMATCHES as error:
+            return error
+        return None
+
+    # -- many groups at a time
+
+    def _with_arrays(
+        self,
+        method: str,
+        accumulators: pa.Array | None,
+        owners: Indexes,
+        number: int,
+        columns: tuple[pa.ChunkedArray, ...],
+    ) -> pa.Array:
+        arrays = [c.combine_chunks() for c in columns]
+        if accumulators is None:
+            return self._in_groups(number, owners, lambda groups: self._method(method)(groups, *arrays))
+        present = pa.array(np.unique(owners))
+        table = self._table(accumulators.take(present))
+        changed = self._in_groups(number, owners, lambda groups: self._method(method)(table, groups, *arrays))
+        # Groups of which no row is taken out stay as they are.
+        places = np.arange(number)
+        places[present.to_numpy()] = number + np.asarray(present)
+        return pa.concat_arrays([accumulators, changed]).take(pa.array(places))
+
+    def _in_groups(self, number: int, owners: Indexes, call: Callable[[pa.Array], Any]) -> pa.Array:
+        """Return an accumulator for each group, NULL where it has no rows, from those of the groups that have some."""
+        present, groups = np.unique(owners, return_inverse=True)
+        if not len(present):
+            return pa.nulls(number, self.codec.arrow)
+        try:
+            result = call(pa.array(groups, pa.int64()))
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, ()) from error
+        if not isinstance(result, pa.Table | pa.RecordBatch):
+            raise self._wrong(f"returned a {type(result).__qualname__}, not an Arrow table of accumulators")
+        if result.num_rows != len(present):
+            raise self._wrong(f"returned {result.num_rows} accumulators for {len(present)} groups")
+        try:
+            found = self.accumulator.arrow(self.accumulator.table_arrays(result))
+        except WrongTable as error:
+            raise self._wrong(f"returned a table {error}") from error
+        places: list[int | None] = [None] * number
+        for place, owner in enumerate(present.tolist()):
+            places[owner] = place
+        return found.take(pa.array(places, pa.int64()))
+
+    def _finished(self, accumulators: pa.Array) -> pa.Array:
+        present = accumulators.is_valid()
+        try:
+            result = self._method("finish")(self._table(accumulators.filter(present)))
+        except (Exception, SystemExit) as error:
+            raise self.raised(error, (), "finish ") from error
+        array = result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
+        number = len(accumulators) - accumulators.null_count
+        if not isinstance(array, pa.Array):
+            raise self._wrong(f"finish returned a {type(result).__qualname__}, not an Arrow array")
+        if len(array) != number:
+            raise self._wrong(f"finish returned {len(array)} values for {number} groups")
+        try:
+            array = array if array.type == self.result.arrow else array.cast(self.result.arrow)
+        except pa.ArrowException as error:
+            what = f"finish returned an array of {array.type}, which is no {self.returns}: {named(error)}"
+            raise self._wrong(what) from error
+        places = np.cumsum(present.to_numpy(zero_copy_only=False)) - 1
+        return array.take(pa.array(places, mask=~present.to_numpy(zero_copy_only=False)))
+
+    def _table(self, accumulators: pa.Array) -> pa.Table:
+        names = [c.name for c in self.accumulator.columns]
+        arrays = [accumulators] if self.accumulator.shape == "value" else accumulators.flatten()
+        return pa.table(arrays, names=names)
+
+    def _wrong(self, what: str) -> JobError:
+        return self.failed(what, self.location)
+
+
+def _flat(lists: pa.ListArray) -> tuple[pa.Array, Indexes]:
+    """Return the elements of all lists, and the number of the list of each."""
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return lists.flatten(), np.repeat(np.arange(len(lists)), lengths)

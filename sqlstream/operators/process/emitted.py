@@ -1,0 +1,113 @@
+"""What a function emits in a batch: the rows of each output, with the keys and the times that they are for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.catalog import Column, ProcessFunction
+from sqlstream.duck.internal_columns import internal
+from sqlstream.functions.invocation import shown
+from sqlstream.functions.process.shapes import Misfit, ResultShape
+from sqlstream.logical.plan.process import ROWTIME
+
+# Whether an emitted row is late where its event time counts.
+LATE_RESULT = Column(internal("late"), "BOOLEAN")
+# Which output a row is of, where there are several: 0 is what methods yield, side outputs follow in their order.
+OUTPUT = Column(internal("output"), "TINYINT")
+_SHOWN = 200
+
+
+def side_columns(function: ProcessFunction, number: int) -> tuple[Column, ...]:
+    """Return the columns in which the rows of a side output leave; they are NULL in rows of other outputs."""
+    columns = function.side_outputs[number].columns
+    return tuple(Column(internal(f"side_{number}_{i}"), c.type) for i, c in enumerate(columns))
+
+
+class Emitted:
+    """Rows of an output, and for each stretch of them its end, the number of its key, its event time, and whether it is late."""
+
+    def __init__(self, shape: ResultShape, timed: bool, columns: Sequence[Column] | None = None, where: str = ""):
+        self.shape, self.timed = shape, timed
+        self.write = shape.writer(where)
+        # The names under which columns leave, where they are not their own.
+        self.names = [name for name, _, _ in shape.fields] if columns is None else [c.name for c in columns]
+        self.rows: list[Any] = []
+        self.ends: list[int] = []
+        self.numbers: list[int] = []
+        self.times: list[Any] = []
+        self.late: list[bool] = []
+
+    def mark(self, number: int, time: Any, *, late: bool) -> int:
+        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
+        size = len(self.rows)
+        self.ends.append(size)
+        self.numbers.append(number)
+        if self.timed:
+            self.times.append(time)
+            self.late.append(late)
+        return size
+
+    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+        """Return the rows, and forget them. Raises Misfit, its place being the number of the key."""
+        try:
+            written = self.write(self.rows)
+        except Misfit as error:
+            raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
+        ends = np.array([0, *self.ends], dtype=np.int64)
+        lengths = ends[1:] - ends[:-1]
+        of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
+        found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
+        found |= dict(zip(self.names, written.values(), strict=True))
+        if self.timed:
+            times = pa.array(self.times, pa.timestamp("us"))
+            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
+            found[LATE_RESULT.name] = pa.array(self.late, pa.bool_()).take(places)
+        for one in (self.rows, self.ends, self.numbers, self.times, self.late):
+            one.clear()
+        return pa.table(found)
+
+
+class SideOutputs:
+    """The rows of the side outputs, by their names."""
+
+    def __init__(self, function: ProcessFunction, shapes: Mapping[str, ResultShape], timed: bool):
+        self.function, self.shapes = function, shapes
+        self.outputs = {
+            side.name: Emitted(shapes[side.name], timed, side_columns(function, i), f' of side output "{side.name}"')
+            for i, side in enumerate(function.side_outputs)
+        }
+        # How many rows wait.
+        self.size = 0
+
+    def add(self, name: str, row: Any, number: int, time: Any, *, late: bool) -> None:
+        """Take a row for a key and a time; raises ValueError or TypeError for one that does not belong there."""
+        output = self.outputs.get(name)
+        if output is None:
+            there = (
+                f"there are: {', '.join(self.outputs)}"
+                if self.outputs
+                else "declare it: x: SideOutput[T] = side_output()"
+            )
+            raise ValueError(f'"{name}" is no side output; {there}')
+        made = output.shape.made
+        if made is not None and not isinstance(row, made):
+            kind = type(row).__qualname__
+            raise TypeError(f'side output "{name}" takes {made.__name__}, not {shown(row, _SHOWN)} ({kind})')
+        output.rows.append(row)
+        output.mark(number, time, late=late)
+        self.size += 1
+
+    def beside(self, emitted: Emitted, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+        """Return the rows of all outputs, and forget them: columns of other outputs are NULL. Raises Misfit as `taken`."""
+        tables = []
+        for number, output in enumerate((emitted, *self.outputs.values())):
+            rows = output.taken(keys)
+            tables.append(rows.append_column(OUTPUT.name, pa.array([number] * rows.num_rows, pa.int8())))
+        self.size = 0
+        # Those without rows are there for their columns.
+        return pa.concat_tables(tables, promote_options="default")

@@ -1,0 +1,320 @@
+"""A process function under test, without SQL: rows, watermarks and the clock go in, what it emits and keeps comes out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import ProcessFunction, ScalarArgument, StateDeclaration
+from sqlstream.duck import databases
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import UsageError, missing
+from sqlstream.functions import types
+from sqlstream.functions.declaration import literal
+from sqlstream.functions.process.context import Timer, instant
+from sqlstream.functions.process.declare import declare_process, implementation_of
+from sqlstream.functions.process.shapes import python_values
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.changelog import changelog
+from sqlstream.runtime.engine import Receiver
+from sqlstream.testing.harness_tables import Row, harness_tables
+from sqlstream.testing.stream import Stream
+from sqlstream.units import MILLISECOND, parse_duration
+
+# The operator, and the job of a bare SELECT.
+_OPERATOR, _JOB = "f", "result"
+_ALL: Any = object()
+
+
+class Emitted(NamedTuple):
+    """A row that a process function has emitted, for which key, and its event time (None without `on_time`)."""
+
+    key: Any
+    row: Any
+    time: datetime | None
+
+
+class ProcessHarness:
+    """Runs one process function: the operator, its state and its timers are those of a job.
+
+    Arguments of the function's own are given by place or by name, as to the class. `keys` are the columns by which its
+    tables are partitioned, `on_time` the one with the event time; where they differ, mappings by table. Columns of a table
+    are the keys, the fields of its row, and `on_time`. What hints do not say is as in the first rows, unless `columns` declares
+    the columns of the table: `"sensor STRING, temperature DOUBLE"`, of several tables a mapping.
+
+    Each step is one micro-batch, and returns the rows that the function emits in it, key by key. The watermark moves by
+    `watermark` alone; the clock starts in 1970 and moves by `advance`.
+    """
+
+    def __init__(
+        self,
+        function: type,
+        /,
+        *arguments: Any,
+        keys: str | Sequence[str] | Mapping[str, str | Sequence[str]] = (),
+        on_time: str | Mapping[str, str] | None = None,
+        columns: str | Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+        **named: Any,
+    ):
+        self._function: ProcessFunction = declare_process(function)
+        self._implementation = implementation_of(function)
+        self._tables = harness_tables(self._function, keys, on_time, columns)
+        self._arguments = _constants(self._function, self._implementation.scalars, function, arguments, named)
+        self._emitted: list[Emitted] = []
+        self._is_started = False
+        self._stream = _Stream("", functions=[self._function], options=options, parallelism=1)
+
+    # -- steps
+
+    def rows(self, rows: Iterable[Row] = (), /, **tables: Iterable[Row]) -> list[Any]:
+        """Give rows to the function: `rows([..])`, of several tables `rows(rides=[..], fares=[..])`.
+
+        A row is a mapping, an object with fields, or a tuple in the order of the columns; times may be text.
+        """
+        given = {name: list(some) for name, some in tables.items()}
+        if first := list(rows):
+            if len(self._tables) > 1:
+                names = ", ".join(f"{t.name}=[..]" for t in self._tables)
+                raise UsageError("the function reads several tables", hint=f"Give rows by table: rows({names}).")
+            given[self._tables[0].name] = first
+        known = {t.name: t for t in self._tables}
+        for name in given:
+            if name not in known:
+                raise UsageError(f'the function has no table "{name}"', hint=missing("table", name, known))
+        self._start(given)
+        return self._step(lambda: self._stream.batches({n: known[n].shaped(some) for n, some in given.items()}))
+
+    def watermark(self, time: str | datetime) -> list[Any]:
+        """Move the watermark to a time: timers of event time up to it fire."""
+        if not any(t.time for t in self._tables):
+            raise UsageError("a watermark needs an event time", hint='Write ProcessHarness(.., on_time="ts").')
+        self._start({})
+        return self._step(lambda: self._stream.ticks({t.name: str(time) for t in self._tables}))
+
+    def advance(self, time: str | timedelta) -> list[Any]:
+        """Move the clock by a duration, such as "10 min": timers of processing time up to then fire, and state expires."""
+        try:
+            moved = parse_duration(time) if isinstance(time, str) else time // timedelta(microseconds=1)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        self._stream.now += moved // MILLISECOND * MILLISECOND  # type: ignore[assignment]
+        return self._step(self._stream.run_empty) if self._is_started else []
+
+    def finish(self) -> list[Any]:
+        """End the input: all timers of event time fire."""
+        self._start({})
+        return self._step(self._stream.finish)
+
+    def restart(self) -> None:
+        """Go on with what is on disk alone, as a new process would."""
+        self._stream.restart()
+
+    # -- what there is
+
+    def emitted(self) -> list[Emitted]:
+        """Return all rows that were emitted so far, with their keys and times."""
+        return list(self._emitted)
+
+    @property
+    def now(self) -> datetime:
+        """The processing time."""
+        return instant(self._stream.now)
+
+    def state(self, name: str, key: Any = _ALL) -> Any:
+        """Return a state of a key, as the function sees it after the last step; without a key, those of all keys in a dict.
+
+        A value that is not there is None; a list is a list, a map a dict.
+        """
+        declared = {s.name: s for s in self._function.states}
+        if name not in declared:
+            raise UsageError(f'the function has no state "{name}"', hint=missing("state", name, declared))
+        state = declared[name]
+        found = self._values(state) if state.kind == "value" else self._collections(state)
+        if key is _ALL:
+            return found
+        return found.get(_hashable(key), {"value": None, "list": [], "map": {}}[state.kind])
+
+    def timers(self, key: Any = _ALL) -> Any:
+        """Return the timers of a key in the order of their times; without a key, those of all keys in a dict."""
+        found: dict[Any, list[Timer]] = {}
+        if self._is_started and self._function.has_timers:
+            table = self._read(f"{_OPERATOR}_timers")
+            kinds, names, times = (c.to_pylist() for c in table.columns[-3:])
+            for at, kind, name, time in sorted(
+                zip(self._keys(table), kinds, names, times, strict=True), key=lambda timer: (timer[1], timer[3])
+            ):
+                is_event = kind == "event time"
+                due = time if is_event else instant(0) + (time - datetime(1970, 1, 1))
+                found.setdefault(_hashable(at), []).append(Timer(name or "", due, is_event))
+        return found if key is _ALL else found.get(_hashable(key), [])
+
+    def counters(self) -> dict[str, int]:
+        """Return what the function has counted by `ctx.count`."""
+        if not self._is_started:
+            return {}
+        [(found,)] = self._stream.query(f"SELECT counters FROM sqlstream.operators WHERE operator = '{_OPERATOR}'")
+        return dict(found or {})
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def __enter__(self) -> ProcessHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside
+
+    def _start(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Start the job once the columns of all tables are known."""
+        if self._is_started:
+            return
+        self._check_state()
+        statements = [table.declare(rows.get(table.name, ())) for table in self._tables]
+        arguments = [*(table.argument for table in self._tables), *self._arguments]
+        times = [quote_name(t.time) for t in self._tables if t.time]
+        arguments += [f"on_time => DESCRIPTOR({', '.join(dict.fromkeys(times))})"] if times else []
+        call = f"{self._function.name}({', '.join(arguments)}, uid => '{_OPERATOR}')"
+        self._stream.script(";\n".join([*statements, f"SELECT * FROM {call} AS t({self._result_names(times)})"]))
+        self._is_started = True
+
+    def _check_state(self) -> None:
+        if (self._function.states or self._function.has_timers) and not self._tables[0].keys:
+            hint = 'Say by which column its rows are partitioned: ProcessHarness(.., keys="sensor").'
+            raise UsageError(f'process function "{self._function.name}" keeps state for each key', hint=hint)
+
+    def _result_names(self, times: Sequence[str]) -> str:
+        size = len(self._tables[0].keys) + len(self._function.outputs) + bool(times)
+        return ", ".join(f"c{i}" for i in range(size))
+
+    def _step(self, step: Any) -> list[Any]:
+        before = len(self._emitted)
+        step()
+        found = [row for table in self._stream.taken() for row in self._rows_of(table)]
+        try:
+            found.sort(key=lambda row: row.key)
+        except TypeError:
+            found.sort(key=lambda row: repr(row.key))
+        self._emitted += found
+        return [row.row for row in self._emitted[before:]]
+
+    def _rows_of(self, table: pa.Table) -> list[Emitted]:
+        result = self._implementation.result
+        keys = len(self._tables[0].keys)
+        own = [
+            python_values(types.codec(type, hint), table.column(keys + i))
+            for i, (_, type, hint) in enumerate(result.fields)
+        ]
+        rows = own[0] if result.kind == "value" else [result.made(*row) for row in zip(*own, strict=True)]
+        is_timed = table.num_columns > keys + len(own)
+        times = table.column(table.num_columns - 1).to_pylist() if is_timed else [None] * len(rows)
+        return [Emitted(*row) for row in zip(self._keys(table), rows, times, strict=True)]
+
+    def _keys(self, table: pa.Table) -> list[Any]:
+        """Return the keys of the rows of a table, as `ctx.key` has them."""
+        columns = [table.column(i).to_pylist() for i in range(len(self._tables[0].keys))]
+        if not columns:
+            return [None] * table.num_rows
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def _read(self, view: str) -> pa.Table:
+        return self._stream.arrow(f'SELECT * FROM state."{_JOB}"."{view}"')
+
+    def _values(self, state: StateDeclaration) -> dict[Any, Any]:
+        if not self._is_started:
+            return {}
+        table = self._read(_OPERATOR)
+        place = [s.name for s in self._function.states if s.kind == "value"].index(state.name)
+        column = table.column(len(self._tables[0].keys) + place)
+        values = python_values(types.codec(state.type, self._implementation.hints[state.name][0]), column)
+        return {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
+
+    def _collections(self, state: StateDeclaration) -> dict[Any, Any]:
+        if not self._is_started:
+            return {}
+        table = self._read(f"{_OPERATOR}_{state.name}")
+        keys, hints = len(self._tables[0].keys), self._implementation.hints[state.name]
+        items = python_values(types.codec(state.type, hints[-1]), table.column(keys + 1))
+        if state.kind == "map":
+            assert state.key_type is not None
+            places = python_values(types.codec(state.key_type, hints[0]), table.column(keys))
+        else:
+            places = table.column(keys).to_pylist()
+        found: dict[Any, dict[Any, Any]] = {}
+        for key, place, item in zip(self._keys(table), places, items, strict=True):
+            found.setdefault(_hashable(key), {})[place] = item
+        if state.kind == "map":
+            return found
+        return {key: [item for _, item in sorted(own.items())] for key, own in found.items()}
+
+
+class _Stream(Stream):
+    """Keeps what the job emits as Arrow tables."""
+
+    def _receiver(self, sink: SinkPlan, rows: list[tuple[Any, ...]]) -> Receiver:
+        self._received: list[pa.Table] = []
+        return _Received(sink, self._received)
+
+    def taken(self) -> list[pa.Table]:
+        """Return what was emitted since the last time."""
+        taken = list(self._received)
+        self._received.clear()
+        return taken
+
+    def run_empty(self) -> None:
+        """Run a batch without rows: what expires, and which timers are due, is told anew."""
+        for run in self.runs.values():
+            run.batch({})
+
+
+class _Received:
+    """Takes the rows of a job."""
+
+    limit, is_full, is_gone = None, False, False
+
+    def __init__(self, sink: SinkPlan, tables: list[pa.Table]):
+        self.sink, self.tables = sink, tables
+
+    def receive(self, files: Sequence[str]) -> None:
+        for file in files:
+            with databases.passing() as con:
+                self.tables.append(con.sql(changelog(self.sink, file)).to_arrow_table().remove_column(0))
+
+
+def _constants(
+    function: ProcessFunction,
+    hints: Mapping[str, Any],
+    made: type,
+    arguments: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> list[str]:
+    """Return the constants of a call as SQL."""
+    try:
+        given = inspect.signature(made).bind(*arguments, **named).arguments
+    except TypeError as error:
+        raise UsageError(f'process function "{function.name}" cannot be made: {error}') from error
+    return [f"{s.name} => {_constant(s, hints[s.name], given[s.name])}" for s in function.scalars if s.name in given]
+
+
+def _constant(scalar: ScalarArgument, hint: Any, value: Any) -> str:
+    try:
+        return literal(types.codec(scalar.type, hint), scalar.type, value)
+    except (pa.ArrowException, duckdb.Error, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f'argument "{scalar.name}" is {scalar.type}, not {value!r}') from error
+
+
+def _hashable(key: Any) -> Any:
+    """Return a key for a dict: lists are tuples in it, and what else cannot be one is text."""
+    if isinstance(key, list | tuple):
+        return tuple(map(_hashable, key))
+    return repr(key) if isinstance(key, dict) else key

@@ -1,0 +1,119 @@
+"""A process function on Spark, killed on the way: every row counts once in its state, and every timer fires once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from sqlstream.queries.query import open_query
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.paths import Warehouse
+from tests.processes import kill_group, wait_until
+from tests.spark.orders import start
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+FILES, ROWS = 8, 400
+FUNCTION = """
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlstream import Context, ListState, MapState, Row, ValueState, process, state
+
+
+@dataclass
+class Told:
+    what: str
+    id: int
+    total: int
+
+
+@process
+class Ledger:
+    total: ValueState[int] = state()
+    ids: ListState[int] = state()
+    last: MapState[int, int] = state()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[Told]:
+        self.total.value = (self.total.value or 0) + row.id
+        self.ids.append(row.id)
+        self.last[row.id % 3] = row.id
+        ctx.timers.at(ctx.event_time + timedelta(seconds=1))
+        ctx.timers.at(datetime(2030, 1, 1), "end")
+        ctx.count("rows")
+        yield Told("row", row.id, self.total.value)
+
+    def on_timer(self, ctx: Context) -> Iterator[Told]:
+        if ctx.timer.name == "end":
+            for number, id in enumerate(self.ids):
+                yield Told("item", id, number)
+            for key, id in self.last.items():
+                yield Told("last", id, key)
+        else:
+            yield Told("timer", int((ctx.timer.time - datetime(2026, 1, 1)) / timedelta(milliseconds=1)), 0)
+"""
+SCRIPT = """
+SET 'sqlstream.unbounded-state' = 'allow';
+CREATE TABLE events (k STRING, id BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE)
+WITH ('connector' = 'filesystem', 'path' = 'events', 'format' = 'parquet', 'source.max-files-per-batch' = '1');
+CREATE TABLE told (k STRING, what STRING, id BIGINT, total BIGINT);
+INSERT INTO told SELECT k, what, id, total FROM ledger(TABLE events PARTITION BY k, on_time => DESCRIPTOR(ts), uid => 'ledger');
+"""
+# By the order of files, then rows: that of the ids.
+EXPECTED = """
+SELECT k, 'row', id, sum(id) OVER (PARTITION BY k ORDER BY id)::BIGINT FROM events
+UNION ALL SELECT k, 'item', id, row_number() OVER (PARTITION BY k ORDER BY id) - 1 FROM events
+UNION ALL SELECT k, 'last', max(id), id % 3 FROM events GROUP BY k, id % 3
+UNION ALL SELECT DISTINCT k, 'timer', epoch_ms(ts) - epoch_ms(TIMESTAMP '2026-01-01') + 1000, 0 FROM events
+ORDER BY ALL
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with events of 50 keys, one of them NULL, that are up to 50 seconds out of order."""
+    (tmp_path / "events").mkdir()
+    with duckdb.connect() as con:
+        for number in range(FILES):
+            path = tmp_path / "events" / f"{number}.parquet"
+            con.execute(
+                f"""COPY (
+                    SELECT nullif('k' || hash(i) % 50, 'k7') AS k, i AS id,
+                        TIMESTAMP '2026-01-01' + to_milliseconds(CAST(i * 100 + hash(i, 1) % 500 * 100 AS BIGINT)) AS ts
+                    FROM range({number * ROWS}, {(number + 1) * ROWS}) t(i)
+                ) TO '{path}' (FORMAT parquet)"""
+            )
+            os.utime(path, (1_700_000_000 + number,) * 2)
+    (tmp_path / "orders.sql").write_text(SCRIPT)
+    (tmp_path / "udfs").mkdir()
+    (tmp_path / "udfs" / "ledger.py").write_text(FUNCTION)
+    return tmp_path
+
+
+def test_a_process_function_goes_on_after_kills(project: Path) -> None:
+    warehouse = Warehouse(str(project / "warehouse"))
+
+    def version() -> int:
+        committed = last_committed(warehouse.fs, warehouse.job("told"))
+        return -1 if committed is None else committed
+
+    for _ in range(2):
+        before = version()
+        run = start(project)
+        wait_until(lambda before=before, run=run: version() > before + 1 or run.poll() is not None, seconds=180)
+        assert run.poll() is None, run.communicate()[0]
+        kill_group(run)
+    run = start(project)
+    output, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, output
+    with duckdb.connect() as con:
+        con.execute(f"CREATE VIEW events AS FROM '{project}/events/*.parquet'")
+        expected = con.execute(EXPECTED).fetchall()
+    assert len(expected) > FILES * ROWS * 2
+    assert open_query(warehouse, "SELECT * FROM told ORDER BY ALL").fetchall() == expected
+    assert open_query(warehouse, "SELECT counters FROM sqlstream.operators").fetchall() == [({"rows": FILES * ROWS},)]
+    assert open_query(warehouse, "SELECT count(*) FROM state.told.ledger_timers").fetchall() == [(0,)]
+    assert open_query(warehouse, "SELECT count(*) FROM state.told.ledger_ids").fetchall() == [(FILES * ROWS,)]

@@ -1,0 +1,204 @@
+"""`sqlstream.testing.ProcessHarness`: a process function under test, without SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sqlstream import Context, ListState, MapState, Row, ValueState, process, state
+from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.functions.process.context import Timer
+from sqlstream.testing import Emitted, ProcessHarness
+from tests.slt_process_functions import (
+    Alert,
+    Doubled,
+    Inverse,
+    Paid,
+    Reading,
+    Reconcile,
+    Reminders,
+    TemperatureAlerts,
+    Visits,
+)
+
+TEN = "2026-01-01 10:00:00"
+
+
+def test_rows_give_rows_and_state_that_survives() -> None:
+    with ProcessHarness(TemperatureAlerts, threshold=5, keys="sensor") as harness:
+        assert harness.rows([Reading("a", 20.0), Reading("b", 1.0), Reading("a", 26.0)]) == [Alert(26.0, 6.0)]
+        assert harness.state("last") == {"a": 26.0, "b": 1.0}
+        harness.restart()
+        assert harness.state("last", key="a") == 26.0
+        assert harness.state("last", key="c") is None
+        # A mapping, and a tuple in the order of the columns.
+        assert harness.rows([{"sensor": "b", "temperature": 9.0}]) == [Alert(9.0, 8.0)]
+        assert harness.rows([("a", 20.0)]) == [Alert(20.0, -6.0)]
+        assert harness.emitted()[1:] == [Emitted("b", Alert(9.0, 8.0), None), Emitted("a", Alert(20.0, -6.0), None)]
+
+
+def test_state_expires_by_the_clock() -> None:
+    with ProcessHarness(TemperatureAlerts, 5, keys="sensor") as harness:
+        harness.advance("1 h")
+        harness.rows([Reading("a", 20.0)])
+        harness.advance("59 min")
+        assert harness.state("last", "a") == 20.0
+        harness.advance("1 min")
+        assert harness.now == datetime(1970, 1, 1, 2, tzinfo=UTC)
+        assert harness.state("last") == {}
+        assert harness.rows([Reading("a", 90.0)]) == []
+
+
+def test_timers_of_event_time_wait_for_the_watermark() -> None:
+    with ProcessHarness(Visits, keys=("u",), on_time="ts") as harness:
+        clicks = [{"u": 1, "page": "x", "ts": TEN}, {"u": 2, "page": "y", "ts": "2026-01-01 10:00:01"}]
+        # Rows do not move the watermark, the test does.
+        assert harness.rows([*clicks, {"u": 1, "page": "y", "ts": TEN}]) == []
+        assert harness.timers() == {
+            1: [Timer("end", datetime(2026, 1, 1, 10, 0, 10), True)],
+            2: [Timer("end", datetime(2026, 1, 1, 10, 0, 11), True)],
+        }
+        assert harness.state("pages") == {1: ["x", "y"], 2: ["y"]}
+        assert harness.state("opened", key=1) == {"x": 1, "y": 1}
+        assert harness.counters() == {"clicks": 3}
+        harness.restart()
+        [visit] = harness.watermark("2026-01-01 10:00:10")
+        assert visit.pages == ["x", "y"]
+        assert harness.timers(1) == []
+        assert (harness.state("pages", 1), harness.state("opened", 1)) == ([], {})
+        assert len(harness.watermark(datetime(2026, 1, 1, 10, 0, 11))) == 1
+        assert [row.time for row in harness.emitted()] == [
+            datetime(2026, 1, 1, 10, 0, 10),
+            datetime(2026, 1, 1, 10, 0, 11),
+        ]
+        assert harness.finish() == []
+
+
+def test_timers_of_processing_time_wait_for_the_clock() -> None:
+    with ProcessHarness(Reminders, keys="x") as harness:
+        harness.rows([{"x": 1}])
+        assert harness.timers(1) == [Timer("remind", datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), False)]
+        assert harness.advance("4999 ms") == []
+        assert harness.advance("1 ms") == [datetime(1970, 1, 1, 0, 0, 5)]
+        assert harness.timers() == {}
+
+
+def test_several_tables() -> None:
+    with ProcessHarness(Reconcile, keys="ride_id") as harness:
+        rides = [{"ride_id": 2, "street": "Wall"}, {"ride_id": 1, "street": "Broadway"}]
+        assert harness.rows(rides=rides, fares=[{"ride_id": 1, "amount": 2.0}]) == [Paid("Broadway", 2.0)]
+        assert harness.rows(fares=[{"ride_id": 2, "amount": 3.0}]) == [Paid("Wall", 3.0)]
+    columns = {"rides": "id BIGINT, street STRING", "fares": "ride BIGINT, amount DOUBLE"}
+    with ProcessHarness(Reconcile, keys={"rides": "id", "fares": "ride"}, columns=columns) as harness:
+        assert harness.rows(rides=[(1, "Broadway")]) == []
+        assert harness.rows(fares=[(1, 2.0)]) == [Paid("Broadway", 2.0)]
+
+
+def test_without_keys_every_row_stands_alone() -> None:
+    with ProcessHarness(Doubled) as harness:
+        assert harness.rows([{"x": 1}, {"x": 0}, {"x": 2}]) == [2, 4]
+        assert {row.key for row in harness.emitted()} == {None}
+
+
+@dataclass
+class Point:
+    x: int
+    labels: list[str]
+
+
+@process
+class Points:
+    last: ValueState[Point] = state()
+    all: ListState[Point] = state()
+    named: MapState[str, Point] = state()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[Point]:
+        self.last.value = point = Point(row.x, [row.label])
+        self.all.append(point)
+        self.named[row.label] = point
+        yield point
+
+
+def test_classes_come_back_as_they_are() -> None:
+    with ProcessHarness(Points, keys=("k", "d")) as harness:
+        rows: list[dict[str, Any]] = [{"k": 1, "d": "a", "x": n, "label": str(n)} for n in range(2)]
+        assert harness.rows(rows) == [Point(0, ["0"]), Point(1, ["1"])]
+        assert harness.state("last", key=(1, "a")) == Point(1, ["1"])
+        assert harness.state("all") == {(1, "a"): [Point(0, ["0"]), Point(1, ["1"])]}
+        assert harness.state("named", key=(1, "a"))["0"] == Point(0, ["0"])
+
+
+def test_an_error_names_key_and_row_and_nothing_is_kept() -> None:
+    with ProcessHarness(Inverse, keys="x") as harness:
+        assert harness.rows([{"x": 2}]) == [0.5]
+        with pytest.raises(JobError, match='process function "inverse" raised ZeroDivisionError') as error:
+            harness.rows([{"x": 4}, {"x": 0}])
+        assert "key: 0\nrow: Row(x=0)" in str(error.value.detail)
+        assert harness.state("total") == {2: 2}
+
+
+CALLS: dict[str, tuple[Any, str]] = {
+    "no keys": (
+        lambda: ProcessHarness(TemperatureAlerts).rows([Reading("a", 1.0)]),
+        'process function "temperature_alerts" keeps state for each key',
+    ),
+    "a row without its key": (
+        lambda: ProcessHarness(Reminders, keys="x").rows([{"x": 1}, {"y": 1}]),
+        'row 2 for table "row" has no "x", by which rows are partitioned',
+    ),
+    "a row without its time": (
+        lambda: ProcessHarness(Visits, keys="u", on_time="ts").rows([{"u": 1, "page": "x"}]),
+        'row 1 for table "click" has no "ts", the event time',
+    ),
+    "another argument": (
+        lambda: ProcessHarness(TemperatureAlerts, limit=1),
+        "got an unexpected keyword argument 'limit'",
+    ),
+    "an argument of another type": (
+        lambda: ProcessHarness(TemperatureAlerts, "much"),
+        "argument \"threshold\" is DOUBLE, not 'much'",
+    ),
+    "another state": (
+        lambda: ProcessHarness(TemperatureAlerts).state("first"),
+        'the function has no state "first"',
+    ),
+    "another table": (
+        lambda: ProcessHarness(Reconcile, keys="x").rows(trips=[]),
+        'the function has no table "trips"',
+    ),
+    "a table that is not named": (
+        lambda: ProcessHarness(Reconcile, keys="x").rows([{"x": 1}]),
+        "the function reads several tables",
+    ),
+    "columns that nobody knows": (
+        lambda: ProcessHarness(Reconcile, keys="x").rows(rides=[{"x": 1, "street": "a"}]),
+        'the columns of table "fares" are not known',
+    ),
+    "a type that nobody knows": (
+        lambda: ProcessHarness(Reminders, keys="x").rows([{"x": None}]),
+        'the type of column "x" of table "row" is not known',
+    ),
+    "a watermark without event time": (
+        lambda: ProcessHarness(Reminders, keys="x").watermark(TEN),
+        "a watermark needs an event time",
+    ),
+    "a duration that is none": (lambda: ProcessHarness(Reminders, keys="x").advance("soon"), "soon"),
+    "a row that is none": (lambda: ProcessHarness(Reminders, keys="x").rows([1]), "a row is a mapping"),
+    "a column that its row does not have": (
+        lambda: ProcessHarness(TemperatureAlerts, keys="sensor", columns="sensor STRING").rows([("a",)]),
+        "temperature",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_refused(call: str) -> None:
+    run, message = CALLS[call]
+    with pytest.raises(SqlStreamError) as error:
+        run()
+    assert message in error.value.message
+    assert isinstance(error.value, UsageError) or call == "a column that its row does not have"
