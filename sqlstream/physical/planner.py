@@ -41,9 +41,10 @@ from sqlstream.physical.plan import (
     StateView,
 )
 from sqlstream.physical.refusals import refuse
-from sqlstream.physical.row_order import Ordered, arriving, in_order, keeps_last
+from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import (
+    arriving_at,
     operator_of,
     own_tables,
     process_late_views,
@@ -327,7 +328,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
         return [
             (branch, [part])
             for below, part in zip(node.inputs, operator.parts, strict=True)
-            for branch in branches(below if node.in_order else arriving(below).node)
+            for branch in branches(arriving_at(node, below).node)
         ]
     timed = isinstance(node, WindowAggregate | WindowRank) and node.late_rows is not None
     found = []

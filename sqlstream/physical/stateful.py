@@ -37,7 +37,7 @@ from sqlstream.operators.over.over import OverOperator
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.physical.row_order import arriving
+from sqlstream.physical.row_order import Ordered, arriving
 from sqlstream.physical.windows import (
     calls_of,
     event_time,
@@ -123,7 +123,7 @@ def _process(node: Process) -> ProcessOperator:
                 tuple(k.sql for k in read.keys),
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
-                () if read.order else arriving(below).columns,
+                arriving_at(node, below).columns,
                 tuple(map(_sorted_by, read.order[1:])) if read.order else None,
             )
         )
@@ -138,6 +138,12 @@ def _sorted_by(item: Expression) -> tuple[Column, str, str]:
     assert item.column is not None
     own = quote_name(item.column)
     return Column(item.column, item.type), own, item.sql.removeprefix(own)
+
+
+def arriving_at(node: Process, below: Node) -> Ordered:
+    """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
+    wants_order = not node.in_order and (node.function.vectorized != "bucket" or node.function.ordered)
+    return arriving(below) if wants_order else Ordered(below, ())
 
 
 def _check_python(expression: Expression, node: Process) -> None:

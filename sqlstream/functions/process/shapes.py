@@ -9,6 +9,7 @@ import typing
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import starmap
 from operator import attrgetter
 from typing import Any, Literal
@@ -42,11 +43,11 @@ class RowShape:
         """Return what makes the rows of Arrow columns of these names and types."""
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
-        made = self.made
-        if made is None:
-            names = [name for name, _ in columns]
-            make = namedtuple("Row", names, rename=True)._make  # type: ignore[attr-defined]
-            return lambda table: map(make, zip(*decoded(codecs, table), strict=True))
+        names = [name for name, _ in columns]
+        made: Any = self.made or namedtuple("Row", names, rename=True)
+        if made.__bases__ == (tuple,) and len(made._fields) == len(columns):
+            # A named tuple, made as fast as Python can: its own constructor is Python's code.
+            return lambda table: map(partial(tuple.__new__, made), zip(*decoded(codecs, table), strict=True))
         return lambda table: starmap(made, zip(*decoded(codecs, table), strict=True))
 
 

@@ -251,6 +251,12 @@ class ProcessBinder:
             if items and not node.args.get("partition_by"):
                 hint = "Rows are in the order of time within a key: write TABLE t PARTITION BY k ORDER BY ts."
                 raise self._error(function, "ORDER BY without PARTITION BY", items[0], hint)
+            if items and function.vectorized:
+                hint = "Write a class that gets its rows one by one: timers come between them."
+                span = self._span(items[0])
+                raise UnsupportedError(
+                    f"ORDER BY in a call of {_called(function)}, which is vectorized", span, hint=hint
+                )
             found.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
         without = [t for t, order in zip(function.tables, found, strict=True) if not order]
         if without and len(without) < len(found):
@@ -336,8 +342,14 @@ class ProcessBinder:
         fields = {f.name.lower(): f for f in relation.node.schema}
         span = self._span(given.tables[argument.name].this)
         if argument.columns is None:
-            return tuple(Item(f.name, Expression.of_column(f.name, f.type, span)) for f in relation.node.schema)
-        return tuple(self._item(function, argument, c, fields, relation, span) for c in argument.columns)
+            items = [Item(f.name, Expression.of_column(f.name, f.type, span)) for f in relation.node.schema]
+        else:
+            items = [self._item(function, argument, c, fields, relation, span) for c in argument.columns]
+        if function.vectorized == "bucket":
+            # Their keys come with the rows anyway.
+            keys = {c.name.lower() for c in given.tables[argument.name].args.get("partition_by") or ()}
+            items = [i for i in items if i.name.lower() not in keys]
+        return tuple(items)
 
     def _item(
         self,
@@ -409,6 +421,13 @@ class ProcessBinder:
                     hint=hint,
                 )
             taken[f.name.lower()] = what
+        if node.function.vectorized != "bucket":
+            return
+        keys = {name.lower() for name in node.key_names}
+        if (clash := next((s.name for s in node.function.states if s.name.lower() in keys), None)) is not None:
+            hint = "Rename the state in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
+            message = f'its table of state has two columns "{clash}", a partition column and a state'
+            raise BindError(f"{_called(node.function)}: {message}", span, hint=hint)
 
     def _error(self, function: ProcessFunction, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
         return BindError(f"{_called(function)}: {message}", self._span(node), hint=hint)

@@ -174,7 +174,8 @@ def _describe_process(node: Process) -> str:
     results = _columns(node.function.outputs)
     sides = "".join(f"; side output {s.name} ({_columns(s.columns)})" for s in node.function.side_outputs)
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
-    return f"Process{_quoted(node.name)} {call} emits {results}{sides}{states}{_late(node)}"
+    how = f" vectorized by {node.function.vectorized}" if node.function.vectorized else ""
+    return f"Process{_quoted(node.name)}{how} {call} emits {results}{sides}{states}{_late(node)}"
 
 
 def _columns(columns: Iterable[Column]) -> str:

@@ -30,9 +30,17 @@ BLOCK = 50_000
 class Arrivals:
     """What has come for a bucket in a batch."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, inputs: Sequence[InputPlan], keys: tuple[Column, ...]):
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        inputs: Sequence[InputPlan],
+        keys: tuple[Column, ...],
+        *,
+        gives_times: bool,
+    ):
         self.con, self.inputs, self.keys = con, inputs, keys
-        self.timed = inputs[0].time is not None
+        # Whether rows have event times, and what is emitted for them, too.
+        self.timed, self.gives_times = inputs[0].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs) -> None:
         """Make `_arrived_<n>` of the rows of each input."""

@@ -16,7 +16,9 @@ from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.bucket_tables import BucketTablesRun
 from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
+from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.ordered_runs import OrderedRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
@@ -26,6 +28,12 @@ from sqlstream.state.metrics import earliest
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
+# What runs a batch: by row, by the table of a key, by the table of a bucket.
+_RUNS: dict[str | None, type[BatchRun | BucketTablesRun]] = {
+    None: BatchRun,
+    "key": KeyTablesRun,
+    "bucket": BucketTablesRun,
+}
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -144,24 +152,15 @@ class ProcessOperator(Operator):
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
-        arrivals = Arrivals(con, self.inputs, self.stored_keys)
+        arrivals = Arrivals(con, self.inputs, self.stored_keys, gives_times=self.time_type is not None)
         waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
         if waiting:
             waiting.take(inputs)
         else:
             arrivals.take(state, inputs)
-        run_of = OrderedRun if waiting else BatchRun
         with instance_of(self.function, self.arguments) as instance:
-            run = run_of(
-                con,
-                state,
-                clock,
-                self.state_tables,
-                self.keys,
-                instance,
-                arrivals,
-                gives_times=self.time_type is not None,
-            )
+            run_of = OrderedRun if waiting else _RUNS[self.function.vectorized]
+            run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions.process.context import event_datetime
-from sqlstream.operators.process.runs import BatchRun, InputRows
+from sqlstream.operators.process.runs import BatchRun, KeyedInput
 
 # The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row.
 _Row = tuple[int, dt.datetime, Any, Any]
@@ -23,7 +23,7 @@ class OrderedRun(BatchRun):
     time, which fire last, see the watermark of the batch.
     """
 
-    def _visit(self, number: int, inputs: list[InputRows]) -> None:
+    def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
         ended, context.input_ended = context.input_ended, False
         self.fired, self.fires_late = 0, False
@@ -46,7 +46,7 @@ class OrderedRun(BatchRun):
         if self.instance.on_timer is not None:
             self._fire_all(number)
 
-    def _rows(self, number: int, inputs: list[InputRows]) -> Iterator[_Row]:
+    def _rows(self, number: int, inputs: list[KeyedInput]) -> Iterator[_Row]:
         """Return the rows of a key in the order of time; those of one time in the order of the inputs."""
         found = [
             zip(islice(one.micros, size), one.times or (), repeat(method), one.rows, strict=False)
@@ -73,7 +73,7 @@ class OrderedRun(BatchRun):
         self._fire_before(number, NEVER if watermark is None else watermark)
         self.reached = self.context.watermark = None if watermark is None else event_datetime(watermark)
         for timer in self.timers.due_by_clock():
-            self.context.event_time = None
+            self.context.event_time = None  # type: ignore[assignment]
             self._call_timer(number, timer, self.fired)
             self.fired += 1
             self._fire_before(number, NEVER if watermark is None else watermark)
