@@ -239,7 +239,8 @@ class SideOutputDeclaration:
 class ProcessFunction:
     """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
 
-    `pickled` is the class by value, as that of a Function.
+    `pickled` is the class by value, as that of a Function. A `vectorized` function gets Arrow tables: of the rows of a key, or
+    of a bucket, which come `ordered` by key and arrival, or in any order.
     """
 
     name: str
@@ -250,6 +251,8 @@ class ProcessFunction:
     pickled: bytes = field(compare=False, repr=False)
     has_timers: bool = False
     location: str = field(default="", compare=False)
+    vectorized: Literal["key", "bucket"] | None = None
+    ordered: bool = False
     side_outputs: tuple[SideOutputDeclaration, ...] = ()
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from sqlstream import udf
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
+from tests.slt_vectorized_process_functions import VECTORIZED_PROCESS_FUNCTIONS
 
 
 def double(x: int) -> int:
@@ -60,5 +61,6 @@ FUNCTIONS = (
     changing,
     Prefixed,
     *PROCESS_FUNCTIONS,
+    *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
 )
