@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+
 from sqlstream import Context, MapState, ValueState, process, state, table
 
 PATIENCE = dt.timedelta(seconds=10)
