@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
 from tests.slt_vectorized_process_functions import VECTORIZED_PROCESS_FUNCTIONS
@@ -51,7 +54,7 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
     double,
     or_else,
     reciprocal,
@@ -63,4 +66,5 @@ FUNCTIONS = (
     *PROCESS_FUNCTIONS,
     *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
+    *AGGREGATE_FUNCTIONS,
 )

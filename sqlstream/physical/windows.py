@@ -352,15 +352,20 @@ def _refused(item: AggregateItem, why: str) -> UnsupportedError:
 
 
 def call_of(item: AggregateItem) -> AggregateCall:
+    arguments = [(a.sql, a.type) for a in item.arguments]
+    if item.python is not None:
+        typed = zip(arguments, item.python.parameters, strict=True)
+        arguments = [(sql if type == wanted else f"CAST({sql} AS {wanted})", wanted) for (sql, type), wanted in typed]
     return AggregateCall(
-        function=ALIASES.get(item.function, item.function),
-        arguments=tuple(a.sql for a in item.arguments),
-        argument_types=tuple(a.type for a in item.arguments),
+        function=item.function if item.python is not None else ALIASES.get(item.function, item.function),
+        arguments=tuple(sql for sql, _ in arguments),
+        argument_types=tuple(type for _, type in arguments),
         distinct=item.distinct,
         order_by=tuple(o.sql for o in item.order_by),
         order_types=tuple(o.type for o in item.order_by),
         filter=item.filter.sql if item.filter else None,
         result_type=item.type,
+        python=item.python,
     )
 
 
