@@ -13,11 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlstream.errors import BindError, JobError
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.errors import BindError, JobError, SourceText
 from sqlstream.functions import pickling
 from sqlstream.functions.aggregates.api import udaf
 from sqlstream.functions.aggregates.declaration import declare_aggregate
 from sqlstream.functions.aggregates.steps import AggregateSteps
+from sqlstream.functions.kinds import declare_any
+from sqlstream.testing import Stream
+from tests.kinds import jobs_of
 
 PAIRS = pa.list_(pa.struct([("value", pa.float64()), ("weight", pa.int64())]))
 NUMBERS = pa.list_(pa.int64())
@@ -312,3 +316,66 @@ def test_tables_that_do_not_fit(result: Any, message: str) -> None:
         result = pa.concat_tables([result, result])
     error = failure(lambda: opened(Broken).accumulate(pairs(*groups)))
     assert error.message.startswith(f'function "broken" {message}')
+
+
+# -- in a job
+
+
+def fingerprint(made: type) -> str:
+    """Return the identity of a job that calls a class as `total`."""
+    script = "CREATE TABLE t (x BIGINT); SELECT total(x) FROM t"
+    compiler = Compiler()
+    try:
+        compiler.add_functions([declare_any(made, name="total")])
+        return jobs_of(compiler.scripts([SourceText("test", script)]))[-1].fingerprint
+    finally:
+        compiler.close()
+
+
+def test_another_accumulator_makes_another_job_and_other_methods_do_not() -> None:
+    class Total:
+        def accumulate(self, acc: int, x: int) -> int:
+            return acc + x
+
+        def merge(self, acc: int, other: int) -> int:
+            return acc + other
+
+        def finish(self, acc: int) -> int:
+            return acc
+
+    class Changed(Total):
+        def finish(self, acc: int) -> int:
+            return -acc
+
+    class Wider(Total):
+        def accumulate(self, acc: float, x: int) -> float:  # type: ignore[override]
+            return acc + x
+
+    assert fingerprint(Total) == fingerprint(Changed)
+    assert fingerprint(Total) != fingerprint(Wider)
+
+
+def test_a_function_that_is_registered_again_is_the_new_one() -> None:
+    class Doubled:
+        def accumulate(self, acc: int, x: int) -> int:
+            return acc + 2 * x
+
+        def finish(self, acc: int) -> int:
+            return acc
+
+    class Tripled(Doubled):
+        def accumulate(self, acc: int, x: int) -> int:
+            return acc + 3 * x
+
+    script = "CREATE TABLE t (x BIGINT); CREATE TABLE out (x BIGINT); INSERT INTO out SELECT total(x) FROM t"
+    found = []
+    for made in (Doubled, Tripled):
+        with Stream(script, functions=[declare_any(made, name="total")]) as stream:
+            stream.batch("t", [(1,), (2,)])
+            found.append(stream.rows("out"))
+    assert found == [[(6,)], [(9,)]]
+
+
+def test_options_of_a_class_are_said_by_its_decorator() -> None:
+    with pytest.raises(BindError, match="returns of an aggregate function is said by its class"):
+        declare_any(WeightedAverage, returns="DOUBLE")
