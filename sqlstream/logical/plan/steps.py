@@ -24,7 +24,7 @@ Leaves = Sequence[tuple[Node, int]]
 # From which leaf rows come, and what is done to them on the way.
 Path = tuple[int, tuple[str, ...]]
 _AT_END = "when the watermark passes the window's end"
-_ON_CHANGE = "again whenever a row changes it"
+_ON_CHANGE = "updated by later rows"
 _OF_INPUT = "in the windows of its input"
 
 
@@ -195,7 +195,7 @@ def emits(node: Stateful) -> str:
         case WindowRank():
             return f"rows with their rank, {_AT_END}"
         case Normalize():
-            return "the row of a key, again whenever it changes"
+            return "the row of a key, updated by later rows"
         case Aggregate():
             return f"a row per key, {_ON_CHANGE}"
         case Rank():
@@ -215,7 +215,7 @@ def emits(node: Stateful) -> str:
             return "each row once, when the watermark passes it"
         case Process():
             timers = ", and when its timers are due" if node.function.has_timers else ""
-            return f"what it emits, when a row comes{timers}"
+            return f"rows of the function, when a row arrives{timers}"
         case Join():
             return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:
