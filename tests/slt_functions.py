@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
+from tests.slt_vectorized_process_functions import VECTORIZED_PROCESS_FUNCTIONS
 
 
 def double(x: int) -> int:
@@ -50,7 +54,7 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
     double,
     or_else,
     reciprocal,
@@ -60,5 +64,7 @@ FUNCTIONS = (
     changing,
     Prefixed,
     *PROCESS_FUNCTIONS,
+    *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
+    *AGGREGATE_FUNCTIONS,
 )

@@ -65,7 +65,6 @@ class Visits:
         self.gap = gap
 
     def process(self, ctx: Context, click: Row) -> None:
-        assert ctx.event_time is not None
         self.pages.append(click.page)
         self.opened[click.page] = self.opened.get(click.page, 0) + 1
         self.clicks.value = (self.clicks.value or 0) + 1

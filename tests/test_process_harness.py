@@ -55,12 +55,12 @@ def test_state_expires_by_the_clock() -> None:
 
 def test_timers_of_event_time_wait_for_the_watermark() -> None:
     with ProcessHarness(Visits, keys=("u",), on_time="ts") as harness:
-        clicks = [{"u": 1, "page": "x", "ts": TEN}, {"u": 2, "page": "y", "ts": "2026-01-01 10:00:01"}]
+        clicks = [{"u": 1, "page": "x", "ts": TEN}, {"u": 2, "page": "y", "ts": "2026-01-01 11:00:00"}]
         # Rows do not move the watermark, the test does.
         assert harness.rows([*clicks, {"u": 1, "page": "y", "ts": TEN}]) == []
         assert harness.timers() == {
             1: [Timer("end", datetime(2026, 1, 1, 10, 0, 10), True)],
-            2: [Timer("end", datetime(2026, 1, 1, 10, 0, 11), True)],
+            2: [Timer("end", datetime(2026, 1, 1, 11, 0, 10), True)],
         }
         assert harness.state("pages") == {1: ["x", "y"], 2: ["y"]}
         assert harness.state("opened", key=1) == {"x": 1, "y": 1}
@@ -70,10 +70,10 @@ def test_timers_of_event_time_wait_for_the_watermark() -> None:
         assert visit.pages == ["x", "y"]
         assert harness.timers(1) == []
         assert (harness.state("pages", 1), harness.state("opened", 1)) == ([], {})
-        assert len(harness.watermark(datetime(2026, 1, 1, 10, 0, 11))) == 1
+        assert len(harness.watermark(datetime(2026, 1, 1, 11, 0, 10))) == 1
         assert [row.time for row in harness.emitted()] == [
             datetime(2026, 1, 1, 10, 0, 10),
-            datetime(2026, 1, 1, 10, 0, 11),
+            datetime(2026, 1, 1, 11, 0, 10),
         ]
         assert harness.finish() == []
 

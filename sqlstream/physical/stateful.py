@@ -37,7 +37,7 @@ from sqlstream.operators.over.over import OverOperator
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.operators.windows.count_windows import CountWindowOperator
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.physical.row_order import arriving
+from sqlstream.physical.row_order import Ordered, arriving
 from sqlstream.physical.windows import (
     calls_of,
     event_time,
@@ -51,11 +51,11 @@ from sqlstream.physical.windows import (
 from sqlstream.units import NO_TIME
 
 
-def operator_of(node: Stateful) -> Operator:
-    """Return the operator that computes a stateful node."""
+def operator_of(node: Stateful, *, emits_late: bool = False) -> Operator:
+    """Return the operator that computes a stateful node; one over windows may emit its late rows, too."""
     match node:
         case SessionWindow() | WindowAggregate() | WindowRank():
-            return window_operator(node)
+            return window_operator(node, emits_late=emits_late)
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
             # A table has its rows as long as the source has them.
@@ -121,13 +121,19 @@ def _process(node: Process) -> ProcessOperator:
                 tuple(k.sql for k in read.keys),
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
-                arriving(below).columns,
+                arriving_at(node, below).columns,
             )
         )
     keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
     ttls = tuple(node.ttl_of(s) for s in node.function.states)
     given = tuple(a.sql for a in node.arguments)
     return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type)
+
+
+def arriving_at(node: Process, below: Node) -> Ordered:
+    """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
+    wants_order = node.function.vectorized != "bucket" or node.function.ordered
+    return arriving(below) if wants_order else Ordered(below, ())
 
 
 def _check_python(expression: Expression, node: Process) -> None:

@@ -22,9 +22,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """What `@process(...)` was told; None stands for what the class itself says."""
+    """What `@process(...)` was told; None stands for what the class itself says.
+
+    A `vectorized` class gets Arrow tables of the rows of a key, or of a bucket; `emits` is the class of the rows in those that
+    it returns. Those of a bucket come `ordered`, or in any order.
+    """
 
     name: str | None = None
+    vectorized: Literal["key", "bucket"] | None = None
+    emits: Any = None
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +99,38 @@ def side_output() -> Any:
 @overload
 def process(function: C, /) -> C: ...
 @overload
-def process(*, name: str | None = None) -> Callable[[C], C]: ...
-def process(function: C | None = None, /, *, name: str | None = None) -> C | Callable[[C], C]:
+def process(
+    *,
+    name: str | None = None,
+    vectorized: bool | Literal["key", "bucket"] = False,
+    emits: Any = None,
+    ordered: bool = False,
+) -> Callable[[C], C]: ...
+def process(
+    function: C | None = None,
+    /,
+    *,
+    name: str | None = None,
+    vectorized: bool | Literal["key", "bucket"] = False,
+    emits: Any = None,
+    ordered: bool = False,
+) -> C | Callable[[C], C]:
     """Mark a class as a process function, which SQL calls like a table: `SELECT * FROM f(TABLE t PARTITION BY k)`.
 
     Its name in SQL is that of the class in lower case with underscores, or `name`. The method `process(self, ctx, row)` gets
     every row and yields rows; of several tables each has a method under `@table`. `on_timer(self, ctx)` is called for timers.
     Parameters of `__init__` are constants that the call gives. `open()` is called before the first row in a process,
     `close()` when the process is done with the job.
+
+    With `vectorized=True` (or "key") a method gets the rows of a key in a batch as one Arrow table, and returns or yields Arrow
+    tables, whose columns are the fields of `emits`. With `vectorized="bucket"` it gets those of all keys of a bucket, and
+    their state, `process(self, ctx, rows, state)`, and returns both, `(rows, state)`; `ordered=True` sorts both by key, and
+    rows by arrival.
     """
+    kind: Literal["key", "bucket"] | None = "key" if vectorized is True else vectorized or None
 
     def mark(function: C) -> C:
-        setattr(function, _PROCESS, ProcessOptions(name))
+        setattr(function, _PROCESS, ProcessOptions(name, kind, emits, ordered))
         return function
 
     return mark if function is None else mark(function)

@@ -65,8 +65,9 @@ class Context:
 
     # The values of the key columns: one value, or a tuple of several.
     _key: Any
-    # The event time of the row, or that for which the timer is due; None without `on_time`.
-    event_time: dt.datetime | None
+    # The event time of the row, or that for which the timer is due. It is None without `on_time`, which a class that asks for
+    # it has: so type checkers need no assertion.
+    event_time: dt.datetime
     # How far event time has come: None before the first row.
     watermark: dt.datetime | None
     # The time of the batch, in UTC.
@@ -85,7 +86,8 @@ class Context:
         emit: Callable[[str, Any], None],
     ):
         self.timers, self._clear, self._count, self._emit = timers, clear, count, emit
-        self._key = self.event_time = self.watermark = None
+        self._key = self.watermark = None
+        self.event_time = None  # type: ignore[assignment]
         self.input_ended = False
 
     @property

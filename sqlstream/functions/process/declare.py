@@ -36,6 +36,7 @@ from sqlstream.functions.process.api import (
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
 from sqlstream.functions.process.states import KINDS, MapState, ReducingState
+from sqlstream.functions.process.vectors import hinted_row
 from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
@@ -82,7 +83,8 @@ class _Method:
 class _Declaration:
     def __init__(self, made: type, name: str | None, root: str):
         self.made, self.root = made, root
-        self.name = name or process_options(made).name or sql_name(made.__name__)
+        self.options = process_options(made)
+        self.name = name or self.options.name or sql_name(made.__name__)
 
     def function(self) -> ProcessFunction:
         self._check_name()
@@ -94,6 +96,7 @@ class _Declaration:
         result = self._result(methods, hints)
         states, state_hints = self._states()
         sides = dict(self._side_outputs())
+        self._check_vectorized(tables, states, bool(sides), timer)
         scalars, scalar_hints = self._scalars()
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
@@ -110,6 +113,8 @@ class _Declaration:
             pickled=self._packed(implementation),
             has_timers=timer is not None,
             location=location,
+            vectorized=self.options.vectorized,
+            ordered=self.options.ordered,
             side_outputs=tuple(SideOutputDeclaration(name, _columns(shape)) for name, shape in sides.items()),
         )
 
@@ -181,8 +186,11 @@ class _Declaration:
 
     def _parameters(self, name: str, inner: FunctionType, count: int) -> list[inspect.Parameter]:
         parameters = list(inspect.signature(inner).parameters.values())[1:]
+        per_bucket = count == 2 and self.options.vectorized == "bucket"
+        count += per_bucket and self._has_states
         if len(parameters) != count or any(p.kind != inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
-            form = f"def {name}(self, ctx{', row' if count == 2 else ''}): ..."
+            rows = ["", ", rows" if self.options.vectorized else ", row", ", rows, state"][count - 1]
+            form = f"def {name}(self, ctx{rows}): ..."
             message = f'method "{name}" of process function "{self.name}" has other parameters than it is called with'
             raise self._error(message, places.definition(inner, self.root), f"Write {form}")
         return parameters
@@ -202,12 +210,16 @@ class _Declaration:
 
     def _row_shape(self, method: _Method, hints: Mapping[str, Any]) -> RowShape:
         parameter = self._row_parameter(method)
+        hint = hints.get(parameter)
         try:
-            return row_shape(hints.get(parameter))
+            return row_shape(hinted_row(hint) if self.options.vectorized else hint)
         except types.UnusableType as error:
             span = places.parameter(method.inner, parameter, self.root)
             message = f'parameter "{parameter}" of method "{method.name}" of "{self.name}": {error}'
-            raise self._error(message, span, "A row is a dataclass, a NamedTuple or Row.") from error
+            usable = "A row is a dataclass, a NamedTuple or Row."
+            if self.options.vectorized:
+                usable = "Write rows: pa.Table, or Annotated[pa.Table, Reading] for the columns of a dataclass."
+            raise self._error(message, span, usable) from error
 
     def _table(self, method: _Method, shape: RowShape) -> TableArgument:
         parameter = self._row_parameter(method)
@@ -225,6 +237,11 @@ class _Declaration:
 
     def _result(self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]]) -> ResultShape:
         """Return what methods emit; all that emit rows emit the same."""
+        if self.options.vectorized:
+            return self._emitted()
+        if self.options.emits is not None:
+            hint = "Leave emits out, and write -> Iterator[Alert]; or write vectorized=True for a class that returns tables."
+            raise self._error(f'process function "{self.name}" has emits, but is not vectorized', hint=hint)
         found: ResultShape | None = None
         before = ""
         for method in methods:
@@ -247,6 +264,57 @@ class _Declaration:
         if found is None or not found.fields:
             raise self._error(f'process function "{self.name}" emits nothing', hint="Write -> Iterator[Alert].")
         return found
+
+    # -- vectorized functions
+
+    def _emitted(self) -> ResultShape:
+        """Return what the tables hold that a vectorized function returns."""
+        hint = "Write @process(vectorized=True, emits=Alert), of a dataclass, a NamedTuple or a type of SQL."
+        if self.options.emits is None:
+            raise self._error(f'vectorized process function "{self.name}" does not say what it emits', hint=hint)
+        try:
+            found = result_shape(self.options.emits, VALUE)
+        except types.UnusableType as error:
+            raise self._error(
+                f'what process function "{self.name}" emits has no usable type: {error}', hint=hint
+            ) from error
+        if not found.fields:
+            raise self._error(f'process function "{self.name}" emits rows without columns', hint=hint)
+        return found
+
+    def _check_vectorized(
+        self, tables: list[_Method], states: tuple[StateDeclaration, ...], sides: bool, timer: FunctionType | None
+    ) -> None:
+        kind, what = self.options.vectorized, f'process function "{self.name}"'
+        if kind not in (None, "key", "bucket"):
+            hint = 'Write vectorized=True for the rows of a key, or vectorized="bucket" for those of many keys.'
+            raise self._error(f"{what} is vectorized by {kind!r}", hint=hint)
+        if self.options.ordered and kind != "bucket":
+            raise self._error(
+                f"{what} has ordered, but is not vectorized by bucket", hint="Rows of a key are in order."
+            )
+        if kind != "bucket":
+            return
+        per_key = "@process(vectorized=True) gets the rows of one key, and has all of these."
+        if timer is not None:
+            raise self._error(f"{what} has timers, but is vectorized by bucket", hint=per_key)
+        if len(tables) > 1:
+            hint = "Let it take one table, with UNION ALL, and a column that says from where a row is."
+            raise self._error(f"{what} takes several tables, but is vectorized by bucket", hint=hint)
+        if sides:
+            raise self._error(f"{what} has side outputs, but is vectorized by bucket", hint=per_key)
+        for one in states:
+            span = places.assignment(self.made, one.name, self.root)
+            message = f'state "{one.name}" of {what}, which is vectorized by bucket'
+            if one.kind != "value":
+                raise self._error(f"{message}, is a {one.kind}", span, f"It takes values alone. {per_key}")
+            if one.refreshed_by == "read":
+                hint = "A key that the method returns counts as written: return those that were read."
+                raise self._error(f'{message}, has refresh="read"', span, hint)
+
+    @property
+    def _has_states(self) -> bool:
+        return any(isinstance(value, DeclaredState) for base in self.made.__mro__ for value in vars(base).values())
 
     # -- state and arguments
 

@@ -16,6 +16,7 @@ from sqlstream.functions.invocation import named
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import python_values
 from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
+from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.source_locations import raised_at
 
 # So many that nobody uses stay open.
@@ -31,6 +32,9 @@ class Instance:
         self._made = self._opened(self._values(arguments))
         self.methods: list[Callable[..., Any]] = [getattr(self._made, t.method) for t in function.tables]
         self.on_timer: Callable[..., Any] | None = getattr(self._made, "on_timer", None)
+        if function.vectorized == "key":
+            self.methods = list(map(listing, self.methods))
+            self.on_timer = listing(self.on_timer) if self.on_timer else None
         self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.states}
         for name, handle in self.handles.items():
             self._made.__dict__[name] = handle

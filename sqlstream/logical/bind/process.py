@@ -83,7 +83,7 @@ class ProcessBinder:
         found = self.catalog.process_function(name)
         if found is not None:
             return found
-        if self.catalog.function(name) is not None:
+        if self.catalog.function(name) is not None or self.catalog.aggregate_function(name) is not None:
             hint = "A function that takes tables is a class under @process."
             raise BindError(f'"{name}" is a function of values, not of tables', span, hint=hint)
         hint = missing("process function", name, [f.name for f in self.catalog.process_functions.values()])
@@ -281,8 +281,14 @@ class ProcessBinder:
         fields = {f.name.lower(): f for f in relation.node.schema}
         span = self._span(given.tables[argument.name].this)
         if argument.columns is None:
-            return tuple(Item(f.name, Expression.of_column(f.name, f.type, span)) for f in relation.node.schema)
-        return tuple(self._item(function, argument, c, fields, relation, span) for c in argument.columns)
+            items = [Item(f.name, Expression.of_column(f.name, f.type, span)) for f in relation.node.schema]
+        else:
+            items = [self._item(function, argument, c, fields, relation, span) for c in argument.columns]
+        if function.vectorized == "bucket":
+            # Their keys come with the rows anyway.
+            keys = {c.name.lower() for c in given.tables[argument.name].args.get("partition_by") or ()}
+            items = [i for i in items if i.name.lower() not in keys]
+        return tuple(items)
 
     def _item(
         self,
@@ -354,6 +360,13 @@ class ProcessBinder:
                     hint=hint,
                 )
             taken[f.name.lower()] = what
+        if node.function.vectorized != "bucket":
+            return
+        keys = {name.lower() for name in node.key_names}
+        if (clash := next((s.name for s in node.function.states if s.name.lower() in keys), None)) is not None:
+            hint = "Rename the state in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
+            message = f'its table of state has two columns "{clash}", a partition column and a state'
+            raise BindError(f"{_called(node.function)}: {message}", span, hint=hint)
 
     def _error(self, function: ProcessFunction, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
         return BindError(f"{_called(function)}: {message}", self._span(node), hint=hint)

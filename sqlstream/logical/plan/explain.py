@@ -11,6 +11,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
@@ -96,6 +97,8 @@ def describe(node: Node) -> str:
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case SideOutput():
             return f"SideOutput {node.name}"
+        case LateRows():
+            return "LateRows"
         case Union():
             return f"Union of {len(node.inputs)}"
         case ResultSink():
@@ -172,7 +175,8 @@ def _describe_process(node: Process) -> str:
     results = _columns(node.function.outputs)
     sides = "".join(f"; side output {s.name} ({_columns(s.columns)})" for s in node.function.side_outputs)
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
-    return f"Process{_quoted(node.name)} {call} emits {results}{sides}{states}"
+    how = f" vectorized by {node.function.vectorized}" if node.function.vectorized else ""
+    return f"Process{_quoted(node.name)}{how} {call} emits {results}{sides}{states}"
 
 
 def _columns(columns: Iterable[Column]) -> str:

@@ -19,27 +19,26 @@ from sqlstream.functions.process.context import Context, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import Emitted, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
+from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
-from sqlstream.units import END_OF_INPUT, MILLISECOND
+from sqlstream.units import END_OF_INPUT
 
-# So many emitted rows leave together.
-EMITTED = 100_000
-# So often within a time to live the state is looked through for what has expired.
-SWEEPS = 4
-SWEPT_AT = "swept_at"
 # The counters of the user's code begin so.
-_COUNTED = "user."
+COUNTED = "user."
 
 
 class BatchRun:
     """One batch of one bucket."""
+
+    # So many emitted rows leave together.
+    most = 100_000
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class BatchRun:
         self.function = instance.function
         self.timed = arrivals.timed
         self.output = Emitted(instance.implementation.result, self.timed)
-        self.sides = SideOutputs(self.function, instance.implementation.sides, self.timed)
+        self.sides = SideOutputs(instance.implementation.sides, self.timed)
         # The rows that methods have yielded.
         self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
@@ -79,41 +78,28 @@ class BatchRun:
 
     # -- the whole
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def rows(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Run over all keys; yield what is emitted, then write what has changed."""
         due = self.timer_tables.due() if self.timer_tables else []
         self.count = self.arrivals.touch(due)
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-            if self.emitted or self.sides.size:
-                yield self._flushed()
+            yield from self._flushed()
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
             for collection in self.collections.values():
                 with self._placed(collection.number_of):
                     collection.store()
-        self._sweep()
+        if is_sweep_due(self.state, self.tables, self.clock):
+            self.key_rows.sweep()
+            for collection in self.collections.values():
+                collection.sweep()
         if self.timer_tables:
             self.timer_tables.store(self.timer_changes)
 
-    def _sweep(self) -> None:
-        ttls = [one.ttl for one in self.tables.states if one.ttl]
-        if not ttls:
-            return
-        swept = self.state.counters.setdefault(SWEPT_AT, self.clock.time)
-        if self.clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
-            return
-        self.state.counters[SWEPT_AT] = self.clock.time
-        self.key_rows.sweep()
-        for collection in self.collections.values():
-            collection.sweep()
-
-    def _over_keys(self) -> Iterator[pa.RecordBatch]:
-        inputs = [
-            _Input(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
-            for i in range(len(self.function.tables))
-        ]
+    def _over_keys(self) -> Iterator[pa.RecordBatch | SideRows]:
+        inputs = self._inputs()
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
         none_set: dict[Any, int] = {}
         states = self._states()
@@ -150,9 +136,15 @@ class BatchRun:
             for one in collections:
                 if isinstance(one.handle, MapState):
                     one.leave(0)
-            if len(self.emitted) + self.sides.size >= EMITTED:
-                yield self._flushed()
+            if len(self.emitted) + self.sides.size >= self.most:
+                yield from self._flushed()
         self.context._key = None
+
+    def _inputs(self) -> list[KeyedInput]:
+        return [
+            KeyedInput(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
+            for i in range(len(self.function.tables))
+        ]
 
     def _reader(self, number: int) -> Any:
         argument = self.function.tables[number]
@@ -183,7 +175,7 @@ class BatchRun:
 
     # -- the user's code
 
-    def _call(self, method: Any, rows: _Input, size: int, number: int) -> None:
+    def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
         """Give the rows of a key to a method."""
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
         before = len(emitted)
@@ -217,7 +209,7 @@ class BatchRun:
         assert on_timer is not None
         for fired, (_, timer) in enumerate(self.timers.due()):
             context.timer = timer
-            context.event_time = timer.time if timer.is_event_time else None
+            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
             self.fires_late = late and timer.is_event_time
             before = len(self.emitted)
             try:
@@ -258,7 +250,7 @@ class BatchRun:
         self.timers.clear()
 
     def _count(self, name: str, number: int) -> None:
-        self.state.count(f"{_COUNTED}{name}", number)
+        self.state.count(f"{COUNTED}{name}", number)
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
@@ -312,12 +304,14 @@ class BatchRun:
 
     # -- what leaves
 
-    def _flushed(self) -> pa.RecordBatch:
-        """Return the rows that were emitted since the last time."""
+    def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Yield the rows that were emitted since the last time."""
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
-            rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
-        return rows.combine_chunks().to_batches()[0]
+            own = self.output.taken(keys).combine_chunks().to_batches() if self.emitted else []
+            sides = list(self.sides.taken(keys))
+        yield from own
+        yield from sides
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
@@ -334,10 +328,10 @@ class BatchRun:
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
     """Return those of a bucket's counters that the user's code has counted, by its names."""
-    return {name.removeprefix(_COUNTED): n for name, n in counters.items() if name.startswith(_COUNTED)}
+    return {name.removeprefix(COUNTED): n for name, n in counters.items() if name.startswith(COUNTED)}
 
 
-class _Input:
+class KeyedInput:
     """The rows of an input as Python objects, one after the other, how many each key has, and their times."""
 
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):

@@ -1,0 +1,108 @@
+"""Vectorized process functions: what the hint of an Arrow table asks for, and what the tables must be that a function returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.functions import types
+from sqlstream.functions.invocation import named, shown
+from sqlstream.functions.process.shapes import Misfit, is_named_tuple
+
+_SHOWN = 200
+
+
+def hinted_row(hint: Any) -> Any:
+    """Return the class of the rows of an Arrow table, None where the hint names none; raises UnusableType.
+
+    >>> hinted_row(pa.Table)
+    """
+    if hint in (None, Any):
+        return None
+    parts = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    if parts[0] is not pa.Table:
+        raise types.UnusableType(f"{types.describe(hint)} is no Arrow table")
+    return next((p for p in parts[1:] if dataclasses.is_dataclass(p) or is_named_tuple(p)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """The columns of an Arrow table that a function returns; the `optional` one may be missing, and is then NULL."""
+
+    columns: tuple[Column, ...]
+    optional: Column | None = None
+
+    @property
+    def _all(self) -> tuple[Column, ...]:
+        return (*self.columns, *((self.optional,) if self.optional else ()))
+
+    @property
+    def empty(self) -> pa.Table:
+        return pa.table([pa.array([], _arrow(c)) for c in self._all], [c.name for c in self._all])
+
+    def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
+        """Return the rows of tables with the columns in their order, of their types; raises Misfit, which calls them `what`."""
+        for place, one in enumerate(tables):
+            if not isinstance(one, pa.Table | pa.RecordBatch):
+                raise Misfit(place, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
+        if not tables:
+            return self.empty
+        alike = [_table(t) for t in tables]
+        # Mostly they are of one schema: then they are looked at together.
+        if any(t.schema != alike[0].schema for t in alike[1:]):
+            return pa.concat_tables([self._fitted(t, what, place) for place, t in enumerate(alike)])
+        return self._fitted(pa.concat_tables(alike), what, 0)
+
+    def _fitted(self, table: pa.Table, what: str, place: int) -> pa.Table:
+        names = table.column_names
+        for name in (c.name for c in self.columns):
+            if names.count(name) != 1:
+                raise Misfit(
+                    0, f'{what} a table {"with two columns" if name in names else "without the column"} "{name}"'
+                )
+        wanted = {c.name for c in self._all}
+        if extra := [name for name in names if name not in wanted]:
+            raise Misfit(place, f'{what} a table with an unexpected column "{extra[0]}"')
+        arrays = [
+            _cast(table.column(c.name), c, what, place) if c.name in names else pa.nulls(table.num_rows, _arrow(c))
+            for c in self._all
+        ]
+        return pa.table(arrays, [c.name for c in self._all])
+
+
+def listing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that gives a list of one table where it would give the table itself."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any) -> Iterable[Any] | None:
+        result = method(*arguments)
+        # A table is no sequence of its rows.
+        return [result] if isinstance(result, pa.Table | pa.RecordBatch) else result
+
+    return call
+
+
+def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+
+
+def _arrow(column: Column) -> pa.DataType:
+    return types.codec(column.type).arrow
+
+
+def _cast(values: pa.ChunkedArray, column: Column, what: str, place: int) -> pa.ChunkedArray:
+    arrow = _arrow(column)
+    if values.type == arrow:
+        return values
+    try:
+        return values.cast(arrow)
+    except pa.ArrowException as error:
+        message = f'{what} a table whose column "{column.name}" is an array of {values.type}, which is no {column.type}'
+        raise Misfit(place, f"{message}: {named(error)}") from error

@@ -1,0 +1,199 @@
+"""A batch of a function that is vectorized by bucket: its code gets all rows, and the state of their keys, as two Arrow tables.
+
+Nothing is a Python object, and no key has a number: DuckDB joins the state to the keys that have come, and what comes back
+to what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.sql import quote_name, typed
+from sqlstream.duck.types import encoded
+from sqlstream.functions.invocation import shown
+from sqlstream.functions.process.context import Context, event_datetime, instant
+from sqlstream.functions.process.instances import Instance
+from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.vectors import TableShape
+from sqlstream.logical.plan.process import ROWTIME
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.arrivals import TOUCHED, Arrivals
+from sqlstream.operators.process.emitted import LATE_RESULT
+from sqlstream.operators.process.keyrows import KeyRows
+from sqlstream.operators.process.runs import COUNTED
+from sqlstream.operators.process.sweeps import is_sweep_due
+from sqlstream.operators.process.tables import AT, KEYS, StateTables, is_live, listed
+from sqlstream.operators.process.timers import KeyTimers
+from sqlstream.operators.scratch import keep
+from sqlstream.state.bucket import WEIGHTS, Bucket
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.units import END_OF_INPUT
+
+# What is stored of the keys that have come, and what the function has returned for some of them.
+STORED, RETURNED = "_stored", "_returned"
+
+
+class BucketTablesRun:
+    """One batch of one bucket."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        clock: Clock,
+        tables: StateTables,
+        keys: tuple[Column, ...],
+        instance: Instance,
+        arrivals: Arrivals,
+    ):
+        self.con, self.state, self.clock, self.tables = con, state, clock, tables
+        self.keys, self.instance, self.arrivals = keys, instance, arrivals
+        self.values = tuple(Column(s.name, s.type) for s in instance.function.states)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Call the function, if rows have come; yield what it emits, and write the state that it returns."""
+        rows = self._rows()
+        if rows.num_rows:
+            emitted, state = self._called(rows)
+            yield from self._leaving(emitted)
+            if state is not None:
+                self._store(state)
+        if is_sweep_due(self.state, self.tables, self.clock):
+            KeyRows(self.con, self.state, self.tables, self.clock, dict(self.instance.implementation.hints)).sweep()
+
+    # -- what the function gets
+
+    def _rows(self) -> pa.Table:
+        """Return the rows: their keys, then their other columns."""
+        one = self.arrivals.inputs[0]
+        names = [*(c.name for c in self.keys), *(c.name for c, _ in one.columns)]
+        own = [c for c in one.arriving(self.tables.keys) if c.name.startswith("c")]
+        stored = [*zip(self.tables.keys, (c.type for c in self.keys), strict=True), *((c, c.type) for c in own)]
+        items = [
+            f"CAST({c.name} AS {type}) AS {quote_name(name)}" for (c, type), name in zip(stored, names, strict=True)
+        ]
+        order = [c.name for c in self.tables.keys] if self.instance.function.ordered else []
+        if self.instance.function.ordered:
+            order += [f"o{i}" for i in range(len(one.order))]
+            order += [c.name for c in own] if one.order != PLACE else []
+        by = f" ORDER BY {', '.join(order)}" if order else ""
+        return self.con.sql(f"SELECT {', '.join(items)} FROM _arrived_0{by}").to_arrow_table().combine_chunks()
+
+    def _state(self) -> pa.Table:
+        """Return the keys that have come, and what is seen of their values; keep what is stored."""
+        keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_0")
+        rows = self.state.relation(KEYS)
+        own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
+        none = ", ".join(f"NULL AS {c.name}" for c in (*self.tables.row, WEIGHT_COLUMN))
+        keep(self.con, STORED, f"SELECT {none} WHERE false" if rows is None else summed(self.tables.row, own))
+        items = [
+            f"CAST(t.{c.name} AS {key.type}) AS {quote_name(key.name)}"
+            for c, key in zip(self.tables.keys, self.keys, strict=True)
+        ]
+        for one, value in zip(self.tables.in_row, self.values, strict=True):
+            assert one.column is not None
+            live = is_live(one, f"s.w{one.number}", str(self.clock.time))
+            seen = f"CASE WHEN {live} THEN CAST(s.{one.column.name} AS {value.type}) END"
+            items.append(f"{seen} AS {quote_name(value.name)}")
+        joined = f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}"
+        by = f" ORDER BY {listed(self.tables.keys, 't')}" if self.instance.function.ordered else ""
+        return self.con.sql(f"SELECT {', '.join(items)} FROM {joined}{by}").to_arrow_table().combine_chunks()
+
+    def _called(self, rows: pa.Table) -> tuple[Any, Any]:
+        """Return the rows and the state that the function gives for rows."""
+        state = self._state() if self.values else None
+        [method] = self.instance.methods
+        try:
+            if state is None:
+                return method(self._context, rows), None
+            result = method(self._context, rows, state)
+        except (Exception, SystemExit) as error:
+            raise self.instance.raised(error, about=f"rows: {rows.num_rows:,}") from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            what = f"returned a {type(result).__qualname__}, not a pair of rows and state"
+            raise self.instance.failed(what, "Write return rows, state: each an Arrow table, or None.")
+        return result
+
+    @property
+    def _context(self) -> Context:
+        watermark = self.clock.watermark
+        timers = KeyTimers(NEVER if watermark is None else watermark, self.clock.time, False, False)
+        context = Context(timers, _no_key, self._count, _no_output)
+        context.watermark = None if watermark is None else event_datetime(watermark)
+        context.processing_time = instant(self.clock.time)
+        context.input_ended = watermark == END_OF_INPUT
+        return context
+
+    def _count(self, name: str, number: int) -> None:
+        self.state.count(f"{COUNTED}{name}", number)
+
+    # -- what it gives
+
+    def _fitted(self, table: Any, columns: tuple[Column, ...], what: str) -> pa.Table:
+        try:
+            return TableShape(columns).fitted([] if table is None else [table], what)
+        except Misfit as error:
+            raise self.instance.failed(error.what) from error
+
+    def _leaving(self, rows: Any) -> Iterator[pa.RecordBatch]:
+        timed = self.arrivals.timed
+        time = (Column(ROWTIME, "TIMESTAMP"),) if timed else ()
+        table = self._fitted(rows, (*self.keys, *self.instance.function.outputs, *time), "returned")
+        if timed:
+            times = table.column(ROWTIME)
+            if times.null_count:
+                raise self.instance.failed(f'returned rows without a time: column "{ROWTIME}" is NULL')
+            watermark = pa.scalar(NEVER if self.clock.watermark is None else self.clock.watermark, pa.int64())
+            table = table.append_column(LATE_RESULT.name, pc.less_equal(times.cast(pa.int64()), watermark))
+        yield from table.to_batches()
+
+    def _store(self, table: Any) -> None:
+        """Write the state of the keys that were returned: what was stored is taken away, and what is there now is added."""
+        state = self._fitted(table, (*self.keys, *self.values), "returned as state")
+        if not state.num_rows:
+            return
+        columns = [c for c in self.tables.row if c.name != AT.name and not c.name.startswith("w")]
+        self.con.register("_given", state.rename_columns([c.name for c in columns]))
+        keep(self.con, RETURNED, f"SELECT {typed(columns)} FROM _given")
+        self._check_keys()
+        taken = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
+        old = f"SELECT {taken} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
+        now = f"{self.clock.time}::BIGINT"
+        times = [
+            f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.written.name}"
+            for one in self.tables.in_row
+            if one.column and one.written
+        ]
+        items = ", ".join([listed(columns), *times, f"{now} AS {AT.name}", f"1::BIGINT AS {WEIGHT}"])
+        there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
+        new = f"SELECT {items} FROM {RETURNED} WHERE {there}"
+        both = f"({old} UNION ALL BY NAME {new})"
+        changes = self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), both)).to_arrow_table()
+        self.state.append(KEYS, changes, self.clock.batch)
+        self.state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
+
+    def _check_keys(self) -> None:
+        """Raise where the returned state has a key twice, or one that has not come."""
+        keys = listed(self.tables.keys)
+        other = f"SELECT {keys} FROM {RETURNED} r ANTI JOIN {TOUCHED} t ON {self.tables.same('r', 't')} LIMIT 1"
+        twice = f"SELECT {keys} FROM {RETURNED} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+        for sql, what in ((other, "a key that has no rows in this batch"), (twice, "a key twice")):
+            for key in self.con.execute(sql).fetchall():
+                named = ", ".join(f"{c.name}={shown(v, 200)}" for c, v in zip(self.keys, key, strict=True))
+                raise self.instance.failed(f"returned as state {what}", f"key: {named}")
+
+
+def _no_output(output: str, row: object) -> NoReturn:
+    raise ValueError(f'"{output}" is no side output: a class that is vectorized by bucket has none')
+
+
+def _no_key() -> NoReturn:
+    raise RuntimeError("there is no current key: return its state with NULLs to clear it")

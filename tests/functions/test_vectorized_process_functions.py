@@ -1,0 +1,105 @@
+"""What it takes for a class to be a vectorized process function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pytest
+
+from sqlstream import Context, ListState, ValueState, process, state, table
+from sqlstream.errors import BindError
+from sqlstream.functions.process.declare import declare_process
+
+
+@dataclass
+class Reading:
+    sensor: int
+    temperature: float
+
+
+@process(vectorized="bucket", emits=Reading)
+class Fine:
+    last: ValueState[int] = state()
+
+    def process(self, ctx: Context, rows: Annotated[pa.Table, Reading], state: pa.Table) -> Any:
+        return rows, state
+
+
+def test_columns_of_tables() -> None:
+    fine = declare_process(Fine)
+    assert (fine.vectorized, fine.ordered) == ("bucket", False)
+    assert [(t.name, [c.name for c in t.columns or ()]) for t in fine.tables] == [("rows", ["sensor", "temperature"])]
+    assert [(c.name, c.type) for c in fine.outputs] == [("sensor", "BIGINT"), ("temperature", "DOUBLE")]
+
+
+def test_classes_that_are_not_vectorized() -> None:
+    @process(vectorized=True)
+    class Silent:
+        def process(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+
+    @process(vectorized=True, emits=object)
+    class Unknown:
+        def process(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+
+    @process(emits=Reading)
+    class ByRow:
+        def process(self, ctx: Context, row: Reading) -> Any: ...
+
+    @process(vectorized=True, emits=Reading)
+    class Rows:
+        def process(self, ctx: Context, rows: Reading) -> pa.Table: ...
+
+    @process(vectorized="row", emits=Reading)  # type: ignore[call-overload]
+    class Otherwise:
+        def process(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+
+    @process(vectorized=True, emits=Reading, ordered=True)
+    class Ordered:
+        def process(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+
+    @process(vectorized="bucket", emits=Reading)
+    class Timed:
+        def process(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+        def on_timer(self, ctx: Context) -> None: ...
+
+    @process(vectorized="bucket", emits=Reading)
+    class Several:
+        @table
+        def rides(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+        @table
+        def fares(self, ctx: Context, rows: pa.Table) -> pa.Table: ...
+
+    @process(vectorized="bucket", emits=Reading)
+    class Lists:
+        seen: ListState[int] = state()
+
+        def process(self, ctx: Context, rows: pa.Table, state: pa.Table) -> Any: ...
+
+    @process(vectorized="bucket", emits=Reading)
+    class Refreshed:
+        last: ValueState[int] = state(ttl="1 h", refresh="read")
+
+        def process(self, ctx: Context, rows: pa.Table, state: pa.Table) -> Any: ...
+
+    @process(vectorized="bucket", emits=Reading)
+    class Stateless:
+        def process(self, ctx: Context, rows: pa.Table, state: pa.Table) -> Any: ...
+
+    wrong: dict[type, str] = {
+        Silent: "does not say what it emits",
+        Unknown: "what process function .* emits has no usable type",
+        ByRow: "has emits, but is not vectorized",
+        Rows: "Reading is no Arrow table",
+        Otherwise: "is vectorized by 'row'",
+        Ordered: "has ordered, but is not vectorized by bucket",
+        Timed: "has timers, but is vectorized by bucket",
+        Several: "takes several tables, but is vectorized by bucket",
+        Lists: 'state "seen" of .*, is a list',
+        Refreshed: 'state "last" of .*, has refresh="read"',
+        Stateless: "has other parameters than it is called with",
+    }
+    for made, message in wrong.items():
+        with pytest.raises(BindError, match=message):
+            declare_process(made)
