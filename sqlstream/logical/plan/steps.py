@@ -216,7 +216,8 @@ def emits(node: Stateful) -> str:
             return "each row once, when the watermark passes it"
         case Process():
             timers = ", and when its timers are due" if node.function.has_timers else ""
-            return f"rows of the function, when a row arrives{timers}"
+            arrival = "the watermark passes a row" if node.in_order else "a row arrives"
+            return f"rows of the function, when {arrival}{timers}"
         case Join():
             return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:
