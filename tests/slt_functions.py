@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_changing_process_functions import CHANGING_PROCESS_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
 from tests.slt_vectorized_process_functions import VECTORIZED_PROCESS_FUNCTIONS
@@ -61,6 +62,7 @@ FUNCTIONS = (
     changing,
     Prefixed,
     *PROCESS_FUNCTIONS,
+    *CHANGING_PROCESS_FUNCTIONS,
     *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
 )

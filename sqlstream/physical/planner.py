@@ -250,7 +250,7 @@ def _of_output(node: Process | SideOutput, process: Process, number: int, own: S
     here = [f"{OUTPUT.name} = {number}"] if several else []
     if not process.time_type:
         where = f" WHERE {here[0]}" if several else ""
-        return [Branch(process, f"SELECT {items if several else '*'} FROM _input{where}", weighted=False)]
+        return [Branch(process, f"SELECT {items if several else '*'} FROM _input{where}", weighted=node.is_changelog)]
     both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
     return [
         Branch(
@@ -325,7 +325,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
         ]
     if isinstance(node, Process):
         return [
-            (branch, [part])
+            (branch.with_weight() if below.is_changelog else branch, [part])
             for below, part in zip(node.inputs, operator.parts, strict=True)
             for branch in branches(arriving_at(node, below).node)
         ]

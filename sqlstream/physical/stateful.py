@@ -122,6 +122,7 @@ def _process(node: Process) -> ProcessOperator:
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
                 arriving_at(node, below).columns,
+                below.is_changelog,
             )
         )
     keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
@@ -133,7 +134,7 @@ def _process(node: Process) -> ProcessOperator:
 def arriving_at(node: Process, below: Node) -> Ordered:
     """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
     wants_order = node.function.vectorized != "bucket" or node.function.ordered
-    return arriving(below) if wants_order else Ordered(below, ())
+    return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
 
 
 def _check_python(expression: Expression, node: Process) -> None:

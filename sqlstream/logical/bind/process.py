@@ -52,7 +52,7 @@ class ProcessBinder:
         given = self._given(function, call)
         relations = [self.relation(given.tables[t.name].this) for t in function.tables]
         for argument, relation in zip(function.tables, relations, strict=True):
-            self._check_table(function, given.tables[argument.name], relation)
+            self._check_table(function, argument, given.tables[argument.name], relation)
         keys = self._keys(function, given, relations)
         times = self._times(function, given, relations)
         reads = tuple(
@@ -192,19 +192,21 @@ class ProcessBinder:
 
     # -- tables
 
-    def _check_table(self, function: ProcessFunction, node: TableArgumentSQL, relation: Relation) -> None:
+    def _check_table(
+        self, function: ProcessFunction, argument: TableArgument, node: TableArgumentSQL, relation: Relation
+    ) -> None:
         span = self._span(node.this)
         if node.args.get("order_by"):
             raise UnsupportedError("ORDER BY in a call of a process function", self._span(node.args["order_by"][0]))
         if node.args.get("broadcast"):
             raise UnsupportedError("BROADCAST in a call of a process function", self._span(node))
         origin = relation.node.changelog_origin
-        if origin is not None:
+        if origin is not None and not argument.changes:
             raise UnsupportedError(
                 f"{relation.described}, whose rows change, as an argument of {_called(function)}",
                 span,
                 detail=f"{origin.label} takes rows back that it has emitted.",
-                hint="Aggregate in windows: their results are final.",
+                hint="Aggregate in windows: their results are final. Or let the class take changes: @process(changes=True).",
             )
 
     def _keys(
@@ -333,7 +335,7 @@ class ProcessBinder:
     def _check_state(self, function: ProcessFunction, keys: Sequence[Sequence[Expression]], span: Span) -> None:
         if keys[0]:
             return
-        what = None
+        what = "it emits the row of each key" if function.changelog_mode == "upsert" else None
         if function.states:
             what = f"it keeps {', '.join(s.name for s in function.states)} for each key"
         elif function.has_timers:

@@ -77,7 +77,9 @@ class Process(Node):
 
     @cached_property
     def time_type(self) -> str | None:
-        """The type of the event times, None where there are none."""
+        """The type of the event times of the result, None where there are none: changes are in the order of no time."""
+        if self.function.changelog_mode:
+            return None
         read = self.reads[0]
         return next((f.type for f in self.inputs[0].schema if f.name == read.time), None)
 
@@ -108,14 +110,23 @@ class Process(Node):
 
     @cached_property
     def changelog_origin(self) -> Node | None:
-        """A function gets rows that are added: binding refuses others."""
-        return None
+        """A function that gets changes may emit rows that are final: it says which it emits."""
+        return self if self.function.changelog_mode else None
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        return (frozenset(self.key_names),) if self._keeps_result else ()
 
     @property
-    def unique_keys(self) -> Keys:
-        return ()
+    def grows(self) -> bool:
+        return not self._keeps_result or self.forgets
 
     # -- state
+
+    @property
+    def _keeps_result(self) -> bool:
+        """Whether the row that each key has in the result is kept: the next one takes its place."""
+        return self.function.changelog_mode == "upsert"
 
     def ttl_of(self, state: StateDeclaration) -> Duration:
         """Return the time to live of a state, 0 for ever."""
@@ -131,9 +142,11 @@ class Process(Node):
 
     @cached_property
     def state_bound(self) -> str:
-        if not self.function.states and not self.function.has_timers:
+        if not self.function.states and not self.function.has_timers and not self._keeps_result:
             return "it keeps no state"
         parts = []
+        if self._keeps_result:
+            parts.append("the row of each key in the result, until the function retracts it")
         if self._lasting:
             names = ", ".join(s.name for s in self._lasting)
             parts.append(
@@ -151,11 +164,12 @@ class Process(Node):
 
     @cached_property
     def state_growth(self) -> str | None:
-        if not self._lasting or self.function.has_timers:
+        if not (self._lasting or self._keeps_result) or self.function.has_timers:
             return None
         if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):
             return None
-        return f"it keeps {', '.join(s.name for s in self._lasting)} for every key"
+        kept = [s.name for s in self._lasting] + (["the row of the result"] if self._keeps_result else [])
+        return f"it keeps {', '.join(kept)} for every key"
 
 
 @dataclass(frozen=True)

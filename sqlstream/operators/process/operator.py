@@ -17,20 +17,16 @@ from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
+from sqlstream.operators.process.changes import ChangesRun
 from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
 from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.state.bucket import Bucket
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# What runs a batch: by row, by the table of a key, by the table of a bucket.
-_RUNS: dict[str | None, type[BatchRun | BucketTablesRun]] = {
-    None: BatchRun,
-    "key": KeyTablesRun,
-    "bucket": BucketTablesRun,
-}
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -44,12 +40,15 @@ class InputPlan:
     columns: tuple[tuple[Column, str], ...]
     time: str | None
     order: tuple[Column, ...]
+    # Whether rows are taken away, too: then each has a weight.
+    changing: bool = False
 
     def arriving(self, keys: tuple[Column, ...]) -> tuple[Column, ...]:
         """The columns in which rows arrive."""
         own = tuple(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns))
         order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
-        return (*keys, *own, *((EVENT_TIME,) if self.time else ()), *order)
+        weight = (WEIGHT_COLUMN,) if self.changing else ()
+        return (*keys, *own, *((EVENT_TIME,) if self.time else ()), *order, *weight)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,9 @@ class ProcessOperator(Operator):
     def state_tables(self) -> StateTables:
         pairs = zip(self.function.states, self.ttls, strict=True)
         states = tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
-        return StateTables(self.stored_keys, states, self.function.has_timers)
+        emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
+        result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
+        return StateTables(self.stored_keys, states, self.function.has_timers, result)
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -90,8 +91,10 @@ class ProcessOperator(Operator):
             sqls = [*one.keys, *(sql for _, sql in one.columns)]
             sqls += [f"epoch_us({one.time})"] if one.time else []
             sqls += [c.name for c in one.order]
+            sqls += [WEIGHT] if one.changing else []
             items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
-            found[one.name] = encoded(columns, f"(SELECT {items} FROM _rows)")
+            rows = f"(SELECT {items} FROM _rows)"
+            found[one.name] = encoded(columns, f"({summed(columns[:-1], rows)})" if one.changing else rows)
         return found
 
     @cached_property
@@ -111,6 +114,8 @@ class ProcessOperator(Operator):
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
+        if self.function.changelog_mode:
+            return (*self.keys, *self.function.outputs, WEIGHT_COLUMN)
         sides = [c for i in range(len(self.function.side_outputs)) for c in side_columns(self.function, i)]
         return (*self.keys, *self.function.outputs, *time, *sides, *((OUTPUT,) if sides else ()))
 
@@ -124,11 +129,21 @@ class ProcessOperator(Operator):
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
-        arrivals = Arrivals(con, self.inputs, self.stored_keys, self.time_type is not None)
+        arrivals = Arrivals(con, self.inputs, self.stored_keys, self.inputs[0].time is not None)
         arrivals.take(state, inputs)
         with instance_of(self.function, self.arguments) as instance:
-            run = _RUNS[self.function.vectorized](con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            run = self._run(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
+
+    @property
+    def _run(self) -> type[BatchRun | BucketTablesRun]:
+        """What runs a batch: by row, by the table of a key, by the table of a bucket."""
+        match self.function.vectorized:
+            case "key":
+                return KeyTablesRun
+            case "bucket":
+                return BucketTablesRun
+        return ChangesRun if self.function.changelog_mode or any(i.changing for i in self.inputs) else BatchRun
 
     # -- views
 
@@ -142,7 +157,7 @@ class ProcessOperator(Operator):
 
     def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
         """Yield the views of lists, maps and timers, by their names."""
-        yield from more_views(self.state_tables, self.keys, relations)
+        yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
 
     def release(self) -> None:
         close_instances(self.function.pickled)

@@ -85,7 +85,7 @@ class BatchRun:
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-            if self.emitted or self.sides.size:
+            if self._has_emitted:
                 yield from self._flushed()
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
@@ -304,6 +304,10 @@ class BatchRun:
         return found
 
     # -- what leaves
+
+    @property
+    def _has_emitted(self) -> bool:
+        return bool(self.emitted or self.sides.size)
 
     def _flushed(self) -> list[pa.RecordBatch]:
         """Return the rows that were emitted since the last time: no batch where there are none."""
