@@ -7,6 +7,7 @@ from importlib.metadata import version as _version
 
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
+    from sqlstream.functions.aggregates.api import udaf
     from sqlstream.functions.decorators import udf, udtf
     from sqlstream.functions.process.api import Row, SideOutput, process, side_output, state, table
     from sqlstream.functions.process.context import Context, Timer
@@ -37,6 +38,7 @@ __all__ = [
     "side_output",
     "state",
     "table",
+    "udaf",
     "udf",
     "udtf",
 ]
@@ -63,6 +65,7 @@ _HOMES = {
     "side_output": "sqlstream.functions.process.api",
     "state": "sqlstream.functions.process.api",
     "table": "sqlstream.functions.process.api",
+    "udaf": "sqlstream.functions.aggregates.api",
     "udf": "sqlstream.functions.decorators",
     "udtf": "sqlstream.functions.decorators",
 }

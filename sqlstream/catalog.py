@@ -179,11 +179,15 @@ class AggregateFunction:
     merges: bool
     retracts: bool
     nullable: tuple[bool, ...]
-    pickled: bytes = field(compare=False, repr=False)
+    pickled: bytes = field(repr=False)
     deterministic: bool = True
-    location: str = field(default="", compare=False)
+    location: str = field(default="", compare=False, repr=False)
     names: tuple[str, ...] = ()
     defaults: tuple[str | None, ...] = ()
+
+    def step(self, name: str) -> str:
+        """Return what DuckDB calls a step of it: `accumulate` takes a list of rows, `merge` one of accumulators."""
+        return f"_{name}_{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +263,9 @@ class ProcessFunction:
 
 
 # All that SQL can call by a name of the user's.
-AnyFunction: TypeAlias = Function | ProcessFunction
+AnyFunction: TypeAlias = Function | AggregateFunction | ProcessFunction
+# The kinds that run in DuckDB.
+DuckFunction: TypeAlias = Function | AggregateFunction
 
 
 def _merged(table: Table, options: Mapping[str, str], span: Span) -> Table:
@@ -273,6 +279,7 @@ class Catalog:
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
         self.functions: dict[str, Function] = {}
+        self.aggregate_functions: dict[str, AggregateFunction] = {}
         self.process_functions: dict[str, ProcessFunction] = {}
         # Why files of the project's functions could not be loaded.
         self.broken: list[SqlStreamError] = []
@@ -296,22 +303,32 @@ class Catalog:
     def function(self, name: str) -> Function | None:
         return self.functions.get(name.lower())
 
+    def aggregate_function(self, name: str) -> AggregateFunction | None:
+        return self.aggregate_functions.get(name.lower())
+
+    @property
+    def duck_functions(self) -> tuple[DuckFunction, ...]:
+        """All functions that DuckDB calls."""
+        return (*self.functions.values(), *self.aggregate_functions.values())
+
     def process_function(self, name: str) -> ProcessFunction | None:
         return self.process_functions.get(name.lower())
 
     def any_function(self, name: str) -> AnyFunction | None:
         """Return the function of this name, whatever kind it is of."""
-        return self.function(name) or self.process_function(name)
+        return self.function(name) or self.aggregate_function(name) or self.process_function(name)
 
     @property
     def function_names(self) -> list[str]:
-        return [f.name for f in self.functions.values()] + [f.name for f in self.process_functions.values()]
+        return [f.name for f in (*self.duck_functions, *self.process_functions.values())]
 
     def add(self, entry: Table | View | AnyFunction) -> None:
         """Put an entry under its name, replacing one of the same kind."""
         match entry:
             case ProcessFunction():
                 self.process_functions[entry.name.lower()] = entry
+            case AggregateFunction():
+                self.aggregate_functions[entry.name.lower()] = entry
             case Table():
                 self.tables[entry.name.lower()] = entry
             case View():
@@ -321,6 +338,7 @@ class Catalog:
 
     def drop_function(self, name: str) -> None:
         self.functions.pop(name.lower(), None)
+        self.aggregate_functions.pop(name.lower(), None)
         self.process_functions.pop(name.lower(), None)
 
     def drop(self, name: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream import udf
+from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
 from tests.slt_changing_process_functions import CHANGING_PROCESS_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
@@ -52,7 +55,7 @@ class Prefixed:
         return self.prefix + text + suffix
 
 
-FUNCTIONS = (
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
     double,
     or_else,
     reciprocal,
@@ -65,4 +68,5 @@ FUNCTIONS = (
     *CHANGING_PROCESS_FUNCTIONS,
     *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
+    *AGGREGATE_FUNCTIONS,
 )

@@ -1,4 +1,4 @@
--- Rides with their fares; after an hour, those that have no partner.
+-- Rides with their fares; after an hour, those that have no partner, as a side output.
 CREATE TABLE paid (ride_id BIGINT, taxi STRING, amount DOUBLE);
 CREATE TABLE unmatched (ride_id BIGINT, taxi STRING, amount DOUBLE, problem STRING);
 
@@ -10,6 +10,6 @@ SELECT * FROM reconcile(
 );
 
 EXECUTE STATEMENT SET BEGIN
-    INSERT INTO paid SELECT ride_id, taxi, amount FROM reconciled WHERE problem IS NULL;
-    INSERT INTO unmatched SELECT ride_id, taxi, amount, problem FROM reconciled WHERE problem IS NOT NULL;
+    INSERT INTO paid SELECT ride_id, taxi, amount FROM reconciled;
+    INSERT INTO unmatched SELECT ride_id, taxi, amount, problem FROM SIDE_OUTPUT(TABLE reconciled, 'unmatched');
 END;

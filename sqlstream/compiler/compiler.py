@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import AnyFunction, Catalog, Function, Table, View
+from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, DuckFunction, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.job_checks import check_tables
 from sqlstream.compiler.job_names import JobNames
@@ -83,7 +83,7 @@ class PlannedJob:
     rules: tuple[str, ...]
     physical: PhysicalPlan
     options: Options
-    functions: tuple[Function, ...] = ()
+    functions: tuple[DuckFunction, ...] = ()
 
     @property
     def warnings(self) -> tuple[UnboundedState, ...]:
@@ -177,7 +177,7 @@ class Compiler:
 
     def _open_database(self) -> FunctionDatabase:
         if self._database is None:
-            self._database = open_database(self.catalog.functions.values(), _SETTINGS)
+            self._database = open_database(self.catalog.duck_functions, _SETTINGS)
         return self._database
 
     def _use_zone(self) -> None:
@@ -200,9 +200,9 @@ class Compiler:
     def add_functions(self, functions: Iterable[AnyFunction]) -> None:
         """Make functions known to every statement compiled after this."""
         added = tuple(functions)
-        callable_in_duckdb = [function for function in added if isinstance(function, Function)]
+        callable_in_duckdb = [function for function in added if isinstance(function, Function | AggregateFunction)]
         if self._database is None and callable_in_duckdb:
-            self._database = open_database((*self.catalog.functions.values(), *callable_in_duckdb), _SETTINGS)
+            self._database = open_database((*self.catalog.duck_functions, *callable_in_duckdb), _SETTINGS)
             callable_in_duckdb = []
         for function in added:
             if (other := self.catalog.any_function(function.name)) is not None and type(other) is not type(function):
@@ -215,7 +215,8 @@ class Compiler:
     @property
     def binder(self) -> Binder:
         if self._binder is None:
-            self._binder = Binder(self.catalog, TypeChecker(self._con, self.catalog.functions, self.catalog.broken))
+            names = [function.name.lower() for function in self.catalog.duck_functions]
+            self._binder = Binder(self.catalog, TypeChecker(self._con, names, self.catalog.broken))
         return self._binder
 
     def scripts(self, sources: Iterable[SourceText]) -> list[Compiled]:
@@ -423,7 +424,7 @@ class Compiler:
 
     def _remove(self, function: AnyFunction) -> None:
         self.catalog.drop_function(function.name)
-        if isinstance(function, Function) and self._database is not None:
+        if isinstance(function, Function | AggregateFunction) and self._database is not None:
             self._database.remove(function)
         self._binder = None
 
@@ -454,7 +455,7 @@ class Compiler:
             rules=tuple(rules),
             physical=plan(optimized),
             options=self.options.copy(),
-            functions=tuple(self.catalog.functions.values()),
+            functions=self.catalog.duck_functions,
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sqlstream.catalog import AnyFunction, Catalog, ProcessFunction
+from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, ProcessFunction
 from sqlstream.errors import BindError, missing
 from sqlstream.sql.nodes import Name
 from sqlstream.units import duration
@@ -14,7 +14,7 @@ Row = tuple[str | None, ...]
 
 def function_rows(catalog: Catalog, like: Callable[[str], bool]) -> tuple[Row, ...]:
     """Return a row for each function: its name, what it takes and returns, its kind, and where it is declared."""
-    functions: list[AnyFunction] = [*catalog.functions.values(), *catalog.process_functions.values()]
+    functions: list[AnyFunction] = [*catalog.duck_functions, *catalog.process_functions.values()]
     found = sorted((f for f in functions if like(f.name)), key=lambda f: f.name.lower())
     return tuple((f.name, f"({', '.join(_takes(f))})", _returns(f), _kind(f), f.location) for f in found)
 
@@ -46,6 +46,12 @@ def _parts(function: AnyFunction) -> Iterable[Row]:
     parameters = zip(function.names, function.parameters, function.nullable, function.defaults, strict=True)
     for name, type_, nullable, default in parameters:
         yield "parameter", name, type_, _text(nullable), default
+    if isinstance(function, AggregateFunction):
+        steps = ["accumulate", *["merge"] * function.merges, *["retract"] * function.retracts, "finish"]
+        yield "methods", ", ".join(steps), None, None, None
+        yield "accumulator", None, function.accumulator, "true", None
+        yield "result", None, function.returns, "true", None
+        return
     for name, type_ in function.columns:
         yield "column", name, type_, "true", None
     if function.kind == "scalar":
@@ -61,6 +67,8 @@ def _takes(function: AnyFunction) -> Iterable[str]:
 def _returns(function: AnyFunction) -> str:
     if isinstance(function, ProcessFunction):
         return _table((c.name, c.type) for c in function.outputs)
+    if isinstance(function, AggregateFunction):
+        return function.returns
     return _table(function.columns) if function.kind == "table" else function.returns
 
 
@@ -69,7 +77,13 @@ def _table(columns: Iterable[tuple[str, str]]) -> str:
 
 
 def _kind(function: AnyFunction) -> str:
-    return "process" if isinstance(function, ProcessFunction) else function.kind
+    match function:
+        case ProcessFunction():
+            return "process"
+        case AggregateFunction():
+            return "aggregate"
+        case _:
+            return function.kind
 
 
 def _text(value: bool) -> str:

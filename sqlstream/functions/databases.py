@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import duckdb
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import DuckFunction
 from sqlstream.errors import JobError
-from sqlstream.functions.registration import Registered, register
+from sqlstream.functions.registration import Registered, register, unregister
 
 # How many databases a process keeps that nobody uses, of 4 MiB each.
 IDLE = 4
@@ -34,9 +34,9 @@ class FunctionDatabase:
         self._process = os.getpid()
         self._settings = dict(settings)
         self._con = duckdb.connect(config=dict(settings))
-        self._functions: dict[str, tuple[Function, Registered]] = {}
+        self._functions: dict[str, tuple[DuckFunction, Registered]] = {}
 
-    def fits(self, functions: Iterable[Function], settings: Mapping[str, str | int | bool]) -> bool:
+    def fits(self, functions: Iterable[DuckFunction], settings: Mapping[str, str | int | bool]) -> bool:
         """Tell whether it has these functions and settings. A forked process never uses its parent's databases."""
         own = (function for function, _ in self._functions.values())
         return self._process == os.getpid() and self._settings == settings and tuple(own) == tuple(functions)
@@ -45,14 +45,14 @@ class FunctionDatabase:
         """Return a connection that has all functions, also those that are added later."""
         return self._con.cursor()
 
-    def add(self, function: Function) -> None:
+    def add(self, function: DuckFunction) -> None:
         """Add a function, in the place of one of its name."""
         self._functions[function.name.lower()] = function, register(self._con, [function])
 
-    def remove(self, function: Function) -> None:
+    def remove(self, function: DuckFunction) -> None:
         """Remove a function; raises JobError when its resource cannot be closed."""
         _, registered = self._functions.pop(function.name.lower())
-        self._con.remove_function(function.name)
+        unregister(self._con, function)
         registered.close()
 
     def close_resources(self) -> None:
@@ -82,7 +82,7 @@ class FunctionDatabase:
 
 
 def open_database(
-    functions: Iterable[Function],
+    functions: Iterable[DuckFunction],
     settings: Mapping[str, str | int | bool],
     prepare: Callable[[duckdb.DuckDBPyConnection], None] = lambda connection: None,
 ) -> FunctionDatabase:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlstream.catalog import AnyFunction, ProcessFunction
+from sqlstream.catalog import AggregateFunction, AnyFunction, ProcessFunction
+from sqlstream.errors import BindError
+from sqlstream.functions.aggregates.api import is_aggregate
+from sqlstream.functions.aggregates.declaration import declare_aggregate
 from sqlstream.functions.declare import declare
 from sqlstream.functions.decorators import DECORATORS, mark_of
 from sqlstream.functions.process.api import is_process
@@ -13,12 +16,18 @@ from sqlstream.functions.process.declare import declare_process
 
 def is_marked(value: object) -> bool:
     """Return whether a value is a function or a class under one of the decorators."""
-    return mark_of(value) is not None or is_process(value)
+    return mark_of(value) is not None or is_process(value) or is_aggregate(value)
 
 
 def decorator_of(function: AnyFunction) -> str:
     """Return the name of the decorator that makes functions of this kind."""
-    return "process" if isinstance(function, ProcessFunction) else DECORATORS[function.kind]
+    match function:
+        case ProcessFunction():
+            return "process"
+        case AggregateFunction():
+            return "udaf"
+        case _:
+            return DECORATORS[function.kind]
 
 
 def declare_any(value: Any, *, name: str | None = None, root: str | None = None, **options: Any) -> AnyFunction:
@@ -28,4 +37,15 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
     """
     if is_process(value):
         return declare_process(value, name=name, root=root)
+    if is_aggregate(value) or (mark_of(value) is None and _aggregates(value)):
+        if given := [option for option, told in options.items() if told is not None]:
+            raise BindError(
+                f"{given[0]} of an aggregate function is said by its class", hint=f"Write @udaf({given[0]}=..)."
+            )
+        return declare_aggregate(value, name=name, root=root)
     return declare(value, name=name, root=root, **options)
+
+
+def _aggregates(value: object) -> bool:
+    """Tell whether a class without a decorator has what makes an aggregate function."""
+    return isinstance(value, type) and hasattr(value, "accumulate") and hasattr(value, "finish")

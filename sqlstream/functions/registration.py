@@ -6,21 +6,23 @@ import contextlib
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from sqlstream.catalog import AnyFunction, Function
+from sqlstream.catalog import AggregateFunction, AnyFunction, DuckFunction, Function
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import pickling as carry
 from sqlstream.functions import types
-from sqlstream.functions.invocation import Call
+from sqlstream.functions.invocation import Invocation
 
 _START = 'job failed: function "'
+# The steps of an aggregate function that DuckDB calls.
+STEPS = ("accumulate", "merge", "finish")
 
 
 class Registered:
@@ -49,18 +51,32 @@ def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunct
     leaked objects.
     """
     calls = []
-    for function in (f for f in functions if isinstance(f, Function)):
+    for function in functions:
+        if not isinstance(function, Function | AggregateFunction):
+            continue
         with contextlib.suppress(duckdb.InvalidInputException):  # It is new here.
-            connection.remove_function(function.name)
+            unregister(connection, function)
         calls.append(_Lazy(function))
         try:
-            _create(connection, function, calls[-1], function.name)
+            if isinstance(function, AggregateFunction):
+                _create_stand_in(connection, function)
+                _create_steps(connection, function, calls[-1])
+            else:
+                _create(connection, function, calls[-1], function.name)
         except duckdb.CatalogException as error:
             raise BindError(f'function "{function.name}" cannot be registered: the name is taken in DuckDB') from error
     return Registered(calls)
 
 
-def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[Function]) -> Registered:
+def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) -> None:
+    """Remove a function from a connection. Raises duckdb.InvalidInputException when it is not there."""
+    connection.remove_function(function.name)
+    if isinstance(function, AggregateFunction):
+        for step in STEPS:
+            connection.remove_function(function.step(step))
+
+
+def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[DuckFunction]) -> Registered:
     """Make functions callable in SQL that no binder of ours has seen: default values and named arguments are DuckDB's there.
 
     A macro of the function's name has them; the function itself stands behind it under another. That of a table function is one
@@ -69,18 +85,28 @@ def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Itera
     calls = []
     for function in functions:
         calls.append(_Lazy(function))
+        if isinstance(function, AggregateFunction):
+            _create_steps(connection, function, calls[-1])
+            typed = zip(map(quote_name, function.names), function.parameters, strict=True)
+            rows = [f"CAST({name} AS {type})" for name, type in typed]
+            row = rows[0] if len(rows) == 1 else f"struct_pack({', '.join(f'p{i} := {r}' for i, r in enumerate(rows))})"
+            accumulated = f"{quote_name(function.step('accumulate'))}(list({row}))"
+            _create_macro(connection, function, f"{quote_name(function.step('finish'))}({accumulated})")
+            continue
         if not function.parameters and function.kind == "scalar":
             _create(connection, function, calls[-1], function.name)
             continue
         hidden = f"_udf_{function.name}"
         _create(connection, function, calls[-1], hidden)
-        names = [quote_name(name) for name in function.names]
-        given = zip(names, function.defaults, strict=True)
-        parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
-        call = f"{quote_name(hidden)}({', '.join(names)})"
-        macro = call if function.kind == "scalar" else f"TABLE {_rows(function, call)}"
-        connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {macro}")
+        call = f"{quote_name(hidden)}({', '.join(quote_name(name) for name in function.names)})"
+        _create_macro(connection, function, call if function.kind == "scalar" else f"TABLE {_rows(function, call)}")
     return Registered(calls)
+
+
+def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction, made: str) -> None:
+    given = zip(map(quote_name, function.names), function.defaults, strict=True)
+    parameters = ", ".join(name if default is None else f"{name} := {default}" for name, default in given)
+    connection.execute(f"CREATE MACRO {quote_name(function.name)}({parameters}) AS {made}")
 
 
 def _rows(function: Function, call: str) -> str:
@@ -106,14 +132,14 @@ class _Lazy:
     A resource that nobody closes is closed with the last reference to its connection, at the latest when Python ends.
     """
 
-    def __init__(self, function: Function):
+    def __init__(self, function: DuckFunction):
         self.function = function
-        self._call: Call | None = None
-        self._unclosed: weakref.finalize[[Call], _Lazy] | None = None
+        self._call: Any = None
+        self._unclosed: weakref.finalize[[Invocation], _Lazy] | None = None
         # Reentrant: a process that is ended while it opens a resource closes it from the same thread.
         self._lock = threading.RLock()
 
-    def call(self) -> Call:
+    def call(self) -> Any:
         with self._lock:
             if self._call is None:
                 self._call = carry.unpack(self.function.name, self.function.pickled).opened()
@@ -128,7 +154,7 @@ class _Lazy:
             call.close()
 
 
-def _close_quietly(call: Call) -> None:
+def _close_quietly(call: Invocation) -> None:
     # Nobody is left to be told.
     with contextlib.suppress(JobError):
         call.close()
@@ -136,27 +162,73 @@ def _close_quietly(call: Call) -> None:
 
 def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _Lazy, name: str) -> None:
     # A chunk of an Arrow function without parameters would not tell how many rows it has.
-    vectorised = bool(function.parameters)
+    changing = not function.deterministic
+    if function.parameters:
+        _create_arrow(connection, name, _columns(lazy), function.parameters, function.returns, changing)
+        return
     connection.create_function(
         name,
-        _columns(function, lazy) if vectorised else _constant(function, lazy),
-        list(function.parameters),
+        _constant(function, lazy),
+        [],
         function.returns,
-        type=PythonUDFType.ARROW if vectorised else PythonUDFType.NATIVE,
+        type=PythonUDFType.NATIVE,
         null_handling=FunctionNullHandling.SPECIAL,
-        side_effects=not function.deterministic,
+        side_effects=changing,
     )
 
 
-def _columns(function: Function, lazy: _Lazy) -> Callable[..., pa.Array]:
+def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateFunction) -> None:
+    """Take the name of an aggregate function: calls of it can be checked, and its steps run in their place."""
+
+    def never(*chunks: pa.ChunkedArray) -> pa.Array:
+        raise JobError(f'function "{function.name}" is an aggregate function: it has no value for a row')
+
+    _create_arrow(connection, function.name, never, function.parameters, function.returns, side_effects=True)
+
+
+def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunction, lazy: _Lazy) -> None:
+    kept = function.accumulator
+    fields = ", ".join(f"p{i} {type}" for i, type in enumerate(function.parameters))
+    row = function.parameters[0] if len(function.parameters) == 1 else f"STRUCT({fields})"
+    types_of = {"accumulate": (f"{row}[]", kept), "merge": (f"{kept}[]", kept), "finish": (kept, function.returns)}
+    for step in STEPS:
+        taken, returned = types_of[step]
+        _create_arrow(connection, function.step(step), _step(step, lazy), (taken,), returned)
+
+
+def _step(step: str, lazy: _Lazy) -> Callable[..., pa.Array]:
+    def called(*chunks: pa.ChunkedArray) -> pa.Array:
+        return getattr(lazy.call(), step)(chunks[0].combine_chunks())
+
+    return called
+
+
+def _create_arrow(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    called: Callable[..., pa.Array],
+    parameters: Sequence[str],
+    returns: str,
+    side_effects: bool = False,
+) -> None:
+    # DuckDB counts the parameters of what it is given.
+    positions = [inspect.Parameter(f"p{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(parameters))]
+    called.__signature__ = inspect.Signature(positions)  # type: ignore[attr-defined]
+    connection.create_function(
+        name,
+        called,
+        list(parameters),
+        returns,
+        type=PythonUDFType.ARROW,
+        null_handling=FunctionNullHandling.SPECIAL,
+        side_effects=side_effects,
+    )
+
+
+def _columns(lazy: _Lazy) -> Callable[..., pa.Array]:
     def columns(*chunks: pa.ChunkedArray) -> pa.Array:
         return lazy.call()(*chunks)
 
-    # DuckDB counts the parameters of what it is given.
-    parameters = [
-        inspect.Parameter(f"p{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(function.parameters))
-    ]
-    columns.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return columns
 
 

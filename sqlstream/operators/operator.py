@@ -40,6 +40,14 @@ class Port:
 Inputs: TypeAlias = Iterable[tuple[Port, pa.Table | Segment]]
 
 
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """Rows of a further output of an operator, which has a name."""
+
+    output: str
+    rows: pa.RecordBatch
+
+
 class Operator(ABC):
     """A stateful operator over one bucket of keys: everything that planning, running and looking at it asks for.
 
@@ -77,6 +85,11 @@ class Operator(ABC):
     def outputs(self) -> tuple[Column, ...]:
         """The columns of the rows that `step` yields, before those that are stored as text are read."""
 
+    @property
+    def side_outputs(self) -> Mapping[str, tuple[Column, ...]]:
+        """The columns of its further outputs, by their names, as `outputs`."""
+        return {}
+
     @abstractmethod
     def step(
         self,
@@ -84,7 +97,7 @@ class Operator(ABC):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Advance by one batch; yield rows for the next stage as they are computed.
 
         An input is rows, or a segment that was written into the bucket's directory for it. Once the result is exhausted, the

@@ -48,7 +48,7 @@ class Fragment:
     """Stateless work: `rows` is a SELECT over `_input`, or what was looked up; each part, by name, is a SELECT over `_rows`.
 
     With several parts `rows` is computed once. Without an exchange the one part is what a sink stores, which `sink` names by its
-    place in the plan.
+    place in the plan. Behind an operator, `output` is which of its side outputs `_input` is, empty for its result.
     """
 
     rows: str
@@ -56,6 +56,7 @@ class Fragment:
     exchange: Exchange | None
     sink: int = 0
     lookups: tuple[Lookup, ...] = ()
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field, Schema
 from sqlstream.logical.plan.graph import once, walk
 from sqlstream.logical.plan.joins import Joining, LookupJoin
+from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows, row_columns
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.over import Over, Sort
@@ -26,8 +27,9 @@ from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projectio
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.names import check_name
+from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
+from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import (
@@ -76,6 +78,8 @@ class Branch:
     lookups: tuple[Lookup, ...] = ()
     # Whether its rows are on time, where those of the leaf are on several paths for that.
     are_on_time: bool | None = None
+    # Which of the leaf's side outputs it is over, empty for its result.
+    output: str = ""
     # What several parts of the SELECT read, by name: each may read those before it.
     common: tuple[tuple[str, str], ...] = ()
 
@@ -117,7 +121,7 @@ def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
     where state depends on it.
     """
-    planner = _Planner()
+    planner = _Planner([n.operator for sink in sinks for n in walk(sink) if isinstance(n, LateRows)])
     refuse(sinks)
     found: dict[str, SinkPlan] = {}
     for sink in sinks:
@@ -143,7 +147,10 @@ def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
                     [Column(c.name, c.type) for c in sink.columns], f"(SELECT {casts}, {WEIGHT} FROM _rows)"
                 )
             planner.add(
-                branch, Fragment(branch.select(positions).query, (("rows", stored),), None, number, branch.lookups)
+                branch,
+                Fragment(
+                    branch.select(positions).query, (("rows", stored),), None, number, branch.lookups, branch.output
+                ),
             )
     scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
@@ -155,7 +162,7 @@ def _asks_watermark(sink: ResultSink) -> bool:
     for node in walk(sink):
         if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
             return True
-        if isinstance(node, Windowed) and node.late_rows is not None:
+        if isinstance(node, LateRows) or (isinstance(node, Windowed) and node.late_rows is not None):
             return True
         if any(e.reads.watermark for e in node.expressions):
             return True
@@ -227,11 +234,12 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
         case LookupJoin():
             return [_looked_up(node, b) for b in below(node.input)]
+        case LateRows():
+            return [_of_late_rows(node)]
         case Process():
-            return _of_output(node, node, 0, node.function.outputs)
+            return _emitted(node)
         case SideOutput():
-            own = side_columns(node.process.function, node.number)
-            return _of_output(node, node.process, node.number + 1, own)
+            return [replace(branch, output=node.name) for branch in _emitted(node.process)]
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
@@ -239,9 +247,14 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
 
 
-def _of_output(node: Process | SideOutput, process: Process, number: int, own: Sequence[Column]) -> list[Branch]:
-    """Return the paths of the rows of one output: where they have a time, of those that are on time, and of those that are late.
+def _of_late_rows(node: LateRows) -> Branch:
+    """Return the path of the rows that an operator drops."""
+    own = stored_columns([Column(f.name, f.type) for f in row_columns(node.operator)])
+    items = [f"{c.name} AS {name}" for c, name in own]
+    rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
+    return Branch(node.operator, rows, weighted=False, are_on_time=False, output=LATE)
 
+<<<<<<< HEAD
     `own` are the columns of that output in which its rows leave the operator.
     """
     names = [*process.key_names, *(c.name for c in own), *process.time_attributes]
@@ -251,16 +264,16 @@ def _of_output(node: Process | SideOutput, process: Process, number: int, own: S
     if not process.time_type:
         where = f" WHERE {here[0]}" if several else ""
         return [Branch(process, f"SELECT {items if several else '*'} FROM _input{where}", weighted=node.is_changelog)]
+=======
+
+def _emitted(node: Process) -> list[Branch]:
+    """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
+    if not node.time_type:
+        return [Branch(node, "SELECT * FROM _input", weighted=False)]
+    own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
+>>>>>>> main
     both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
-    return [
-        Branch(
-            process,
-            f"SELECT {items} FROM _input WHERE {' AND '.join([*here, late])}",
-            weighted=False,
-            are_on_time=on_time,
-        )
-        for on_time, late in both
-    ]
+    return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
 
 
 def _in_one(found: list[Branch]) -> list[Branch]:
@@ -270,7 +283,9 @@ def _in_one(found: list[Branch]) -> list[Branch]:
     groups: dict[tuple[object, ...], list[Branch]] = {}
     for number, branch in enumerate(found):
         alone = number if branch.lookups or branch.placed else None
-        groups.setdefault((id(branch.leaf), branch.weighted, branch.timed, branch.on_time, alone), []).append(branch)
+        groups.setdefault(
+            (id(branch.leaf), branch.weighted, branch.timed, branch.on_time, branch.output, alone), []
+        ).append(branch)
     return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
@@ -329,7 +344,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
             for below, part in zip(node.inputs, operator.parts, strict=True)
             for branch in branches(arriving_at(node, below).node)
         ]
-    timed = isinstance(node, WindowAggregate | WindowRank) and node.late_rows is not None
+    timed = isinstance(node, WindowAggregate | WindowRank) and LATE in operator.parts
     found = []
     for branch in branches(node.input, made_above(node), timed=timed):
         # Only rows of a table can be late, and those that come into windows on their way.
@@ -344,7 +359,9 @@ class _Planner:
     Equal ones are one, with a fragment for each of those that want its rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, late: Sequence[Node]) -> None:
+        # The operators whose late rows are read.
+        self.late = late
         self.scans: list[tuple[Scan, ScanStage, list[Fragment]]] = []
         self.stages: list[tuple[Stateful, StatefulStage, list[Fragment]]] = []
         self.names: set[str] = set()
@@ -388,7 +405,7 @@ class _Planner:
         )
 
     def _stateful(self, node: Stateful) -> None:
-        operator = operator_of(node)
+        operator = operator_of(node, emits_late=node in self.late)
         ports: list[Port] = []
         feeds = []
         for branch, wanted in feeding(node, operator):
@@ -403,7 +420,7 @@ class _Planner:
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             exchange = Exchange(place, operator.hashed, numbers)
-            fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups))
+            fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
         view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
         check_name("an operator", name, node.span)

@@ -15,6 +15,7 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
@@ -100,7 +101,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
                 return found
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
-        case SideOutput():
+        case SideOutput() | LateRows():
             return Unordered(f"rows leave {node.label} in no order")
         case Union():
             return Unordered("UNION ALL brings the rows of its inputs in no order")

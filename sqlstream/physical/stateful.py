@@ -51,11 +51,11 @@ from sqlstream.physical.windows import (
 from sqlstream.units import NO_TIME
 
 
-def operator_of(node: Stateful) -> Operator:
-    """Return the operator that computes a stateful node."""
+def operator_of(node: Stateful, *, emits_late: bool = False) -> Operator:
+    """Return the operator that computes a stateful node; one over windows may emit its late rows, too."""
     match node:
         case SessionWindow() | WindowAggregate() | WindowRank():
-            return window_operator(node)
+            return window_operator(node, emits_late=emits_late)
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
             # A table has its rows as long as the source has them.

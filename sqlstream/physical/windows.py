@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from sqlstream.catalog import Column
@@ -12,6 +13,7 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan import aggregates
 from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
+from sqlstream.logical.plan.late_rows import row_columns
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
 from sqlstream.logical.plan.over import OverItem
@@ -184,11 +186,12 @@ def _is_by_the_keys_of(node: aggregates.WindowAggregate, session: SessionWindow)
     return found == set(session.keys)
 
 
-def window_operator(node: Windowed) -> WindowOperator:
-    """Return the operator that computes a node over windows."""
+def window_operator(node: Windowed, *, emits_late: bool = False) -> WindowOperator:
+    """Return the operator that computes a node over windows; its late rows may be an output, too."""
     made = made_above(node)
     changing = (made.input if made is not None else node.input).is_changelog
-    if changing and (node.late_rows is not None or (isinstance(node, aggregates.WindowAggregate) and node.corrects)):
+    has_late = emits_late or node.late_rows is not None
+    if changing and (has_late or (isinstance(node, aggregates.WindowAggregate) and node.corrects)):
         raise UnsupportedError(
             "ALLOWED_LATENESS, EARLY_FIRE or LATE_ROWS over a table with changes",
             node.span,
@@ -196,19 +199,22 @@ def window_operator(node: Windowed) -> WindowOperator:
         )
     match node:
         case aggregates.WindowAggregate():
-            return _aggregate(node, changing=changing)
+            _refuse_sessions_apart(node, changes=node.corrects or has_late)
+            found = _aggregate(node, changing=changing)
         case SessionWindow():
-            return _rows("session", _session(node), node, changing=changing)
+            found = _rows("session", _session(node), node, changing=changing)
         case WindowRank():
-            return _rows("window_rank", _rank(node), node, changing=changing)
+            found = _rows("window_rank", _rank(node), node, changing=changing)
         case _:
             assert_never(node)
+    late = _late_rows(node, emitted=emits_late)
+    return replace(found, late=late) if late else found
 
 
 def _rows(name: str, rows: WindowRows, node: SessionWindow | WindowRank, *, changing: bool) -> WindowOperator:
     """Return the operator of the rows of windows, or of their ranks."""
     of = WindowChanges(rows.groups, rows.columns, rows) if changing else rows
-    return WindowOperator(name, rows.groups, of, late=_late_rows(node))
+    return WindowOperator(name, rows.groups, of)
 
 
 def _session(node: SessionWindow) -> WindowRows:
@@ -234,12 +240,12 @@ def _sessions(node: SessionWindow, time: str, end: str) -> Sessions:
     return Sessions(Pieces(time, gap, end))
 
 
-def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
+def _refuse_sessions_apart(node: aggregates.WindowAggregate, *, changes: bool) -> None:
     """Refuse hints about late and early rows where those are not this operator's, but the sessions' below it."""
     below = node.input
     while isinstance(below, Projection | Filter | Expand):
         below = below.input
-    if isinstance(below, SessionWindow) and made_above(node) is None and (node.corrects or node.late_rows):
+    if isinstance(below, SessionWindow) and made_above(node) is None and changes:
         raise UnsupportedError(
             "ALLOWED_LATENESS, EARLY_FIRE or LATE_ROWS over sessions that are not partitioned by the keys of GROUP BY",
             node.span,
@@ -249,7 +255,6 @@ def _refuse_sessions_apart(node: aggregates.WindowAggregate) -> None:
 
 
 def _aggregate(node: aggregates.WindowAggregate, *, changing: bool) -> WindowOperator:
-    _refuse_sessions_apart(node)
     keys = named_keys(tuple(k.expression for k in node.keys), [k.name for k in node.keys])
     groups, calls = Groups(keys, _assigner(node)), calls_of(node.aggregates)
     bounds = (node.window.start, node.window.end, node.window.time)
@@ -259,7 +264,7 @@ def _aggregate(node: aggregates.WindowAggregate, *, changing: bool) -> WindowOpe
         return WindowOperator("window_aggregate", groups, of)
     result = Grouped(groups, bounds, calls)
     trigger = _corrections(node, groups.windows, result) if node.corrects else AT_END
-    return WindowOperator("window_aggregate", groups, result, trigger, _late_rows(node))
+    return WindowOperator("window_aggregate", groups, result, trigger)
 
 
 def _corrections(node: aggregates.WindowAggregate, windows: Assigner, result: Grouped) -> Corrections:
@@ -272,9 +277,10 @@ def _corrections(node: aggregates.WindowAggregate, windows: Assigner, result: Gr
     return Corrections(emitted, ChangedWindows(windows, emitted, early), early)
 
 
-def _late_rows(node: Windowed) -> LateRows | None:
-    """Return what a node keeps of late rows: the columns of its input but for those that say which window a row is in."""
-    if node.late_rows is None:
+def _late_rows(node: Windowed, *, emitted: bool) -> LateRows | None:
+    """Return what becomes of the late rows of a node, where they are not dropped."""
+    kept = node.late_rows is not None
+    if not kept and not emitted:
         return None
     for field in node.input.schema:
         if field.name.lower() in (TIME.name, MARK.name, OPERATOR.name):
@@ -283,15 +289,14 @@ def _late_rows(node: Windowed) -> LateRows | None:
                 node.span,
                 hint="It adds one of that name: rename yours in a subquery.",
             )
+    columns = tuple(Column(f.name, f.type) for f in row_columns(node))
     if isinstance(node, SessionWindow):
-        return LateRows(tuple(Column(f.name, f.type) for f in node.input.schema), event_time(node))
+        return LateRows(columns, event_time(node), kept=kept, emitted=emitted)
     below, where = node.input, "true"
-    hidden = {node.window.start, node.window.end, node.window.time}
     if isinstance(below, Expand):
-        hidden, where = {*hidden, below.column}, f"{quote_name(below.column)} = {below.numbers[0]}"
-    columns = tuple(Column(f.name, f.type) for f in below.schema if f.name not in hidden)
+        where = f"{quote_name(below.column)} = {below.numbers[0]}"
     lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else NO_TIME
-    return LateRows(columns, EVENT_TIME, lateness, where)
+    return LateRows(columns, EVENT_TIME, lateness, where, kept, emitted)
 
 
 def named_keys(keys: tuple[Expression, ...], names: list[str]) -> Made:
@@ -347,15 +352,20 @@ def _refused(item: AggregateItem, why: str) -> UnsupportedError:
 
 
 def call_of(item: AggregateItem) -> AggregateCall:
+    arguments = [(a.sql, a.type) for a in item.arguments]
+    if item.python is not None:
+        typed = zip(arguments, item.python.parameters, strict=True)
+        arguments = [(sql if type == wanted else f"CAST({sql} AS {wanted})", wanted) for (sql, type), wanted in typed]
     return AggregateCall(
-        function=ALIASES.get(item.function, item.function),
-        arguments=tuple(a.sql for a in item.arguments),
-        argument_types=tuple(a.type for a in item.arguments),
+        function=item.function if item.python is not None else ALIASES.get(item.function, item.function),
+        arguments=tuple(sql for sql, _ in arguments),
+        argument_types=tuple(type for _, type in arguments),
         distinct=item.distinct,
         order_by=tuple(o.sql for o in item.order_by),
         order_types=tuple(o.type for o in item.order_by),
         filter=item.filter.sql if item.filter else None,
         result_type=item.type,
+        python=item.python,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.runs import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup
 from sqlstream.runtime import fragments as execute
@@ -177,16 +177,16 @@ class Advance:
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
                 clock = replace(clock, watermark=behind(clock.watermark, delay))
-            waiting: list[pa.RecordBatch] = []
+            waiting: dict[str, list[pa.RecordBatch]] = {}
             size = 0
             for changes in self.stage.operator.step(con, self.state, inputs, clock):
-                waiting.append(changes)
-                size += changes.nbytes
+                output, rows = (changes.output, changes.rows) if isinstance(changes, SideRows) else ("", changes)
+                waiting.setdefault(output, []).append(rows)
+                size += rows.nbytes
                 if size >= CHUNK:
                     yield from self._after(waiting)
-                    waiting, size = [], 0
-            if waiting:
-                yield from self._after(waiting)
+                    waiting, size = {}, 0
+            yield from self._after(waiting)
             if self.state.event_timer is not None and self.state.event_timer != END_OF_INPUT:
                 self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
@@ -194,14 +194,19 @@ class Advance:
         report = BucketReport(self.stage.name, self.bucket, self.measures())
         yield Output("metrics", msgspec.json.encode(report).decode())
 
-    def _after(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Frame | Output]:
-        # The operator may be in the middle of a result on its own connection.
-        with connection(self.job) as con:
-            execute.set_clock(con, self.clock.time, self.clock.watermark)
-            con.register("_changes", pa.Table.from_batches(batches))
-            rows = f"SELECT {typed(self.stage.operator.outputs)} FROM _changes"
-            for fragment in self.stage.fragments:
-                yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
+    def _after(self, waiting: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[Frame | Output]:
+        """Run the fragments behind the operator over rows of its outputs."""
+        operator = self.stage.operator
+        for output, batches in waiting.items():
+            columns = operator.side_outputs[output] if output else operator.outputs
+            # The operator may be in the middle of a result on its own connection.
+            with connection(self.job) as con:
+                execute.set_clock(con, self.clock.time, self.clock.watermark)
+                con.register("_changes", pa.Table.from_batches(batches))
+                rows = f"SELECT {typed(columns)} FROM _changes"
+                for fragment in self.stage.fragments:
+                    if fragment.output == output:
+                        yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
     def measures(self) -> BucketMetrics:
         """Return what the job's log keeps about this bucket."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import DuckFunction
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
@@ -38,7 +38,7 @@ class JobSpec:
     plan: PhysicalPlan
     warehouse: str
     labels: tuple[int, ...]
-    functions: tuple[Function, ...]
+    functions: tuple[DuckFunction, ...]
     memory: str
     zone: str
     retention: Duration

@@ -23,8 +23,8 @@ from sqlstream.warehouse.paths import Warehouse
 
 def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it."""
-    functions = tuple(compiler.catalog.functions.values())
-    table_functions = [f.name for f in functions if f.kind == "table"]
+    functions = compiler.catalog.duck_functions
+    table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import AnyFunction, Function, ProcessFunction, Table
+from sqlstream.catalog import AggregateFunction, AnyFunction, DuckFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.filesystem.splits import FileSplit
@@ -73,10 +73,10 @@ class Stream:
         self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions(
-            [f if isinstance(f, Function | ProcessFunction) else declare_any(f) for f in functions]
+            [f if isinstance(f, Function | AggregateFunction | ProcessFunction) else declare_any(f) for f in functions]
         )
         # What runs queries, with the functions that it knows.
-        self._sandbox: tuple[tuple[Function, ...], Sandbox] | None = None
+        self._sandbox: tuple[tuple[DuckFunction, ...], Sandbox] | None = None
         self.now = EPOCH
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
@@ -212,14 +212,14 @@ class Stream:
 
     def _open_sandbox(self) -> Sandbox:
         """Return the sandbox of all queries, a new one when there are other functions."""
-        functions = tuple(self.compiler.catalog.functions.values())
+        functions = self.compiler.catalog.duck_functions
         if self._sandbox is None or self._sandbox[0] != functions:
             if self._sandbox is not None:
                 self._sandbox[1].close()
             sandbox = Sandbox(
                 Warehouse(self.warehouse),
                 functions=[lambda con: register_for_queries(con, functions)],
-                table_functions=[f.name for f in functions if f.kind == "table"],
+                table_functions=[f.name for f in self.compiler.catalog.functions.values() if f.kind == "table"],
             )
             self._sandbox = functions, sandbox
         return self._sandbox[1]

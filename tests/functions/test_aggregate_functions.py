@@ -20,7 +20,7 @@ from sqlstream.functions.aggregates.declaration import declare_aggregate
 from sqlstream.functions.aggregates.steps import AggregateSteps
 
 PAIRS = pa.list_(pa.struct([("value", pa.float64()), ("weight", pa.int64())]))
-NUMBERS = pa.list_(pa.struct([("x", pa.int64())]))
+NUMBERS = pa.list_(pa.int64())
 
 
 @dataclass
@@ -99,7 +99,7 @@ def pairs(*groups: Sequence[tuple[float | None, int]] | None) -> pa.Array:
 
 
 def numbers(*groups: list[int | None]) -> pa.Array:
-    return pa.array([[{"x": x} for x in group] for group in groups], NUMBERS)
+    return pa.array(groups, NUMBERS)
 
 
 # -- declaring

@@ -174,10 +174,30 @@ WRONG = {
         @table
         def others(self, ctx, row) -> Iterator[int]: ...
     """: 'process function "f" has a method "process" beside @table',
+    """
+    class F:
+        x: ValueState[int] = side_output()
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'side output "x" of process function "f" has no type',
+    """
+    class F:
+        x: SideOutput[set] = side_output()
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'side output "x" of process function "f" has no usable type: set has no SQL type',
+    """
+    class F:
+        x: SideOutput[int] = side_output()
+        X: SideOutput[int] = side_output()
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'side output "X" of process function "f": there are two of this name',
+    """
+    class SideOutput:
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'process function "side_output" has the name of a table function of SQL',
 }
 HEAD = """\
 from collections.abc import Iterator
-from sqlstream import ListState, MapState, ReducingState, ValueState, process, state, table
+from sqlstream import ListState, MapState, ReducingState, SideOutput, ValueState, process, side_output, state, table
 
 @process
 """

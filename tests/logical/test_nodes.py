@@ -28,6 +28,7 @@ CREATE TABLE changes (op STRING, k BIGINT, x BIGINT, PRIMARY KEY (k) NOT ENFORCE
   WITH ('connector' = 'filesystem', 'path' = 'c', 'format' = 'json', 'changelog.op-column' = 'op');
 CREATE TABLE known (k BIGINT, name STRING);
 CREATE FUNCTION visits AS 'tests.slt_process_functions.Visits' LANGUAGE PYTHON;
+CREATE FUNCTION parted AS 'tests.slt_process_functions.Parted' LANGUAGE PYTHON;
 """
 TUMBLE = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND)"
 QUERIES = (
@@ -47,6 +48,8 @@ QUERIES = (
     "SELECT k, LAG(k) OVER (ORDER BY ts) AS before FROM a",
     "SELECT k, ts FROM a ORDER BY ts",
     "SELECT * FROM visits(TABLE (SELECT k, ts, 'home' AS page FROM a) PARTITION BY k, on_time => DESCRIPTOR(ts))",
+    "SELECT * FROM SIDE_OUTPUT(TABLE (SELECT * FROM parted(TABLE (SELECT k AS x FROM a))), 'odd')",
+    f"SELECT * FROM LATE_ROWS(TABLE (SELECT k, COUNT(*) FROM {TUMBLE} GROUP BY k, window_start, window_end))",
 )
 
 

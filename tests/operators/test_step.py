@@ -66,15 +66,16 @@ class Driven:
         set_clock(self.con, from_millis(self.batch * 1000), watermark)
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
         clock = Clock(self.batch, watermark, from_millis(self.batch * 1000))
-        tables = list(self.operator.step(self.con, state, self.inputs(given), clock))
+        found = self.operator.step(self.con, state, self.inputs(given), clock)
+        tables = [rows for rows in found if isinstance(rows, pa.RecordBatch)]
         self.manifest = state.commit(self.con, self.batch, clock.time, watermark)
         self.batch += 1
         if not tables:
             return []
         self.con.register("_changes", pa.Table.from_batches(tables))
-        found = self.con.sql(f"SELECT {typed(self.operator.outputs)} FROM _changes").fetchall()
+        left = self.con.sql(f"SELECT {typed(self.operator.outputs)} FROM _changes").fetchall()
         self.con.unregister("_changes")
-        return found
+        return left
 
     def inputs(self, given: Sequence[pa.Table]) -> list[tuple[Port, pa.Table]]:
         arrived = []

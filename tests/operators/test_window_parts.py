@@ -86,7 +86,8 @@ class Driven:
         reached = None if watermark is None else EventTime((TEN + watermark) * SECOND)
         state = Bucket.open(LocalFilesystem(), self.folder, 0, self.operator.tables, self.manifest, NO_TIME)
         clock = Clock(self.batch, reached, from_millis(self.batch))
-        batches = list(self.operator.step(self.con, state, self._arriving(rows), clock))
+        found = self.operator.step(self.con, state, self._arriving(rows), clock)
+        batches = [rows for rows in found if isinstance(rows, pa.RecordBatch)]
         self.event_timer = None if state.event_timer is None else state.event_timer / SECOND - TEN
         self.manifest = state.commit(self.con, self.batch, clock.time, reached)
         self.batch += 1

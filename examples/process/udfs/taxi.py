@@ -4,20 +4,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlstream import Context, Row, ValueState, process, state, table
+from sqlstream import Context, Row, SideOutput, ValueState, process, side_output, state, table
 
 
 @dataclass
-class Reconciled:
+class Paid:
+    taxi: str
+    amount: float
+
+
+@dataclass
+class Unmatched:
     taxi: str | None
     amount: float | None
-    problem: str | None
+    problem: str
 
 
 @process
 class Reconcile:
-    """Joins each ride with its fare; what has no partner within some minutes is emitted with a problem."""
+    """Joins each ride with its fare; what has no partner within some minutes is in the side output `unmatched`."""
 
+    unmatched: SideOutput[Unmatched] = side_output()
     taxi: ValueState[str] = state()
     amount: ValueState[float] = state()
 
@@ -25,25 +32,25 @@ class Reconcile:
         self.patience = timedelta(minutes=minutes)
 
     @table
-    def rides(self, ctx: Context, ride: Row) -> Iterator[Reconciled]:
+    def rides(self, ctx: Context, ride: Row) -> Iterator[Paid]:
         self.taxi.value = ride.taxi
         yield from self.match(ctx)
 
     @table
-    def fares(self, ctx: Context, fare: Row) -> Iterator[Reconciled]:
+    def fares(self, ctx: Context, fare: Row) -> Iterator[Paid]:
         self.amount.value = fare.amount
         yield from self.match(ctx)
 
-    def match(self, ctx: Context) -> Iterator[Reconciled]:
+    def match(self, ctx: Context) -> Iterator[Paid]:
         if self.taxi.value is not None and self.amount.value is not None:
-            yield Reconciled(self.taxi.value, self.amount.value, None)
+            yield Paid(self.taxi.value, self.amount.value)
             ctx.clear()
         else:
             ctx.timers.at(ctx.event_time + self.patience, "give up")
 
-    def on_timer(self, ctx: Context) -> Iterator[Reconciled]:
+    def on_timer(self, ctx: Context) -> None:
         problem = "ride without fare" if self.amount.value is None else "fare without ride"
-        yield Reconciled(self.taxi.value, self.amount.value, problem)
+        ctx.emit("unmatched", Unmatched(self.taxi.value, self.amount.value, problem))
         ctx.clear()
 
 

@@ -70,3 +70,8 @@ def mark_of(value: object) -> tuple[FunctionOptions, str | type | None] | None:
         getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
     )
     return found
+
+
+def is_aggregate(value: object) -> bool:
+    """Return whether a value is a class under `@udaf`."""
+    return mark_of(value) is not None

@@ -59,6 +59,9 @@ class AggregateDeclaration(Declaration):
 
     def declared(self) -> AggregateFunction:
         call = self._call()
+        if not call.parameters:
+            what = f'accumulate of aggregate function "{self.function.__name__}" takes nothing of a row'
+            raise BindError(what, self.definition(), hint="Write def accumulate(self, acc: Acc, x: int) -> None: ..")
         return AggregateFunction(
             name=call.name,
             parameters=tuple(p.type for p in call.parameters),

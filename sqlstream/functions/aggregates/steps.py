@@ -38,7 +38,7 @@ class AggregateSteps(Invocation):
     returning: frozenset[str]
 
     def accumulate(self, rows: pa.ListArray) -> pa.Array:
-        """Return the accumulator of each group, which is a list of rows: structs of the arguments, in their order."""
+        """Return the accumulator of each group, which is a list of rows: arguments, or structs of several."""
         return self._with_rows("accumulate", None, rows)
 
     def retract(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
@@ -88,7 +88,8 @@ class AggregateSteps(Invocation):
 
     def _with_rows(self, method: str, accumulators: pa.Array | None, rows: pa.ListArray) -> pa.Array:
         flat, owners = _flat(rows)
-        columns = tuple(pa.chunked_array([array]) for array in flat.flatten()[: len(self.parameters)])
+        arrays = [flat] if len(self.parameters) == 1 else flat.flatten()
+        columns = tuple(pa.chunked_array([array]) for array in arrays)
         if self.vectorized:
             return self._with_arrays(method, accumulators, owners, len(rows), columns)
         decoded = self.decoded(columns)

@@ -12,6 +12,7 @@ from sqlstream.logical.bind.scope import unique
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.joins import Joining, LookupJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import closed
 from sqlstream.logical.plan.over import Over, Sort
@@ -38,7 +39,7 @@ def with_name(node: Node, name: str) -> Node:
             return node.with_children((with_name(node.input, name),))
         case Scan() | Normalize() | TimeWindows() | Expand() | LookupJoin() | Union() | Sort() | ResultSink():
             return node
-        case SideOutput():
+        case SideOutput() | LateRows():
             # The operator has the name of what emits its other rows.
             return node
         case _:

@@ -83,7 +83,7 @@ class ProcessBinder:
         found = self.catalog.process_function(name)
         if found is not None:
             return found
-        if self.catalog.function(name) is not None:
+        if self.catalog.function(name) is not None or self.catalog.aggregate_function(name) is not None:
             hint = "A function that takes tables is a class under @process."
             raise BindError(f'"{name}" is a function of values, not of tables', span, hint=hint)
         hint = missing("process function", name, [f.name for f in self.catalog.process_functions.values()])

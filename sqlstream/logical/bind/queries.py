@@ -28,7 +28,7 @@ from sqlstream.logical.bind.process import ProcessBinder
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
-from sqlstream.logical.bind.side_outputs import SIDE_OUTPUT, USAGE, bind_side_output
+from sqlstream.logical.bind.side_outputs import LATE_ROWS, SIDE_OUTPUT, USAGE, bind_late_rows, bind_side_output
 from sqlstream.logical.bind.values import values_table
 from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_group_window
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
@@ -279,8 +279,8 @@ class Binder:
             if (process := self.catalog.process_function(node.this.name)) is not None:
                 hint = f"Write {process.name}(TABLE t PARTITION BY k)."
                 raise BindError(f'process function "{process.name}" without a table', span, hint=hint)
-            if node.this.name.upper() == SIDE_OUTPUT:
-                raise BindError("SIDE_OUTPUT without TABLE", span, hint=USAGE)
+            if (call := node.this.name.upper()) in USAGE:
+                raise BindError(f"{call} without TABLE", span, hint=USAGE[call])
             function = self.catalog.function(node.this.name)
             hint = "Declare a table with CREATE TABLE .. WITH (..)."
             if function is not None and function.kind == "table":
@@ -350,6 +350,10 @@ class Binder:
         return Relation(bound, node.alias or relation.alias, f"the windows of {relation.described}")
 
     def _process(self, node: ProcessCall, env: Environment) -> Relation:
+        if node.name.upper() == LATE_ROWS:
+            late = bind_late_rows(node, env.source, lambda table: self._relation(table, env))
+            named = with_alias(late, node.args.get("alias"), env.source)
+            return Relation(named, node.alias or "late_rows", late.label)
         if node.name.upper() == SIDE_OUTPUT:
             side = bind_side_output(node, env.source, lambda table: self._relation(table, env))
             named = with_alias(side, node.args.get("alias"), env.source)

@@ -11,6 +11,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
@@ -96,6 +97,8 @@ def describe(node: Node) -> str:
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
         case SideOutput():
             return f"SideOutput {node.name}"
+        case LateRows():
+            return "LateRows"
         case Union():
             return f"Union of {len(node.inputs)}"
         case ResultSink():

@@ -9,6 +9,7 @@ from operator import or_
 
 from sqlglot import exp
 
+from sqlstream.catalog import AggregateFunction
 from sqlstream.duck import clock
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span
@@ -148,7 +149,7 @@ class Item:
 class AggregateItem:
     """An aggregate call over the columns of the aggregate's input, and the name of its result.
 
-    The SQL of an `order_by` says the direction, too.
+    The SQL of an `order_by` says the direction, too. `python` is the function where it is a user's.
     """
 
     name: str
@@ -159,6 +160,7 @@ class AggregateItem:
     filter: Expression | None
     type: str
     span: Span | None = field(default=None, compare=False, repr=False)
+    python: AggregateFunction | None = None
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

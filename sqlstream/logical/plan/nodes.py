@@ -6,6 +6,7 @@ from typing import cast
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process, SideOutput
@@ -34,6 +35,7 @@ AnyNode = (
     | Lateral
     | LookupJoin
     | SideOutput
+    | LateRows
     | Stateful
     | Union
     | ResultSink

@@ -189,13 +189,8 @@ class SideOutput(SingleInput, Stateless):
         return self.input
 
     @property
-    def number(self) -> int:
-        """The place of the output among the side outputs of the function."""
-        return [s.name for s in self.process.function.side_outputs].index(self.name)
-
-    @property
     def declaration(self) -> SideOutputDeclaration:
-        return self.process.function.side_outputs[self.number]
+        return next(s for s in self.process.function.side_outputs if s.name == self.name)
 
     @property
     def label(self) -> str:

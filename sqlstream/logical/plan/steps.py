@@ -9,6 +9,7 @@ from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
@@ -76,7 +77,7 @@ def _windows_below(node: Node) -> str:
             return _windows_below(node.input)
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
-        case WindowAggregate() | WindowRank() | Joining() | Process() | SideOutput():
+        case WindowAggregate() | WindowRank() | Joining() | Process() | SideOutput() | LateRows():
             return _OF_INPUT
         case _:
             assert_never(node)
@@ -265,7 +266,7 @@ def _done(node: Node) -> tuple[str, ...]:
         case LookupJoin():
             by = ", ".join(f"{column} = {unquoted(key.sql)}" for key, column in node.keys)
             return (f"{node.kind} lookup join with table {node.table.name}, by {by}",)
-        case SideOutput():
+        case SideOutput() | LateRows():
             return (node.label,)
         case Lateral():
             return (f"for each row, the rows of {unquoted(node.rows.sql)}",)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlstream.catalog import AggregateFunction
+from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import UnsupportedError
 from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind, Shape
@@ -33,7 +36,7 @@ class AggregateCall:
     `function` is lower case with `ALIASES` resolved; `arguments` is () for count(*). `order_by` holds texts such as
     `expr DESC NULLS LAST`, `order_types` the type of each expression (needed where it is none of the arguments). Write
     `percentile_cont(q) WITHIN GROUP (ORDER BY x DESC)` as quantile_cont with arguments (x, q) and order_by ("x DESC",).
-    `result_type` must be set.
+    `result_type` must be set. `python` is the function where it is a user's; arguments have the types of its parameters.
     """
 
     function: str
@@ -44,15 +47,23 @@ class AggregateCall:
     filter: str | None = None
     result_type: str = ""
     order_types: tuple[str, ...] = ()
+    python: AggregateFunction | None = None
 
     @property
     def shape(self) -> Shape:
         """How the function runs; raise Refused."""
+        if self.python is not None:
+            return Shape(Kind.PYTHON if self.python.merges else Kind.VALUES, ordered=True)
         if self.function in REFUSED:
             raise Refused(REFUSED[self.function])
         if self.function not in FUNCTIONS:
             raise Refused(f"there is no incremental form of the aggregate {self.function}")
         return FUNCTIONS[self.function]
+
+    def step(self, name: str, argument: str) -> str:
+        """Return the call of a step of a user's function."""
+        assert self.python is not None
+        return f"{quote_name(self.python.step(name))}({argument})"
 
     @property
     def limited(self) -> bool:
@@ -75,6 +86,13 @@ class AggregateCall:
         """Return the FILTER of the call and of further conditions, an empty text where there are none."""
         kept = [f"({c})" for c in (*conditions, self.filter) if c]
         return f" FILTER (WHERE {' AND '.join(kept)})" if kept else ""
+
+
+def row_of(arguments: Sequence[str]) -> str:
+    """Return what the steps of a user's function take for a row: the argument, or a struct of several."""
+    if len(arguments) == 1:
+        return arguments[0]
+    return f"struct_pack({', '.join(f'p{i} := {a}' for i, a in enumerate(arguments))})"
 
 
 def kept_type(type_: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused, row_of
 from sqlstream.operators.aggregates.exported_states import exported, quantile
 from sqlstream.operators.aggregates.functions import Kind
 from sqlstream.operators.aggregates.kept_values import collected
@@ -168,6 +168,19 @@ def _pick(call: AggregateCall, columns: Columns) -> Built:
     return Strategy.PLAIN, f"struct_extract({column}, 'v')"
 
 
+def _python(call: AggregateCall, columns: Columns) -> Built:
+    """Keep the accumulator of a user's class."""
+    if call.order_by:
+        return collected(call, columns)
+    assert call.python is not None
+    column = columns.add(
+        call.python.accumulator,
+        call.step("accumulate", f"list({row_of(call.arguments)}){call.where()}"),
+        lambda c, over: call.step("merge", f"list({c}) FILTER (WHERE {c} IS NOT NULL){over}"),
+    )
+    return Strategy.PLAIN, call.step("finish", column)
+
+
 _BUILDERS: dict[Kind, Callable[[AggregateCall, Columns], Built]] = {
     Kind.COUNT: _count,
     Kind.COUNT_IF: _count_if,
@@ -181,5 +194,6 @@ _BUILDERS: dict[Kind, Callable[[AggregateCall, Columns], Built]] = {
     Kind.BITSTRING: _bitstring,
     Kind.STATE: exported,
     Kind.QUANTILE: quantile,
+    Kind.PYTHON: _python,
     Kind.VALUES: collected,
 }

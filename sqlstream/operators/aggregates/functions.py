@@ -26,6 +26,7 @@ class Kind(Enum):
     BITSTRING = auto()  # a bit string; merged by OR
     STATE = auto()  # what EXPORT_STATE hands out
     QUANTILE = auto()  # the list of values, which is what a quantile exports
+    PYTHON = auto()  # the accumulator of a user's class that merges
     VALUES = auto()  # nothing smaller than the values themselves
 
 

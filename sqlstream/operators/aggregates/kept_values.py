@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused, kept_type
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused, kept_type, row_of
 from sqlstream.operators.aggregates.functions import Kind
 from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strategy
 
@@ -48,11 +48,25 @@ def collected(call: AggregateCall, columns: Columns) -> Built:
         chosen = {names[key.expression]: key.direction for key in call.keys}
         ways = chosen | {row.name: "ASC NULLS LAST" for row in arguments if row.name not in chosen}
         order = f" ORDER BY {', '.join(f'{name} {way}' for name, way in ways.items())}"
+    if call.python is not None:
+        return Strategy.VALUES, _accumulated(call, [row.name for row in arguments], order, where)
     if call.function in _JSON:
         return Strategy.VALUES, _JSON[call.function]([row.name for row in arguments], order, columns.rows)
     names_left = iter(row.name for row in arguments)
     texts = [text if i in shape.constants else next(names_left) for i, text in enumerate(call.arguments)]
     return Strategy.VALUES, f"{call.function}({'DISTINCT ' if call.distinct else ''}{', '.join(texts)}{order}){where}"
+
+
+def _accumulated(call: AggregateCall, names: Sequence[str], order: str, where: str) -> str:
+    """Return the result of a user's function over values."""
+    row = row_of(names)
+    if call.distinct and len(names) > 1:
+        # DuckDB orders what is distinct by the whole only.
+        if call.order_by:
+            raise Refused("a DISTINCT aggregate of several arguments has no ORDER BY")
+        order = f" ORDER BY {row}"
+    rows = f"list({'DISTINCT ' if call.distinct else ''}{row}{order}){where}"
+    return call.step("finish", call.step("accumulate", rows))
 
 
 def _json_array(names: Sequence[str], order: str, rows: str | None) -> str:

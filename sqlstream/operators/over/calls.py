@@ -13,9 +13,9 @@ from functools import cached_property
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.over import OverFrame
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, row_of
 from sqlstream.operators.aggregates.calls import partials, strategy
-from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind
+from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind, Shape
 from sqlstream.operators.aggregates.partial_columns import FRAME, Strategy
 from sqlstream.units import NO_TIME, Duration
 
@@ -48,7 +48,8 @@ class OverCall:
             return False
         if function in (*_FIRST, *_LAST):
             return True
-        if function not in FUNCTIONS or FUNCTIONS[function].kind in (Kind.QUANTILE, Kind.PICK):
+        shape = self._shape
+        if shape is None or shape.kind in (Kind.QUANTILE, Kind.PICK):
             return False
         return strategy(call) in (Strategy.PLAIN, Strategy.STATE)
 
@@ -66,17 +67,27 @@ class OverCall:
 
     def over_rows(self, partition: str) -> str:
         """Return the call over the rows of the context."""
-        call = self.call
-        arguments = ("DISTINCT " if call.distinct else "") + (", ".join(call.arguments) or self._nothing())
+        call, shape = self.call, self._shape
+        given = (row_of(call.arguments),) if call.python is not None else call.arguments
+        arguments = ("DISTINCT " if call.distinct else "") + (", ".join(given) or self._nothing())
         order = call.order_by
-        if call.distinct and not order and call.function in FUNCTIONS and FUNCTIONS[call.function].ordered:
-            order = call.arguments[:1]
+        if call.distinct and not order and shape is not None and shape.ordered:
+            order = given[:1]
         arguments += f" ORDER BY {', '.join(order)}" if order else ""
         arguments += " IGNORE NULLS" if self.ignore_nulls else ""
         where = f" FILTER (WHERE {call.filter})" if call.filter else ""
         frame = "" if call.function in _NO_FRAME else f" {self._frame()}"
         over = f"OVER (PARTITION BY {partition} ORDER BY {PLACE}{frame})"
+        if call.python is not None:
+            return call.step("finish", call.step("accumulate", f"list({arguments}){where} {over}"))
         return f"CAST({call.function}({arguments}){where} {over} AS {call.result_type})"
+
+    @property
+    def _shape(self) -> Shape | None:
+        """How the aggregate runs; None of what is none, such as lag."""
+        if self.call.python is None and self.call.function not in FUNCTIONS:
+            return None
+        return self.call.shape
 
     def _nothing(self) -> str:
         return "*" if self.call.function == "count" else ""

@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sqlstream.catalog import Column, ProcessFunction
+from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.shapes import Misfit, ResultShape
 from sqlstream.logical.plan.process import ROWTIME
+from sqlstream.operators.operator import SideRows
 
 # Whether an emitted row is late where its event time counts.
 LATE_RESULT = Column(internal("late"), "BOOLEAN")
-# Which output a row is of, where there are several: 0 is what methods yield, side outputs follow in their order.
-OUTPUT = Column(internal("output"), "TINYINT")
 _SHOWN = 200
-
-
-def side_columns(function: ProcessFunction, number: int) -> tuple[Column, ...]:
-    """Return the columns in which the rows of a side output leave; they are NULL in rows of other outputs."""
-    columns = function.side_outputs[number].columns
-    return tuple(Column(internal(f"side_{number}_{i}"), c.type) for i, c in enumerate(columns))
 
 
 class Emitted:
     """Rows of an output, and for each stretch of them its end, the number of its key, its event time, and whether it is late."""
 
-    def __init__(self, shape: ResultShape, timed: bool, columns: Sequence[Column] | None = None, where: str = ""):
+    def __init__(self, shape: ResultShape, timed: bool, where: str = ""):
         self.shape, self.timed = shape, timed
         self.write = shape.writer(where)
-        # The names under which columns leave, where they are not their own.
-        self.names = [name for name, _, _ in shape.fields] if columns is None else [c.name for c in columns]
         self.rows: list[Any] = []
         self.ends: list[int] = []
         self.numbers: list[int] = []
@@ -62,7 +53,7 @@ class Emitted:
         lengths = ends[1:] - ends[:-1]
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
-        found |= dict(zip(self.names, written.values(), strict=True))
+        found |= written
         if self.timed:
             times = pa.array(self.times, pa.timestamp("us"))
             found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
@@ -75,12 +66,8 @@ class Emitted:
 class SideOutputs:
     """The rows of the side outputs, by their names."""
 
-    def __init__(self, function: ProcessFunction, shapes: Mapping[str, ResultShape], timed: bool):
-        self.function, self.shapes = function, shapes
-        self.outputs = {
-            side.name: Emitted(shapes[side.name], timed, side_columns(function, i), f' of side output "{side.name}"')
-            for i, side in enumerate(function.side_outputs)
-        }
+    def __init__(self, shapes: Mapping[str, ResultShape], timed: bool):
+        self.outputs = {name: Emitted(shape, timed, f' of side output "{name}"') for name, shape in shapes.items()}
         # How many rows wait.
         self.size = 0
 
@@ -102,12 +89,9 @@ class SideOutputs:
         output.mark(number, time, late=late)
         self.size += 1
 
-    def beside(self, emitted: Emitted, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the rows of all outputs, and forget them: columns of other outputs are NULL. Raises Misfit as `taken`."""
-        tables = []
-        for number, output in enumerate((emitted, *self.outputs.values())):
-            rows = output.taken(keys)
-            tables.append(rows.append_column(OUTPUT.name, pa.array([number] * rows.num_rows, pa.int8())))
+    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> Iterator[SideRows]:
+        """Yield the rows, and forget them. Raises Misfit as that of an output does."""
         self.size = 0
-        # Those without rows are there for their columns.
-        return pa.concat_tables(tables, promote_options="default")
+        for name, output in self.outputs.items():
+            if output.rows:
+                yield from (SideRows(name, rows) for rows in output.taken(keys).combine_chunks().to_batches())

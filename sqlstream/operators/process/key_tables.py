@@ -64,7 +64,7 @@ class _EmittedTables(Emitted):
         lengths = np.diff(sizes[[0, *self.ends]])
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
-        found |= {name: rows.column(name) for name in self.names}
+        found |= {name: rows.column(name) for name, _, _ in self.shape.fields}
         if self.timed:
             places = pa.array(np.repeat(np.arange(len(self.times)), lengths))
             times, late = pa.array(self.times, pa.timestamp("us")), pa.array(self.late, pa.bool_())

@@ -14,11 +14,15 @@ from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
+<<<<<<< HEAD
 from sqlstream.operators.process.changes import ChangesRun
 from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
+=======
+from sqlstream.operators.process.emitted import LATE_RESULT
+>>>>>>> main
 from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
@@ -113,11 +117,22 @@ class ProcessOperator(Operator):
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
+        return self._leaving(self.function.outputs)
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return {side.name: self._leaving(side.columns) for side in self.function.side_outputs}
+
+    def _leaving(self, emitted: tuple[Column, ...]) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
+<<<<<<< HEAD
         if self.function.changelog_mode:
             return (*self.keys, *self.function.outputs, WEIGHT_COLUMN)
         sides = [c for i in range(len(self.function.side_outputs)) for c in side_columns(self.function, i)]
         return (*self.keys, *self.function.outputs, *time, *sides, *((OUTPUT,) if sides else ()))
+=======
+        return (*self.keys, *emitted, *time)
+>>>>>>> main
 
     # -- a batch
 
@@ -127,7 +142,7 @@ class ProcessOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
         arrivals = Arrivals(con, self.inputs, self.stored_keys, self.inputs[0].time is not None)
         arrivals.take(state, inputs)

@@ -19,7 +19,7 @@ from sqlstream.functions.process.context import Context, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
-from sqlstream.operators.operator import Clock
+from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import Emitted, SideOutputs
@@ -55,7 +55,7 @@ class BatchRun:
         self.function = instance.function
         self.timed = arrivals.timed
         self.output = Emitted(instance.implementation.result, self.timed)
-        self.sides = SideOutputs(self.function, instance.implementation.sides, self.timed)
+        self.sides = SideOutputs(instance.implementation.sides, self.timed)
         # The rows that methods have yielded.
         self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
@@ -78,15 +78,19 @@ class BatchRun:
 
     # -- the whole
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def rows(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Run over all keys; yield what is emitted, then write what has changed."""
         due = self.timer_tables.due() if self.timer_tables else []
         self.count = self.arrivals.touch(due)
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
+<<<<<<< HEAD
             if self._has_emitted:
                 yield from self._flushed()
+=======
+            yield from self._flushed()
+>>>>>>> main
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
             for collection in self.collections.values():
@@ -99,7 +103,7 @@ class BatchRun:
         if self.timer_tables:
             self.timer_tables.store(self.timer_changes)
 
-    def _over_keys(self) -> Iterator[pa.RecordBatch]:
+    def _over_keys(self) -> Iterator[pa.RecordBatch | SideRows]:
         inputs = self._inputs()
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
         none_set: dict[Any, int] = {}
@@ -305,17 +309,23 @@ class BatchRun:
 
     # -- what leaves
 
+<<<<<<< HEAD
     @property
     def _has_emitted(self) -> bool:
         return bool(self.emitted or self.sides.size)
 
     def _flushed(self) -> list[pa.RecordBatch]:
         """Return the rows that were emitted since the last time: no batch where there are none."""
+=======
+    def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Yield the rows that were emitted since the last time."""
+>>>>>>> main
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
-            rows = self.sides.beside(self.output, keys) if self.function.side_outputs else self.output.taken(keys)
-        batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
-        return batches
+            own = self.output.taken(keys).combine_chunks().to_batches() if self.emitted else []
+            sides = list(self.sides.taken(keys))
+        yield from own
+        yield from sides
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:

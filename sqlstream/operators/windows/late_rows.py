@@ -1,7 +1,7 @@
-"""Rows that an operator drops as late, kept under a name of their own.
+"""Rows that an operator drops as late: kept under a name of their own, or emitted as a side output.
 
 Operators are sent partial results, which are no rows any more. So the fragment before them sends, as a further part, the rows
-whose windows the watermark before the batch has passed; the operator keeps those that it drops.
+whose windows the watermark before the batch has passed; the operator keeps, or emits, those that it drops.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock
 from sqlstream.duck.sql import Rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
+from sqlstream.logical.plan import late_rows as plan
 from sqlstream.operators.groups import Groups, Made, stored_columns
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# The part, and the table.
+# The part, the table, and the side output.
 LATE = "late_rows"
-TIME = Column("_event_time", "TIMESTAMP")
-MARK = Column("_watermark", "TIMESTAMP")
+TIME = Column(plan.TIME, "TIMESTAMP")
+MARK = Column(plan.MARK, "TIMESTAMP")
 OPERATOR = Column("_operator", "VARCHAR")
 
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """What is kept of late rows: their columns, and `time`, the SQL of their event time over input rows.
+    """What becomes of late rows: their columns, and `time`, the SQL of their event time over input rows.
 
+    They are `kept`, `emitted`, or both.
     `where` says which rows of the input count: with several grouping sets each is there once per set. A window takes rows until
     the watermark has passed its end by the `lateness`.
     """
@@ -40,6 +42,8 @@ class LateRows:
     time: str
     lateness: Duration = NO_TIME
     where: str = "true"
+    kept: bool = True
+    emitted: bool = False
 
     @property
     def stored(self) -> Made:

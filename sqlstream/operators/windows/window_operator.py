@@ -13,7 +13,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import Rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import leaving
 from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
 from sqlstream.operators.windows.late_rows import LATE, LateRows
@@ -65,7 +65,7 @@ class WindowOperator(Operator):
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return (*self._row_tables, *([self.late.table] if self.late else []), *self.trigger.tables)
+        return (*self._row_tables, *([self.late.table] if self.late and self.late.kept else []), *self.trigger.tables)
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -76,6 +76,10 @@ class WindowOperator(Operator):
     @property
     def outputs(self) -> tuple[Column, ...]:
         return (*self.of.outputs, WEIGHT_COLUMN) if self.trigger.corrects else self.of.outputs
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return {LATE: self.late.table.columns} if self.late and self.late.emitted else {}
 
     @property
     def hash_columns(self) -> tuple[str, ...]:
@@ -93,7 +97,7 @@ class WindowOperator(Operator):
         return self.groups.windows.count(self.of.present(relations[PARTIALS]), self.groups.key_names, closed)
 
     def late_view(self, name: str) -> Rows | None:
-        return self.late.view(name) if self.late else None
+        return self.late.view(name) if self.late and self.late.kept else None
 
     # -- a batch
 
@@ -103,7 +107,7 @@ class WindowOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take the rows of a batch, emit and forget every window that the watermark has closed, then what else has changed.
 
         Rows behind the watermark that are not late are added last: windows close without them, as they would have if an empty
@@ -117,7 +121,7 @@ class WindowOperator(Operator):
                 yield from leaving(con, self.outputs, closing)
             batch.forget(clock.watermark)
             self._admit(batch, received)
-            self._keep_late(batch, received.may_be_late)
+            yield from self._take_late(batch, received.may_be_late)
         if (changes := self.trigger.changes(batch, received.added)) is not None:
             yield from leaving(con, self.outputs, changes)
         self.trigger.set_timers(batch, self.groups.windows)
@@ -199,9 +203,13 @@ class WindowOperator(Operator):
         if self.late is None:
             batch.state.count(LATE, rows)
 
-    def _keep_late(self, batch: WindowBatch, rows: Sequence[pa.Table]) -> None:
+    def _take_late(self, batch: WindowBatch, rows: Sequence[pa.Table]) -> Iterator[SideRows]:
+        """Keep those of some rows that are late, or emit them."""
         if self.late is None or not rows:
             return
         dropped = self.late.dropped(self.groups, rows, batch)
-        batch.state.append(LATE, dropped, batch.clock.batch)
         batch.state.count(LATE, dropped.num_rows)
+        if self.late.kept:
+            batch.state.append(LATE, dropped, batch.clock.batch)
+        if self.late.emitted:
+            yield from (SideRows(LATE, some) for some in dropped.to_batches())

@@ -12,6 +12,7 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.grouping import count_sets, grouping_sets, has_sets
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder, GroupedBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE
+from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
@@ -292,6 +293,9 @@ class Aggregation:
         binder = self.binder
         if len(arguments) == 1 and isinstance(arguments[0], exp.Star):
             arguments = []
+        own = binder.catalog.aggregate_function(function)
+        if own is not None:
+            arguments = placed(own, arguments, node, binder)
         for inside in (*arguments, *order, *([where] if where is not None else [])):
             binder.refuse_aggregates(inside, "inside another one")
         ordered = [o.this if isinstance(o, exp.Ordered) else o for o in order]
@@ -305,8 +309,9 @@ class Aggregation:
             distinct=distinct,
             order_by=directed,
             filter=binder.bind(where) if where is not None else None,
-            type=binder.checker.type(binder.scope.schema, self._whole(node), binder.scope.source),
+            type=own_type(own, arguments, node, binder) if own is not None else self._type(node),
             span=binder.span(node),
+            python=own,
         )
 
     def _expressions(self, nodes: list[exp.Expr]) -> tuple[Expression, ...]:
@@ -319,9 +324,11 @@ class Aggregation:
             for node, b, t in zip(nodes, bound, types, strict=True)
         )
 
-    def _whole(self, node: exp.Expr) -> exp.Expr:
-        """Return the bound call itself, for its type."""
-        return _CallBinder(self.binder.scope, self.binder.catalog, self.binder.checker).rewrite(node)
+    def _type(self, node: exp.Expr) -> str:
+        """Return the type of a call."""
+        binder = self.binder
+        whole = _CallBinder(binder.scope, binder.catalog, binder.checker).rewrite(node)
+        return binder.checker.type(binder.scope.schema, whole, binder.scope.source)
 
     def _free(self, name: str) -> str:
         candidate, number = name, 1

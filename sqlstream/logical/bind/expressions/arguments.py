@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sqlstream.catalog import Function
+from sqlstream.catalog import DuckFunction
 from sqlstream.errors import BindError, SourceText, missing
 from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression
 
 
-def place_arguments(call: exp.Anonymous, function: Function, source: SourceText) -> None:
+def place_arguments(call: exp.Anonymous, function: DuckFunction, source: SourceText) -> None:
     """Give a call one argument per parameter, in order: `f(1, scale => 2)` and `f(1)` where Python has a default.
 
     A call with too many arguments is left to DuckDB to refuse. Raises BindError at the argument that does not fit.

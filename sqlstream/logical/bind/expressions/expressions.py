@@ -163,6 +163,8 @@ class ExpressionBinder:
         return isinstance(node, exp.Anonymous) and self._is_aggregate_name(node.name)
 
     def _is_aggregate_name(self, name: str) -> bool:
+        if self.catalog.aggregate_function(name) is not None:
+            return True
         return name.lower() in self.checker.aggregates and self.catalog.function(name) is None
 
     def _alias(self, node: exp.Column) -> exp.Expr:

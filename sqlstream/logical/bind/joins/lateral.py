@@ -209,6 +209,9 @@ class _RowBinder(ExpressionBinder):
         if not any(self.is_aggregate(n) for n in bound.walk()):
             return self.typed(bound, inner).sql
         for call in bound.find_all(exp.Anonymous):
+            if self.catalog.aggregate_function(call.name) is not None:
+                hint = "Write the rows of UNNEST into a subquery in FROM, and GROUP BY over it."
+                raise self.unsupported(f"a Python aggregate function, {call.name}, in LATERAL (SELECT ..)", inner, hint)
             if numbers and call.name.lower() in _ORDERED and call.expressions:
                 last = call.expressions[-1]
                 if not isinstance(last, exp.Order):

@@ -104,6 +104,9 @@ class ListBinder:
             raise BindError(f'"{name}" is a process function, and no table function', span, hint=hint)
         if function is None and not self.checker.knows(name):
             raise self._no_function(name, span)
+        if self.catalog.aggregate_function(name) is not None:
+            hint = f"Write SELECT {name}(..) FROM t GROUP BY ..: it makes one value of many rows."
+            raise BindError(f'"{name}" is an aggregate function, and no table function', span, hint=hint)
         hint = "Call it in the select list."
         if function is not None and function.returns.endswith("]"):
             hint = f"Write CROSS JOIN UNNEST({name}(..)) AS x for the elements of its list."

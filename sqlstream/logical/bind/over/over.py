@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sqlglot import exp
 
-from sqlstream.catalog import Catalog
+from sqlstream.catalog import AggregateFunction, Catalog
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
+from sqlstream.logical.bind.expressions.user_aggregates import own_type, placed
 from sqlstream.logical.bind.scope import Scope
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Schema
 from sqlstream.logical.plan.graph import walk
@@ -96,7 +97,8 @@ def bind_call(window: exp.Window, block: Block) -> OverItem:
     call = window.this.this if isinstance(window.this, exp.Filter) else window.this
     function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     own = block.catalog.function(function) is not None
-    if own or (function not in PLACED and function not in block.checker.aggregates):
+    python = block.catalog.aggregate_function(function)
+    if own or (python is None and function not in PLACED and function not in block.checker.aggregates):
         known = own or function in _OF_WHOLE_PARTITIONS or block.checker.knows(function)
         if function and not known:
             raise block.checker.no_function(call.name, span)
@@ -107,11 +109,36 @@ def bind_call(window: exp.Window, block: Block) -> OverItem:
         raise UnsupportedError(
             "OVER without ORDER BY", span, hint="Add ORDER BY the time attribute to its OVER clause."
         )
+    if python is not None:
+        return _python_call(python, window, block)
     bound = _bound(window.this, block)
     whole = exp.Window(this=bound, order=exp.Order(expressions=[exp.Ordered(this=exp.Literal.number(1))]), over="OVER")
     whole.meta.update(window.meta)
     type = block.checker.type(block.rows, whole, block.scope.source)
     return _item(function, bound, type, window, block)
+
+
+def _python_call(function: AggregateFunction, window: exp.Window, block: Block) -> OverItem:
+    """Return a call of a user's aggregate function with OVER."""
+    window = window.copy()
+    call = window.this.this if isinstance(window.this, exp.Filter) else window.this
+    # DISTINCT stands before the first argument, ORDER BY behind the last.
+    last = call.expressions[-1] if call.expressions else None
+    if isinstance(last, exp.IgnoreNulls | exp.RespectNulls):
+        hint = "Filter NULLs with FILTER (WHERE x IS NOT NULL)."
+        raise UnsupportedError(f"IGNORE NULLS of {function.name}", block.span(window), hint=hint)
+    plain = [last.this if e is last and isinstance(last, exp.Order) else e for e in call.expressions]
+    first = plain[0] if plain else None
+    if isinstance(first, exp.Distinct):
+        plain[:1] = first.expressions
+    arguments = placed(function, plain, call, block)
+    type = own_type(function, arguments, call, block)
+    made: list[exp.Expr] = [exp.Distinct(expressions=arguments)] if isinstance(first, exp.Distinct) else list(arguments)
+    if isinstance(last, exp.Order):
+        made[-1] = exp.Order(this=made[-1], expressions=last.expressions)
+    call.set("expressions", made)
+    found = _item(call.name.lower(), _bound(window.this, block), type, window, block)
+    return replace(found, call=replace(found.call, python=function))
 
 
 def _bound(node: exp.Expr, block: Block) -> exp.Expr:
