@@ -254,24 +254,12 @@ def _of_late_rows(node: LateRows) -> Branch:
     rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
     return Branch(node.operator, rows, weighted=False, are_on_time=False, output=LATE)
 
-<<<<<<< HEAD
-    `own` are the columns of that output in which its rows leave the operator.
-    """
-    names = [*process.key_names, *(c.name for c in own), *process.time_attributes]
-    items = ", ".join(f"{quote_name(name)} AS {quote_name(f.name)}" for name, f in zip(names, node.schema, strict=True))
-    several = bool(process.function.side_outputs)
-    here = [f"{OUTPUT.name} = {number}"] if several else []
-    if not process.time_type:
-        where = f" WHERE {here[0]}" if several else ""
-        return [Branch(process, f"SELECT {items if several else '*'} FROM _input{where}", weighted=node.is_changelog)]
-=======
 
 def _emitted(node: Process) -> list[Branch]:
     """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
     if not node.time_type:
-        return [Branch(node, "SELECT * FROM _input", weighted=False)]
+        return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
->>>>>>> main
     both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
     return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from sqlstream.duck.sql import no_rows, typed
 from sqlstream.duck.types import encoded
+from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.emitted import Emitted
 from sqlstream.operators.process.runs import BatchRun, KeyedInput
@@ -76,13 +77,12 @@ class ChangesRun(BatchRun):
         self.retracted.rows.append(row)
         self.retracted.mark(self.number, None, late=False)
 
-    @property
-    def _has_emitted(self) -> bool:
-        return super()._has_emitted or bool(self.retracted.rows or self.deleted)
-
-    def _flushed(self) -> list[pa.RecordBatch]:
+    def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
         if not self.function.changelog_mode:
-            return super()._flushed()
+            yield from super()._flushed()
+            return
+        if not (self.emitted or self.retracted.rows or self.deleted):
+            return
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         upserts = self.function.changelog_mode == "upsert"
         places, numbers = self._last_rows() if upserts else ([], [])
@@ -93,8 +93,7 @@ class ChangesRun(BatchRun):
             changes = self._upserted(added.take(pa.array(places, pa.int64())), numbers)
         else:
             changes = pa.concat_tables([_weighted(added, 1), _weighted(retracted, -1)])
-        batches: list[pa.RecordBatch] = changes.to_batches()
-        return batches
+        yield from changes.to_batches()
 
     def _last_rows(self) -> tuple[list[int], list[int]]:
         """Return the places of the rows that keys have now, and the numbers of the keys whose rows change."""

@@ -17,12 +17,8 @@ from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
-<<<<<<< HEAD
 from sqlstream.operators.process.changes import ChangesRun
-from sqlstream.operators.process.emitted import LATE_RESULT, OUTPUT, side_columns
-=======
 from sqlstream.operators.process.emitted import LATE_RESULT
->>>>>>> main
 from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
@@ -125,14 +121,9 @@ class ProcessOperator(Operator):
 
     def _leaving(self, emitted: tuple[Column, ...]) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
-<<<<<<< HEAD
         if self.function.changelog_mode:
-            return (*self.keys, *self.function.outputs, WEIGHT_COLUMN)
-        sides = [c for i in range(len(self.function.side_outputs)) for c in side_columns(self.function, i)]
-        return (*self.keys, *self.function.outputs, *time, *sides, *((OUTPUT,) if sides else ()))
-=======
+            return (*self.keys, *emitted, WEIGHT_COLUMN)
         return (*self.keys, *emitted, *time)
->>>>>>> main
 
     # -- a batch
 

@@ -85,12 +85,7 @@ class BatchRun:
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
-<<<<<<< HEAD
-            if self._has_emitted:
-                yield from self._flushed()
-=======
             yield from self._flushed()
->>>>>>> main
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
             for collection in self.collections.values():
@@ -309,17 +304,8 @@ class BatchRun:
 
     # -- what leaves
 
-<<<<<<< HEAD
-    @property
-    def _has_emitted(self) -> bool:
-        return bool(self.emitted or self.sides.size)
-
-    def _flushed(self) -> list[pa.RecordBatch]:
-        """Return the rows that were emitted since the last time: no batch where there are none."""
-=======
     def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Yield the rows that were emitted since the last time."""
->>>>>>> main
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
             own = self.output.taken(keys).combine_chunks().to_batches() if self.emitted else []
