@@ -208,7 +208,56 @@ class Forgetful:
             yield f"{values} {self.largest.value} {lists} {self.entries.get_all()} {self.read_entries.get_all()}"
 
 
+class Noted(NamedTuple):
+    n: int
+    what: str
+
+
+@process
+class Notes:
+    """Says in which order rows and timers come: a timer is set some seconds behind each row."""
+
+    n: ValueState[int] = state()
+
+    def __init__(self, gap: timedelta = timedelta(seconds=10)):
+        self.gap = gap
+
+    @table
+    def clicks(self, ctx: Context, click: Row) -> Iterator[Noted]:
+        assert ctx.event_time is not None
+        assert ctx.watermark == ctx.event_time
+        assert not ctx.input_ended
+        ctx.timers.at(ctx.event_time + self.gap, "end")
+        yield self.note(click.page)
+
+    def on_timer(self, ctx: Context) -> Iterator[Noted]:
+        yield self.note(f"{ctx.timer.name} {ctx.timer.time:%H:%M:%S}")
+
+    def note(self, what: str) -> Noted:
+        self.n.value = (self.n.value or 0) + 1
+        return Noted(self.n.value, what)
+
+
+@process
+class BothNotes:
+    """Says in which order the rows of two tables come."""
+
+    n: ValueState[int] = state()
+
+    @table
+    def rides(self, ctx: Context, ride: Row) -> Iterator[Noted]:
+        yield self.note(ride.street)
+
+    @table
+    def fares(self, ctx: Context, fare: Row) -> Iterator[Noted]:
+        yield self.note(str(fare.amount))
+
+    def note(self, what: str) -> Noted:
+        self.n.value = (self.n.value or 0) + 1
+        return Noted(self.n.value, what)
+
+
 PROCESS_FUNCTIONS = (
     *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, Forgetful),
-    *(CheckedReadings, Parted, Astray),
+    *(CheckedReadings, Parted, Astray, Notes, BothNotes),
 )

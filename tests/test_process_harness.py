@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from sqlstream import Context, ListState, MapState, Row, ValueState, process, state
+from sqlstream import Context, ListState, MapState, Row, SideOutput, ValueState, process, side_output, state
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.functions.process.context import Timer
 from sqlstream.testing import Emitted, ProcessHarness
@@ -102,6 +102,37 @@ def test_without_keys_every_row_stands_alone() -> None:
     with ProcessHarness(Doubled) as harness:
         assert harness.rows([{"x": 1}, {"x": 0}, {"x": 2}]) == [2, 4]
         assert {row.key for row in harness.emitted()} == {None}
+
+
+@process
+class Halves:
+    """Emits the half of an even number; odd ones are in a side output, some later."""
+
+    odd: SideOutput[int] = side_output()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[float]:
+        if row.x % 2:
+            ctx.timers.at(ctx.event_time + timedelta(seconds=1))
+            ctx.emit("odd", row.x)
+        else:
+            yield row.x / 2
+
+    def on_timer(self, ctx: Context) -> None:
+        ctx.emit("odd", -1)
+
+
+def test_side_outputs() -> None:
+    with ProcessHarness(Halves, keys="k", on_time="ts") as harness:
+        assert harness.rows([{"k": "a", "x": x, "ts": TEN} for x in (1, 2, 3)]) == [1.0]
+        assert harness.emitted("odd") == [
+            Emitted("a", 1, datetime(2026, 1, 1, 10)),
+            Emitted("a", 3, datetime(2026, 1, 1, 10)),
+        ]
+        harness.restart()
+        assert harness.watermark("2026-01-01 10:00:01") == []
+        assert harness.emitted("odd")[2:] == [Emitted("a", -1, datetime(2026, 1, 1, 10, 0, 1))]
+        with pytest.raises(UsageError, match='the function has no side output "even"'):
+            harness.emitted("even")
 
 
 @dataclass

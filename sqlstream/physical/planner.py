@@ -11,7 +11,7 @@ from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
-from sqlstream.duck.sql import quote_name, quote_text, unquoted
+from sqlstream.duck.sql import Rows, quote_name, quote_text, unquoted
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field, Schema
@@ -49,6 +49,7 @@ from sqlstream.physical.stateful import (
     arriving_at,
     operator_of,
     own_tables,
+    process_late_views,
     process_views,
     side_views,
     state_bound,
@@ -439,18 +440,20 @@ class _Planner:
             return tuple(StateView(self._unique(f"{name}_{alias}"), view) for alias, view in views)
         if isinstance(node, Process):
             views = process_views(operator)
-            return tuple(StateView(self._unique(f"{name}_{part}"), view) for part, view in views)
+            own = (StateView(self._unique(f"{name}_{part}"), view) for part, view in views)
+            return (*own, *(self._late_rows(node, late, view) for late, view in process_late_views(operator, name)))
         late = operator.late_view(name)
         if late is None or not isinstance(node, Windowed) or node.late_rows is None:
             return ()
-        if node.late_rows.lower() in self.names:
-            raise BindError(
-                f'LATE_ROWS: "{node.late_rows}" is the name of something else in the job',
-                node.span,
-                hint="Take another.",
-            )
-        self.names.add(node.late_rows.lower())
-        return (StateView(node.late_rows, late, "late rows, kept for the life of the job"),)
+        return (self._late_rows(node, node.late_rows, late),)
+
+    def _late_rows(self, node: Stateful, name: str, view: Rows) -> StateView:
+        """Return the view of late rows under the name that the query gives it."""
+        if name.lower() in self.names:
+            message = f'LATE_ROWS: "{name}" is the name of something else in the job'
+            raise BindError(message, node.span, hint="Take another.")
+        self.names.add(name.lower())
+        return StateView(name, view, "late rows, kept for the life of the job")
 
     def _unique(self, name: str, *, numbered: bool = False) -> str:
         number = 1

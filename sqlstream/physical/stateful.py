@@ -118,22 +118,32 @@ def _process(node: Process) -> ProcessOperator:
         inputs.append(
             InputPlan(
                 f"rows_{number}",
+                node.function.tables[number].name,
+                tuple(k.column or "" for k in read.keys),
                 tuple(k.sql for k in read.keys),
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
                 arriving_at(node, below).columns,
+                tuple(map(_sorted_by, read.order[1:])) if read.order else None,
                 below.is_changelog,
             )
         )
     keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
     ttls = tuple(node.ttl_of(s) for s in node.function.states)
     given = tuple(a.sql for a in node.arguments)
-    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type)
+    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type, node.late_rows)
+
+
+def _sorted_by(item: Expression) -> tuple[Column, str, str]:
+    """Return a column of an order, its SQL, and its direction."""
+    assert item.column is not None
+    own = quote_name(item.column)
+    return Column(item.column, item.type), own, item.sql.removeprefix(own)
 
 
 def arriving_at(node: Process, below: Node) -> Ordered:
     """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
-    wants_order = node.function.vectorized != "bucket" or node.function.ordered
+    wants_order = not node.in_order and (node.function.vectorized != "bucket" or node.function.ordered)
     return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
 
 
@@ -151,9 +161,15 @@ def _check_python(expression: Expression, node: Process) -> None:
 
 
 def process_views(operator: Operator) -> Iterator[tuple[str, Rows]]:
-    """Yield what a process function keeps beside its values: its lists, maps and timers, by their names, and the view of each."""
+    """Yield the views of what a process function keeps beside its values (lists, maps, timers, waiting rows), by their names."""
     assert isinstance(operator, ProcessOperator)
     yield from operator.more_views(own_tables(operator))
+
+
+def process_late_views(operator: Operator, name: str) -> Iterator[tuple[str, Rows]]:
+    """Yield the views of the late rows that a process function of a name keeps, by the names that the query gives them."""
+    assert isinstance(operator, ProcessOperator)
+    yield from operator.late_views(name)
 
 
 def _matching(node: Joins) -> Matching:

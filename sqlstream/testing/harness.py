@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import ProcessFunction, ScalarArgument, StateDeclaration
+from sqlstream.catalog import ProcessFunction, ScalarArgument, StateDeclaration, Table
 from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError, missing
@@ -19,7 +19,7 @@ from sqlstream.functions import types
 from sqlstream.functions.declaration import literal
 from sqlstream.functions.process.context import Timer, instant
 from sqlstream.functions.process.declare import declare_process, implementation_of
-from sqlstream.functions.process.shapes import python_values
+from sqlstream.functions.process.shapes import ResultShape, python_values
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
@@ -27,8 +27,10 @@ from sqlstream.testing.harness_tables import Row, harness_tables
 from sqlstream.testing.stream import Stream
 from sqlstream.units import MILLISECOND, parse_duration
 
-# The operator, and the job of a bare SELECT.
-_OPERATOR, _JOB = "f", "result"
+# The operator, which is a view, the job, and the table of what the function yields; those of side outputs have this before
+# their names.
+_OPERATOR, _JOB, _MAIN = "harness_operator", "harness_job", "harness_emitted"
+_SIDE = "harness_side_"
 _ALL: Any = object()
 
 
@@ -67,9 +69,11 @@ class ProcessHarness:
         self._implementation = implementation_of(function)
         self._tables = harness_tables(self._function, keys, on_time, columns)
         self._arguments = _constants(self._function, self._implementation.scalars, function, arguments, named)
-        self._emitted: list[Emitted] = []
+        self._shapes = {_MAIN: self._implementation.result}
+        self._shapes |= {f"{_SIDE}{name}": shape for name, shape in self._implementation.sides.items()}
+        self._emitted: dict[str, list[Emitted]] = {name: [] for name in self._shapes}
         self._is_started = False
-        self._stream = _Stream("", functions=[self._function], options=options, parallelism=1)
+        self._stream = _Stream([self._function], options)
 
     # -- steps
 
@@ -118,9 +122,14 @@ class ProcessHarness:
 
     # -- what there is
 
-    def emitted(self) -> list[Emitted]:
-        """Return all rows that were emitted so far, with their keys and times."""
-        return list(self._emitted)
+    def emitted(self, side_output: str | None = None) -> list[Emitted]:
+        """Return all rows that were emitted so far, or those of a side output, with their keys and times."""
+        if side_output is None:
+            return list(self._emitted[_MAIN])
+        if f"{_SIDE}{side_output}" not in self._emitted:
+            hint = missing("side output", side_output, self._implementation.sides)
+            raise UsageError(f'the function has no side output "{side_output}"', hint=hint)
+        return list(self._emitted[f"{_SIDE}{side_output}"])
 
     @property
     def now(self) -> datetime:
@@ -180,12 +189,24 @@ class ProcessHarness:
         if self._is_started:
             return
         self._check_state()
-        statements = [table.declare(rows.get(table.name, ())) for table in self._tables]
+        self._stream.script(";\n".join(table.declare(rows.get(table.name, ())) for table in self._tables))
         arguments = [*(table.argument for table in self._tables), *self._arguments]
         times = [quote_name(t.time) for t in self._tables if t.time]
         arguments += [f"on_time => DESCRIPTOR({', '.join(dict.fromkeys(times))})"] if times else []
-        call = f"{self._function.name}({', '.join(arguments)}, uid => '{_OPERATOR}')"
-        self._stream.script(";\n".join([*statements, f"SELECT * FROM {call} AS t({self._result_names(times)})"]))
+        statements = [f"SET 'pipeline.name' = '{_JOB}'"]
+        statements += [f"CREATE VIEW {_OPERATOR} AS SELECT * FROM {self._function.name}({', '.join(arguments)})"]
+        # Rows go into tables that print, and what they print is kept.
+        statements += [
+            f"CREATE TABLE {name} ({self._result_columns(shape)}) WITH ('connector' = 'print')"
+            for name, shape in self._shapes.items()
+        ]
+        sides = [f"SIDE_OUTPUT(TABLE {_OPERATOR}, '{name}')" for name in self._implementation.sides]
+        inserts = [
+            f"INSERT INTO {name} SELECT * FROM {rows_of};"
+            for name, rows_of in zip(self._shapes, [_OPERATOR, *sides], strict=True)
+        ]
+        statements.append(f"EXECUTE STATEMENT SET BEGIN {' '.join(inserts)} END")
+        self._stream.script(";\n".join(statements))
         self._is_started = True
 
     def _check_state(self) -> None:
@@ -193,29 +214,35 @@ class ProcessHarness:
             hint = 'Say by which column its rows are partitioned: ProcessHarness(.., keys="sensor").'
             raise UsageError(f'process function "{self._function.name}" keeps state for each key', hint=hint)
 
-    def _result_names(self, times: Sequence[str]) -> str:
-        size = len(self._tables[0].keys) + len(self._function.outputs) + bool(times)
-        return ", ".join(f"c{i}" for i in range(size))
+    def _result_columns(self, shape: ResultShape) -> str:
+        """Return the declaration of what comes out: the keys, the columns that are emitted, the time."""
+        first = self._tables[0]
+        table = self._stream.compiler.catalog.relation(first.name)
+        assert isinstance(table, Table)
+        known = {c.name.lower(): c.type for c in table.columns}
+        found = [known[key.lower()] for key in first.keys] + [type for _, type, _ in shape.fields]
+        found += [known[first.time.lower()]] if first.time else []
+        return ", ".join(f"c{i} {type}" for i, type in enumerate(found))
 
-    def _step(self, step: Any) -> list[Any]:
-        before = len(self._emitted)
+    def _step(self, step: Callable[[], None]) -> list[Any]:
+        before = len(self._emitted[_MAIN])
         step()
-        found = [row for table in self._stream.taken() for row in self._rows_of(table)]
-        try:
-            found.sort(key=lambda row: row.key)
-        except TypeError:
-            found.sort(key=lambda row: repr(row.key))
-        self._emitted += found
-        return [row.row for row in self._emitted[before:]]
+        for name, tables in self._stream.taken().items():
+            found = [row for table in tables for row in self._rows_of(table, self._shapes[name])]
+            try:
+                found.sort(key=lambda row: row.key)
+            except TypeError:
+                found.sort(key=lambda row: repr(row.key))
+            self._emitted[name] += found
+        return [row.row for row in self._emitted[_MAIN][before:]]
 
-    def _rows_of(self, table: pa.Table) -> list[Emitted]:
-        result = self._implementation.result
+    def _rows_of(self, table: pa.Table, shape: ResultShape) -> list[Emitted]:
         keys = len(self._tables[0].keys)
         own = [
             python_values(types.codec(type, hint), table.column(keys + i))
-            for i, (_, type, hint) in enumerate(result.fields)
+            for i, (_, type, hint) in enumerate(shape.fields)
         ]
-        rows = own[0] if result.kind == "value" else [result.made(*row) for row in zip(*own, strict=True)]
+        rows = own[0] if shape.kind == "value" else [shape.made(*row) for row in zip(*own, strict=True)]
         is_timed = table.num_columns > keys + len(own)
         times = table.column(table.num_columns - 1).to_pylist() if is_timed else [None] * len(rows)
         return [Emitted(*row) for row in zip(self._keys(table), rows, times, strict=True)]
@@ -259,16 +286,21 @@ class ProcessHarness:
 
 
 class _Stream(Stream):
-    """Keeps what the job emits as Arrow tables."""
+    """Keeps what the job prints as Arrow tables, by the names of its tables."""
+
+    def __init__(self, functions: Iterable[ProcessFunction], options: Mapping[str, str] | None):
+        self._received: dict[str, list[pa.Table]] = {}
+        super().__init__("", functions=functions, options=options, parallelism=1)
 
     def _receiver(self, sink: SinkPlan, rows: list[tuple[Any, ...]]) -> Receiver:
-        self._received: list[pa.Table] = []
-        return _Received(sink, self._received)
+        received = self._received[sink.table.name] = []
+        return _Received(sink, received)
 
-    def taken(self) -> list[pa.Table]:
-        """Return what was emitted since the last time."""
-        taken = list(self._received)
-        self._received.clear()
+    def taken(self) -> dict[str, list[pa.Table]]:
+        """Return what was printed since the last time."""
+        taken = {name: list(tables) for name, tables in self._received.items()}
+        for tables in self._received.values():
+            tables.clear()
         return taken
 
     def run_empty(self) -> None:

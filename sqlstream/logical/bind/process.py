@@ -13,7 +13,7 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, miss
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.joins.joins import Relation
-from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.bind.scope import Scope, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Item
 from sqlstream.logical.plan.process import ROWTIME, Process, ProcessInput
 from sqlstream.names import check_name
@@ -54,10 +54,13 @@ class ProcessBinder:
         for argument, relation in zip(function.tables, relations, strict=True):
             self._check_table(function, argument, given.tables[argument.name], relation)
         keys = self._keys(function, given, relations)
-        times = self._times(function, given, relations)
+        orders = self._orders(function, given, relations)
+        times = self._times(function, given, relations, orders)
         reads = tuple(
-            ProcessInput(relation.alias, own, self._columns(function, argument, relation, given), time)
-            for argument, relation, own, time in zip(function.tables, relations, keys, times, strict=True)
+            ProcessInput(relation.alias, own, self._columns(function, argument, relation, given), time, order)
+            for argument, relation, own, time, order in zip(
+                function.tables, relations, keys, times, orders, strict=True
+            )
         )
         span = self._span(call.this)
         self._check_state(function, keys, span)
@@ -70,6 +73,7 @@ class ProcessBinder:
             reads,
             tuple(self._scalar(function, s, given, span) for s in function.scalars),
             names,
+            has_rowtime=given.on_time is not None,
             uid=name,
             span=span,
         )
@@ -196,8 +200,6 @@ class ProcessBinder:
         self, function: ProcessFunction, argument: TableArgument, node: TableArgumentSQL, relation: Relation
     ) -> None:
         span = self._span(node.this)
-        if node.args.get("order_by"):
-            raise UnsupportedError("ORDER BY in a call of a process function", self._span(node.args["order_by"][0]))
         if node.args.get("broadcast"):
             raise UnsupportedError("BROADCAST in a call of a process function", self._span(node))
         origin = relation.node.changelog_origin
@@ -240,10 +242,66 @@ class ProcessBinder:
             raise BindError(message, span, hint=missing("column", column.name, names))
         return Expression.of_column(found.name, found.type, span)
 
-    def _times(self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]) -> list[str | None]:
+    def _orders(
+        self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
+    ) -> list[tuple[Expression, ...]]:
+        """Return the order of each table, which begins with its time attribute; either all have one, or none."""
+        found = []
+        for table, relation in zip(function.tables, relations, strict=True):
+            node = given.tables[table.name]
+            items = node.args.get("order_by") or ()
+            if items and not node.args.get("partition_by"):
+                hint = "Rows are in the order of time within a key: write TABLE t PARTITION BY k ORDER BY ts."
+                raise self._error(function, "ORDER BY without PARTITION BY", items[0], hint)
+            if items and function.vectorized:
+                hint = "Write a class that gets its rows one by one: timers come between them."
+                span = self._span(items[0])
+                raise UnsupportedError(
+                    f"ORDER BY in a call of {_called(function)}, which is vectorized", span, hint=hint
+                )
+            if items and (function.changelog_mode or table.changes):
+                hint = "Leave ORDER BY out: changes come in the order in which they happen."
+                message = f"ORDER BY in a call of {_called(function)}, which takes or emits changes"
+                raise UnsupportedError(message, self._span(items[0]), hint=hint)
+            found.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
+        without = [t for t, order in zip(function.tables, found, strict=True) if not order]
+        if without and len(without) < len(found):
+            hint = "All tables of a call come in one order of time, or none of them."
+            message = f'"{without[0].name}" has no ORDER BY, but others have'
+            raise self._error(function, message, given.tables[without[0].name], hint)
+        return found
+
+    def _order_item(self, function: ProcessFunction, relation: Relation, item: exp.Expr, place: int) -> Expression:
+        value = item.this if isinstance(item, exp.Ordered) else item
+        if not isinstance(value, exp.Column):
+            hint = "Make it a column in a subquery: TABLE (SELECT a + b AS c, * FROM t)."
+            raise self._error(function, "ORDER BY takes columns", value, hint)
+        column = self._column(relation, value)
+        assert column.column is not None
+        if place == 0:
+            self._check_time(relation, column)
+            if relation.node.reads_by_clock:
+                hint = "Leave it out: rows come in the order in which they arrive."
+                raise UnsupportedError(
+                    "ORDER BY processing time in a call of a process function", column.span, hint=hint
+                )
+            if isinstance(item, exp.Ordered) and item.args.get("desc"):
+                message = f'ORDER BY begins with the time attribute "{column.column}" in ascending order'
+                raise self._error(function, message, value)
+        bound = item.copy()
+        bound.set("this", column_reference(column.column))
+        return Expression.of(bound, column.type, column.span)
+
+    def _times(
+        self,
+        function: ProcessFunction,
+        given: _Given,
+        relations: Sequence[Relation],
+        orders: Sequence[tuple[Expression, ...]],
+    ) -> list[str | None]:
         """Return the event time of each table: a column of the same name in all, or one for each."""
         if given.on_time is None:
-            return [None] * len(relations)
+            return [order[0].column if order else None for order in orders]
         columns = given.on_time.expressions
         if len(columns) not in (1, len(relations)):
             message = f"on_time has {len(columns)} columns for {len(relations)} tables"
@@ -254,18 +312,10 @@ class ProcessBinder:
         for place, relation in enumerate(relations):
             column = self._column(relation, columns[place if len(columns) > 1 else 0])
             assert column.column is not None
-            if column.column not in relation.node.time_attributes:
-                attribute = relation.node.time_attribute
-                hint = (
-                    f'The time attribute of {relation.described} is "{attribute}".'
-                    if attribute
-                    else (
-                        f"Declare it in CREATE TABLE: WATERMARK FOR {column.column} AS {column.column}. "
-                        "It remains one as long as every query on the way passes it on unchanged."
-                    )
-                )
-                message = f'column "{column.column}" of {relation.described} is not a time attribute'
-                raise BindError(message, column.span, hint=hint)
+            self._check_time(relation, column)
+            if orders[place] and orders[place][0].column != column.column:
+                message = f'on_time is "{column.column}", but ORDER BY begins with "{orders[place][0].column}"'
+                raise BindError(f"{_called(function)}: {message}", column.span)
             if relation.node.reads_by_clock:
                 raise UnsupportedError(
                     "on_time over processing time", column.span, hint="Leave it out: ctx.processing_time is the clock."
@@ -275,6 +325,21 @@ class ProcessBinder:
         if len(set(types)) > 1:
             raise self._error(function, f"on_time has columns of types {' and '.join(types)}", given.on_time)
         return found
+
+    def _check_time(self, relation: Relation, column: Expression) -> None:
+        if column.column in relation.node.time_attributes:
+            return
+        attribute = relation.node.time_attribute
+        hint = (
+            f'The time attribute of {relation.described} is "{attribute}".'
+            if attribute
+            else (
+                f"Declare it in CREATE TABLE: WATERMARK FOR {column.column} AS {column.column}. "
+                "It remains one as long as every query on the way passes it on unchanged."
+            )
+        )
+        message = f'column "{column.column}" of {relation.described} is not a time attribute'
+        raise BindError(message, column.span, hint=hint)
 
     def _columns(
         self, function: ProcessFunction, argument: TableArgument, relation: Relation, given: _Given

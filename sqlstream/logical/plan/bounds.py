@@ -51,6 +51,8 @@ def _warnings(node: Stateful, growth: str, ends: Ends) -> Iterator[UnboundedStat
             yield _warning(node, node.label, growth, f"Let {_ttl(node)}")
         case Join():
             yield from _of_join(node, ends)
+        case Process() if not node.keeps_every_value:
+            yield _warning(node, "LATE_ROWS", growth, "sqlstream.operators counts late rows without it.")
         case Process():
             ttl = _TTL.format(f"'{node.function.name}' = '1 d'")
             hint = f'Let values expire: state(ttl="1 d"), or {ttl}. Or clear them in a method on_timer.'

@@ -166,7 +166,9 @@ def _describe_process(node: Process) -> str:
     for argument, read in zip(node.function.tables, node.reads, strict=True):
         columns = ", ".join(f"{i.expression.sql} AS {i.name}" for i in read.columns)
         by = ", ".join(k.sql for k in read.keys) or "no key"
-        inputs.append(f"{argument.name} by {by}{f' at {read.time}' if read.time else ''} ({columns})")
+        order = f" order {', '.join(o.sql for o in read.order)}" if read.order else ""
+        at = f" at {read.time}" if read.time and not order else ""
+        inputs.append(f"{argument.name} by {by}{at}{order} ({columns})")
     given = (f"{s.name} => {a.sql}" for s, a in zip(node.function.scalars, node.arguments, strict=True))
     states = "".join(
         f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}{' that expires' if node.ttl_of(s) else ''}"
@@ -177,7 +179,7 @@ def _describe_process(node: Process) -> str:
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
     how = f" vectorized by {node.function.vectorized}" if node.function.vectorized else ""
     how += f" ({node.function.changelog_mode})" if node.function.changelog_mode else ""
-    return f"Process{_quoted(node.name)}{how} {call} emits {results}{sides}{states}"
+    return f"Process{_quoted(node.name)}{how} {call} emits {results}{sides}{states}{_late(node)}"
 
 
 def _columns(columns: Iterable[Column]) -> str:
@@ -202,7 +204,7 @@ def _shifted(column: str, by: Duration) -> str:
     return f"{column} {'-' if by < 0 else '+'} {duration(Duration(abs(by)))}" if by else column
 
 
-def _late(node: SessionWindow | WindowRank | WindowAggregate) -> str:
+def _late(node: SessionWindow | WindowRank | WindowAggregate | Process) -> str:
     return f" late rows in {node.late_rows}" if node.late_rows else ""
 
 

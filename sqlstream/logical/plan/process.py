@@ -10,6 +10,7 @@ from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, St
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Stateless, WindowColumns
+from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration, duration
 
 # The event time of an emitted row: that of the row, or the timer, for which it was emitted.
@@ -18,25 +19,31 @@ ROWTIME = "rowtime"
 
 @dataclass(frozen=True)
 class ProcessInput:
-    """How the rows of one input come to a function: its keys, the columns that it gets, and their event time, if any."""
+    """How the rows of one input come to a function: its keys, the columns that it gets, and their event time, if any.
+
+    With an `order`, which begins with the event time, they wait for the watermark and come in that order.
+    """
 
     alias: str
     keys: tuple[Expression, ...]
     columns: tuple[Item, ...]
     time: str | None = None
+    order: tuple[Expression, ...] = ()
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        return (*self.keys, *(i.expression for i in self.columns))
+        return (*self.keys, *(i.expression for i in self.columns), *self.order)
 
 
 @dataclass(frozen=True)
 class Process(Node):
     """Gives the rows of its inputs to a function of the user's, key by key, and emits what that emits.
 
-    Emits the key columns, those of the function, and the event time of the row, or of the timer, for which a row was emitted.
-    Keeps the states and the timers of each key; a value that was not written for its time to live is forgotten. `ttl` is that
-    of states which have none of their own. Without keys the function keeps nothing.
+    Emits the key columns, those of the function, and with `has_rowtime` the event time of the row, or of the timer, for which a
+    row was emitted. Where its inputs have an order, a row comes once, when the watermark has passed it; one that comes after
+    that is dropped and counted, and kept where `late_rows` names a table for it. Keeps the states and the timers of each key; a
+    value that was not written for its time to live is forgotten. `ttl` is that of states which have none of their own. Without
+    keys the function keeps nothing.
     """
 
     inputs: tuple[Node, ...]
@@ -45,7 +52,9 @@ class Process(Node):
     reads: tuple[ProcessInput, ...]
     arguments: tuple[Expression, ...]
     key_names: tuple[str, ...]
+    has_rowtime: bool = False
     ttl: Duration | None = None
+    late_rows: str | None = None
     # What the call says itself: a view's name does not replace it.
     uid: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -75,10 +84,15 @@ class Process(Node):
         own = tuple(Field(c.name, c.type) for c in emitted)
         return (*keys, *own, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
 
+    @property
+    def in_order(self) -> bool:
+        """Whether rows come in the order of time."""
+        return bool(self.reads[0].order)
+
     @cached_property
     def time_type(self) -> str | None:
         """The type of the event times of the result, None where there are none: changes are in the order of no time."""
-        if self.function.changelog_mode:
+        if self.function.changelog_mode or not self.has_rowtime:
             return None
         read = self.reads[0]
         return next((f.type for f in self.inputs[0].schema if f.name == read.time), None)
@@ -142,9 +156,11 @@ class Process(Node):
 
     @cached_property
     def state_bound(self) -> str:
-        if not self.function.states and not self.function.has_timers and not self._keeps_result:
+        if not self.function.states and not self.function.has_timers and not self.in_order and not self._keeps_result:
             return "it keeps no state"
-        parts = []
+        parts = ["watermark: a row waits until the watermark has passed it"] if self.in_order else []
+        if self.late_rows is not None:
+            parts.append("late rows are kept")
         if self._keeps_result:
             parts.append("the row of each key in the result, until the function retracts it")
         if self._lasting:
@@ -152,8 +168,8 @@ class Process(Node):
             parts.append(
                 f"what the function clears, of {names}"
                 if self.function.has_timers
-                else f"nothing: {self.state_growth}"
-                if self.state_growth
+                else f"nothing: {self._growth_of_states}"
+                if self._growth_of_states
                 else f"the values of the key, for {names}"
             )
         forgetting = [s for s in self.function.states if self.ttl_of(s)]
@@ -164,6 +180,15 @@ class Process(Node):
 
     @cached_property
     def state_growth(self) -> str | None:
+        return self._growth_of_states or growth_of_late_rows(self.late_rows)
+
+    @property
+    def keeps_every_value(self) -> bool:
+        """Whether its states grow without a bound."""
+        return self._growth_of_states is not None
+
+    @cached_property
+    def _growth_of_states(self) -> str | None:
         if not (self._lasting or self._keeps_result) or self.function.has_timers:
             return None
         if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):

@@ -216,7 +216,8 @@ def emits(node: Stateful) -> str:
             return "each row once, when the watermark passes it"
         case Process():
             timers = ", and when its timers are due" if node.function.has_timers else ""
-            return f"what it emits, when a row comes{timers}"
+            comes = "the watermark passes a row" if node.in_order else "a row comes"
+            return f"what it emits, when {comes}{timers}"
         case Join():
             return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:

@@ -13,6 +13,7 @@ from sqlstream.duck.internal_columns import PLACE
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.tables import listed
+from sqlstream.operators.process.waiting import UNTIL
 from sqlstream.operators.scratch import keep
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
@@ -31,9 +32,16 @@ class Arrivals:
     """What has come for a bucket in a batch."""
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, inputs: Sequence[InputPlan], keys: tuple[Column, ...], timed: bool
+        self,
+        con: duckdb.DuckDBPyConnection,
+        inputs: Sequence[InputPlan],
+        keys: tuple[Column, ...],
+        *,
+        gives_times: bool,
     ):
-        self.con, self.inputs, self.keys, self.timed = con, inputs, keys, timed
+        self.con, self.inputs, self.keys = con, inputs, keys
+        # Whether rows have event times, and what is emitted for them, too.
+        self.timed, self.gives_times = inputs[0].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs) -> None:
         """Make `_arrived_<n>` of the rows of each input."""
@@ -67,13 +75,16 @@ class Arrivals:
     def rows(self, number: int) -> pa.Table:
         """Return the rows of an input in the order of their keys' numbers, which are the first column; the last is their time.
 
-        Rows of a key are in the order of their source where that is known, else of their time, then of their values: so a
-        batch that is repeated gives them in the same order.
+        Rows of a key are in the order that the call wants, or of their source where that is known, else of their time, then
+        of their values: so a batch that is repeated gives them in the same order.
         """
         one = self.inputs[number]
         arriving = one.arriving(self.keys)
         own = [c for c in arriving if c.name.startswith("c")]
         order = [f"r.o{i}" for i in range(len(one.order))]
+        if one.waits:
+            order = [f"r.{UNTIL.name}"]
+            order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
         if one.order != PLACE:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
         arrived = f"_arrived_{number}"
@@ -83,7 +94,7 @@ class Arrivals:
             net = summed(arriving[:-1], arrived)
             arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
         items = [f"t.{NUMBER}", *(f"r.{c.name}" for c in own)]
-        items += ["r._time"] if one.time else []
+        items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
         items += [f"r.{WEIGHT}"] if one.changing else []
         joined = f"{arrived} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
         sql = f"SELECT {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"

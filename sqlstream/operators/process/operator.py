@@ -20,9 +20,12 @@ from sqlstream.operators.process.bucket_tables import BucketTablesRun
 from sqlstream.operators.process.changes import ChangesRun
 from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.process.key_tables import KeyTablesRun
+from sqlstream.operators.process.ordered_runs import OrderedRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
+from sqlstream.operators.process.waiting import UNTIL, WaitingRows, WaitingTables
 from sqlstream.state.bucket import Bucket
+from sqlstream.state.metrics import earliest
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -33,29 +36,55 @@ EVENT_TIME = Column("_time", "BIGINT")
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """An input: its name, the SQL of its keys, its columns, its event time if any, and columns of the order in which it comes."""
+    """An input: its name, that of its argument, names and SQL of its keys, its columns, its event time if any.
+
+    `order` are the columns of the order in which it comes. With a `sort` rows wait for the watermark, and come in the order of
+    time, then of further columns, each with its SQL and its direction.
+    """
 
     name: str
+    argument: str
+    key_names: tuple[str, ...]
     keys: tuple[str, ...]
     columns: tuple[tuple[Column, str], ...]
     time: str | None
     order: tuple[Column, ...]
+    sort: tuple[tuple[Column, str, str], ...] | None = None
     # Whether rows are taken away, too: then each has a weight.
     changing: bool = False
+
+    @property
+    def waits(self) -> bool:
+        return self.sort is not None
 
     def arriving(self, keys: tuple[Column, ...]) -> tuple[Column, ...]:
         """The columns in which rows arrive."""
         own = tuple(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns))
+        sorted_by = tuple(Column(f"s{i}", c.type) for i, (c, _, _) in enumerate(self.sort or ()))
         order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
+        time = UNTIL if self.waits else EVENT_TIME
         weight = (WEIGHT_COLUMN,) if self.changing else ()
-        return (*keys, *own, *((EVENT_TIME,) if self.time else ()), *order, *weight)
+        return (*keys, *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
+
+    def made(self, keys: tuple[Column, ...]) -> str:
+        """Return the SELECT of the columns in which rows arrive, over `_rows`."""
+        time = [f"epoch_us({self.time}){' + 1' if self.waits else ''}"] if self.time else []
+        sqls = [*self.keys, *(sql for _, sql in self.columns), *time, *(sql for _, sql, _ in self.sort or ())]
+        sqls += [c.name for c in self.order]
+        sqls += [WEIGHT] if self.changing else []
+        columns = self.arriving(keys)
+        items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
+        where = f" WHERE {self.time} IS NOT NULL" if self.waits else ""
+        rows = f"(SELECT {items} FROM _rows{where})"
+        return encoded(columns, f"({summed(columns[:-1], rows)})" if self.changing else rows)
 
 
 @dataclass(frozen=True)
 class ProcessOperator(Operator):
     """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
 
-    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any.
+    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any. Rows that come too late
+    to be in their place are dropped, with `late_rows` kept under this name.
     """
 
     function: ProcessFunction
@@ -64,6 +93,7 @@ class ProcessOperator(Operator):
     arguments: tuple[str, ...]
     ttls: tuple[Duration, ...]
     time_type: str | None
+    late_rows: str | None = None
 
     @property
     def kind(self) -> str:
@@ -81,21 +111,19 @@ class ProcessOperator(Operator):
         states = tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
         emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
         result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
-        return StateTables(self.stored_keys, states, self.function.has_timers, result)
+        return StateTables(self.stored_keys, states, self.function.has_timers, self.in_order, result)
+
+    @property
+    def in_order(self) -> bool:
+        return self.inputs[0].waits
+
+    @cached_property
+    def waiting_tables(self) -> WaitingTables:
+        return WaitingTables(self.inputs if self.in_order else (), self.stored_keys, self.late_rows is not None)
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        found = {}
-        for one in self.inputs:
-            columns = one.arriving(self.stored_keys)
-            sqls = [*one.keys, *(sql for _, sql in one.columns)]
-            sqls += [f"epoch_us({one.time})"] if one.time else []
-            sqls += [c.name for c in one.order]
-            sqls += [WEIGHT] if one.changing else []
-            items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
-            rows = f"(SELECT {items} FROM _rows)"
-            found[one.name] = encoded(columns, f"({summed(columns[:-1], rows)})" if one.changing else rows)
-        return found
+        return {one.name: one.made(self.stored_keys) for one in self.inputs}
 
     @cached_property
     def hash_columns(self) -> tuple[str, ...]:
@@ -109,7 +137,7 @@ class ProcessOperator(Operator):
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return self.state_tables.declarations
+        return (*self.state_tables.declarations, *self.waiting_tables.declarations)
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -135,11 +163,19 @@ class ProcessOperator(Operator):
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
-        arrivals = Arrivals(con, self.inputs, self.stored_keys, self.inputs[0].time is not None)
-        arrivals.take(state, inputs)
+        arrivals = Arrivals(con, self.inputs, self.stored_keys, gives_times=self.time_type is not None)
+        waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
+        if waiting:
+            waiting.take(inputs)
+        else:
+            arrivals.take(state, inputs)
         with instance_of(self.function, self.arguments) as instance:
-            run = self._run(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            run_of = OrderedRun if waiting else self._run
+            run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
+        if waiting:
+            timer = state.event_timer if self.function.has_timers else None
+            state.event_timer = earliest((timer, waiting.wake_at()))
 
     @property
     def _run(self) -> type[BatchRun | BucketTablesRun]:
@@ -162,8 +198,14 @@ class ProcessOperator(Operator):
         return tuple(Column(n, t) for n, t in key_view(self.state_tables, self.keys, relations).columns)
 
     def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of lists, maps and timers, by their names."""
+        """Yield the views of lists, maps, timers and waiting rows, by their names."""
         yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
+        yield from self.waiting_tables.waiting_views(relations)
+
+    def late_views(self, operator: str) -> Iterator[tuple[str, Rows]]:
+        """Yield the views of late rows of the operator of a name, if they are kept."""
+        if self.late_rows is not None:
+            yield from self.waiting_tables.late_views(self.late_rows, operator)
 
     def release(self) -> None:
         close_instances(self.function.pickled)

@@ -15,12 +15,12 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.context import Context, event_datetime, instant
+from sqlstream.functions.process.context import Context, Timer, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.operator import Clock, SideRows
-from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks
+from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import Emitted, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
@@ -28,7 +28,7 @@ from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
 from sqlstream.state.bucket import Bucket
-from sqlstream.units import END_OF_INPUT
+from sqlstream.units import END_OF_INPUT, EventTime
 
 # The counters of the user's code begin so.
 COUNTED = "user."
@@ -54,13 +54,13 @@ class BatchRun:
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
         self.timed = arrivals.timed
-        self.output = Emitted(instance.implementation.result, self.timed)
-        self.sides = SideOutputs(instance.implementation.sides, self.timed)
+        self.output = Emitted(instance.implementation.result, arrivals.gives_times)
+        self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times)
         # The rows that methods have yielded.
         self.emitted = self.output.rows
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
-        self.timers = KeyTimers(watermark, clock.time, self.timed, tables.has_timers)
+        self.timers = KeyTimers(EventTime(watermark - tables.shift), clock.time, self.timed, tables.has_timers)
         self.timer_changes = TimerChanges()
         self.context = Context(self.timers, self._clear, self._count, self._emit)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
@@ -123,14 +123,8 @@ class BatchRun:
                 one.enter(number)
             if on_timer is not None:
                 self.timers.enter(stored_timers.get(number, none_set))
-                if self.timers.known:
-                    self._fire(number, late=False)
-            for method, one_input in zip(self.instance.methods, inputs, strict=True):
-                if size := one_input.sizes[number]:
-                    self._call(method, one_input, size, number)
+            self._visit(number, inputs)
             if on_timer is not None:
-                if self.timers.is_behind:
-                    self._fire(number, late=True)
                 self.timers.leave(number, self.timer_changes)
             self._leave(number, stored, states, by_state)
             for one in collections:
@@ -175,6 +169,16 @@ class BatchRun:
 
     # -- the user's code
 
+    def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
+        """Give a key its timers and its rows."""
+        if self.timers.known:
+            self._fire(number, late=False)
+        for method, one_input in zip(self.instance.methods, inputs, strict=True):
+            if size := one_input.sizes[number]:
+                self._call(method, one_input, size, number)
+        if self.timers.is_behind:
+            self._fire(number, late=True)
+
     def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
         """Give the rows of a key to a method."""
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
@@ -205,29 +209,33 @@ class BatchRun:
 
         Timers that rows have set behind the watermark are `late`.
         """
+        context = self.context
+        for fired, (_, timer) in enumerate(self.timers.due()):
+            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
+            self._call_timer(number, timer, fired, late=late and timer.is_event_time)
+        self.timers.is_behind, self.fires_late = False, None
+
+    def _call_timer(self, number: int, timer: Timer, fired: int, *, late: bool = False) -> None:
+        """Call `on_timer`, which was called so many times before at once."""
         context, on_timer = self.context, self.instance.on_timer
         assert on_timer is not None
-        for fired, (_, timer) in enumerate(self.timers.due()):
-            context.timer = timer
-            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
-            self.fires_late = late and timer.is_event_time
-            before = len(self.emitted)
-            try:
-                result = on_timer(context)
-                if result is not None:
-                    self.emitted.extend(result)
-            except (Exception, SystemExit) as error:
-                raise self._raised(error, on_timer, timer) from error
-            if len(self.emitted) > before:
-                time = timer.time if timer.is_event_time else self._time_now
-                self.output.mark(number, time, late=self.fires_late)
-            if fired >= MOST:
-                what = f"has set timers that are due at once more than {MOST:,} times"
-                about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
-                raise self.instance.failed(
-                    what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
-                )
-        self.timers.is_behind, self.fires_late = False, None
+        context.timer, self.fires_late = timer, late
+        time = context.event_time or self._time_now
+        before = len(self.emitted)
+        try:
+            result = on_timer(context)
+            if result is not None:
+                self.emitted.extend(result)
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, on_timer, timer) from error
+        if len(self.emitted) > before:
+            self.output.mark(number, time, late=late)
+        if fired >= MOST:
+            what = f"has set timers that are due at once more than {MOST:,} times"
+            about = f"key: {shown(context.key, 200)}\ntimer: {timer}"
+            raise self.instance.failed(
+                what, about + "\nAt the end of the input ctx.input_ended is true: set none then."
+            )
 
     @property
     def _time_now(self) -> Any:
@@ -341,8 +349,15 @@ class KeyedInput:
         self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(own)))
         self.times: Iterator[Any] | None = None
         if timed:
-            times = table.column("_time").to_numpy().astype("datetime64[us]")
-            self.times = chain.from_iterable(times[i : i + 50_000].tolist() for i in range(0, len(times), 50_000))
+            micros = table.column("_time").to_numpy()
+            self.times = chain.from_iterable(_listed(micros.astype("datetime64[us]")))
+            self.micros: Iterator[int] = chain.from_iterable(_listed(micros))
+
+
+def _listed(values: Any) -> Iterator[list[Any]]:
+    """Yield the values of an array as lists of Python objects."""
+    for start in range(0, len(values), BLOCK):
+        yield values[start : start + BLOCK].tolist()
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -71,13 +71,23 @@ class StateTable:
 
 @dataclass(frozen=True)
 class StateTables:
-    """All that a function keeps, with the columns of its keys under names of our own."""
+    """All that a function keeps, with the columns of its keys under names of our own.
+
+    With `in_order` a timer of event time is due when the watermark has passed it, as it has the rows of this time; it is then
+    stored a microsecond later. Else it is due when the watermark has reached it.
+    """
 
     keys: tuple[Column, ...]
     states: tuple[StateTable, ...]
     has_timers: bool
+    in_order: bool = False
     # The columns of the row that each key has in the result, where the function emits upserts.
     result: tuple[Column, ...] = ()
+
+    @property
+    def shift(self) -> int:
+        """By how much timers of event time are stored later than they are due."""
+        return int(self.in_order)
 
     @cached_property
     def in_row(self) -> tuple[StateTable, ...]:
@@ -199,7 +209,8 @@ def more_views(
     if tables.has_timers:
         taken = [n.name for n in names]
         parts = [
-            f"SELECT *, {quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
+            f"SELECT * REPLACE ({DUE.name} - {tables.shift if table == EVENT_TIMERS else 0} AS {DUE.name}), "
+            f"{quote_text(clock)} AS _clock FROM ({summed(tables.timer_columns, relations[table])})"
             for table, clock in CLOCKS.items()
         ]
         items = [

@@ -23,6 +23,8 @@ from sqlstream.units import EventTime, ProcessingTime
 Identity = tuple[bool, str | int]
 # The counter of the processing time up to which timers have fired.
 FIRED = "timers_fired_at"
+# Later than any time.
+FOREVER = 2**63
 # So many timers can fire for a key in a batch: more are set by each other without end.
 MOST = 100_000
 
@@ -59,7 +61,9 @@ class TimerTables:
             own = f"(SELECT * FROM {rows} _timer SEMI JOIN {TOUCHED} t ON {self.tables.same('_timer', 't')})"
             known = summed(self.tables.timer_columns, own)
             sql = f"SELECT t.{NUMBER}, s.{TIMER_NAME.name}, s.{DUE.name} FROM ({known}) s JOIN {TOUCHED} t"
-            for number, name, due in self.con.execute(f"{sql} ON {self.tables.same('s', 't')}").fetchall():
+            shift = self.tables.shift if is_event else 0
+            for number, name, stored in self.con.execute(f"{sql} ON {self.tables.same('s', 't')}").fetchall():
+                due = stored - shift
                 found.setdefault(number, {})[is_event, name or due] = due
         return found
 
@@ -69,13 +73,14 @@ class TimerTables:
             own = [c for c in changes.rows if c[1] == is_event]
             if own:
                 numbers, _, names, dues, weights = zip(*own, strict=True)
+                shift = self.tables.shift if is_event else 0
                 self.con.register(
                     "_timers",
                     pa.table(
                         {
                             NUMBER: pa.array(numbers, pa.int64()),
                             TIMER_NAME.name: pa.array(names, pa.string()),
-                            DUE.name: pa.array(dues, pa.int64()),
+                            DUE.name: pa.array([due + shift for due in dues], pa.int64()),
                             WEIGHT: pa.array(weights, pa.int64()),
                         }
                     ),
@@ -121,10 +126,13 @@ class KeyTimers(Timers):
         self.changed: dict[Identity, int] | None = None
         # Set behind the clock, since the last call of `due`.
         self.is_behind = False
+        # No timer of event time is due before this, as far as `due_before` looks at them.
+        self.soonest = FOREVER
 
     def enter(self, known: Mapping[Identity, int]) -> None:
         """Go to another key."""
         self.known, self.changed, self.is_behind = known, None, False
+        self.soonest = NEVER if known else FOREVER
 
     def leave(self, number: int, changes: TimerChanges) -> None:
         """Collect what has changed for the key."""
@@ -145,8 +153,25 @@ class KeyTimers(Timers):
             del self._own[identity]
             yield identity, self._shown(identity, due)
 
+    def due_before(self, time: int) -> Iterator[Timer]:
+        """Yield timers of event time that are due before a time, each taken out before, in the order of their times."""
+        while self.soonest < time:
+            found = min(((due, str(i[1]), i) for i, due in self._current.items() if i[0]), default=None)
+            self.soonest = FOREVER if found is None else found[0]
+            if found is not None and found[0] < time:
+                del self._own[found[2]]
+                yield self._shown(found[2], found[0])
+
+    def due_by_clock(self) -> Iterator[Timer]:
+        """Yield timers of processing time that are due, each taken out before, in the order of their times."""
+        while found := min(
+            ((due, str(i[1]), i) for i, due in self._current.items() if not i[0] and due <= self.now), default=None
+        ):
+            del self._own[found[2]]
+            yield self._shown(found[2], found[0])
+
     def _first(self) -> tuple[Identity, int] | None:
-        current = self.known if self.changed is None else self.changed
+        current = self._current
         ready = [
             (not identity[0], due, str(identity[1]), identity)
             for identity, due in current.items()
@@ -156,6 +181,10 @@ class KeyTimers(Timers):
             return None
         _, due, _, identity = min(ready)
         return identity, due
+
+    @property
+    def _current(self) -> Mapping[Identity, int]:
+        return self.known if self.changed is None else self.changed
 
     @property
     def _own(self) -> dict[Identity, int]:
@@ -172,6 +201,8 @@ class KeyTimers(Timers):
             raise RuntimeError("a timer needs a method: def on_timer(self, ctx): ...")
         self._own[is_event, name or due] = due
         self.is_behind = self.is_behind or due <= (self.watermark if is_event else self.now)
+        if is_event and due < self.soonest:
+            self.soonest = due
 
     # -- what the user's code calls
 
@@ -199,7 +230,7 @@ class KeyTimers(Timers):
             self.changed = {}
 
     def list(self) -> list[Timer]:
-        current = self.known if self.changed is None else self.changed
         return sorted(
-            (self._shown(i, due) for i, due in current.items()), key=lambda t: (not t.is_event_time, t.time, t.name)
+            (self._shown(i, due) for i, due in self._current.items()),
+            key=lambda t: (not t.is_event_time, t.time, t.name),
         )

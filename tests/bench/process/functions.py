@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from sqlstream import Context, MapState, ValueState, process, state, table
 
@@ -36,6 +39,52 @@ class TemperatureAlerts:
         self.last.value = temperature
         if last is not None and abs(temperature - last) > self.threshold:
             yield Alert(temperature, temperature - last)
+
+
+@process(vectorized=True, emits=Alert)
+class AlertsByKey:
+    """The same over the rows of a key as a table."""
+
+    last: ValueState[float] = state()
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    def process(self, ctx: Context, readings: Annotated[pa.Table, Reading]) -> pa.Table | None:
+        temperatures = readings["temperature"].to_numpy()
+        before = np.empty_like(temperatures)
+        before[0], before[1:] = self.last.value, temperatures[:-1]
+        self.last.value = float(temperatures[-1])
+        differences = temperatures - before
+        is_alert = np.abs(differences) > self.threshold
+        if not is_alert.any():
+            return None
+        return pa.table({"temperature": temperatures[is_alert], "difference": differences[is_alert]})
+
+
+@process(vectorized="bucket", emits=Alert, ordered=True)
+class AlertsByBucket:
+    """The same over the rows of all keys of a bucket: they come by key, and the state has a row for each, in that order."""
+
+    last: ValueState[float] = state()
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    def process(
+        self, ctx: Context, readings: Annotated[pa.Table, Reading], state: pa.Table
+    ) -> tuple[pa.Table, pa.Table]:
+        sensors, temperatures = readings["sensor"].to_numpy(), readings["temperature"].to_numpy()
+        firsts = np.flatnonzero(np.append(True, sensors[1:] != sensors[:-1]))
+        before = np.empty_like(temperatures)
+        before[1:] = temperatures[:-1]
+        before[firsts] = state["last"].to_numpy()
+        differences = temperatures - before
+        is_alert = np.abs(differences) > self.threshold
+        alerts = {"temperature": temperatures[is_alert], "difference": differences[is_alert]}
+        lasts = np.append(firsts[1:], len(temperatures)) - 1
+        kept = pa.table({"sensor": state["sensor"], "last": temperatures[lasts]})
+        return pa.table({"sensor": sensors[is_alert], **alerts}), kept
 
 
 class Ride(NamedTuple):

@@ -18,6 +18,8 @@ KEYS, PAGES, EVERY = 100_000, 10, 3
 # Of the works in which batches touch few of the keys there are.
 TOUCHED, MANY_KEYS = 10_000, 5_000_000
 OUTPUT = "result"
+# The vectorized forms of a class.
+BY_KEY, BY_BUCKET = "sqlstream, by key", "sqlstream, by bucket"
 
 _READINGS = {"sensor": "BIGINT", "temperature": "DOUBLE", "ts": "TIMESTAMP"}
 _VISITS = {"visitor": "BIGINT", "page": "BIGINT", "ts": "TIMESTAMP"}
@@ -100,7 +102,11 @@ def _alerts(
 
 _BY_ROW = {"sqlstream": "temperature_alerts"}
 PROCESS_WORKS = (
-    _alerts("alerts", f"temperature alerts, {KEYS:,} keys, a value", _BY_ROW),
+    _alerts(
+        "alerts",
+        f"temperature alerts, {KEYS:,} keys, a value",
+        {**_BY_ROW, BY_KEY: "alerts_by_key", BY_BUCKET: "alerts_by_bucket"},
+    ),
     ProcessWork(
         "reconcile",
         "rides and fares, a million keys, values and timers",

@@ -13,11 +13,13 @@ from sqlstream.logical.plan.aggregates import EarlyFire, WindowAggregate
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.logical.plan.windows import SessionWindow
 from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
+from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import MILLISECOND, Duration, parse_duration
 
@@ -38,7 +40,8 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
     calls = [call for call in hint.expressions if call.this in _USAGE] if hint is not None else []
     if not calls:
         return node
-    found = _windowed(node, base)
+    called = isinstance(select.args["from_"].this, ProcessCall) and not select.args.get("joins")
+    found = _process_below(node) if called else _windowed(node, base)
     for call in calls:
         span = span_of(call, source)
         if found is None:
@@ -50,6 +53,13 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
     for call in calls:
         new = _with(new, call, source)
     return _replaced(node, found, new)
+
+
+def _process_below(node: Node) -> Process:
+    """Return the call that a block has in FROM."""
+    while not isinstance(node, Process):
+        [node] = node.children
+    return node
 
 
 def _windowed(node: Node, base: Node) -> Windowed | None:
@@ -76,9 +86,14 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
     return node.with_children((_replaced(below, old, new),))
 
 
-def _check(name: str, node: Windowed, span: Span) -> None:
+def _check(name: str, node: Windowed | Process, span: Span) -> None:
+    if name == "LATE_ROWS" and isinstance(node, Process) and not node.in_order:
+        hint = "Without it no row is dropped: late rows come to the function, too."
+        raise BindError("LATE_ROWS for a process function without ORDER BY", span, hint=hint)
     if name != "LATE_ROWS" and not isinstance(node, WindowAggregate):
         what = "ranks" if isinstance(node, WindowRank) else "the rows of sessions"
+        if isinstance(node, Process):
+            what = "process functions"
         raise UnsupportedError(
             f"{name} for {what}",
             span,
@@ -88,7 +103,7 @@ def _check(name: str, node: Windowed, span: Span) -> None:
         raise UnsupportedError(f"{name} over processing time", span, hint="No row is late there: leave the hint out.")
 
 
-def _with(node: Windowed, call: HintCall, source: SourceText) -> Windowed:
+def _with(node: Windowed | Process, call: HintCall, source: SourceText) -> Windowed | Process:
     match call.this, call.expressions:
         case "ALLOWED_LATENESS", [exp.Literal() as text] if isinstance(node, WindowAggregate):
             return replace(node, lateness=_duration(text, source))

@@ -1,0 +1,79 @@
+"""A batch of rows in the order of time: what a key gets does not depend on how its rows came in batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from itertools import islice, repeat
+from operator import itemgetter
+from typing import Any
+
+from sqlstream.duck.clock import NEVER
+from sqlstream.functions.process.context import event_datetime
+from sqlstream.operators.process.runs import BatchRun, KeyedInput
+
+# The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row.
+_Row = tuple[int, dt.datetime, Any, Any]
+
+
+class OrderedRun(BatchRun):
+    """Gives a key the rows that the watermark has passed, of all inputs, and between them the timers of event time.
+
+    For the user's code event time has come as far as the row, or the timer, for which it is called; only timers of processing
+    time, which fire last, see the watermark of the batch.
+    """
+
+    def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
+        context, timers, emitted = self.context, self.timers, self.emitted
+        ended, context.input_ended = context.input_ended, False
+        self.fired, self.fires_late = 0, False
+        # How far the key has come.
+        self.reached: dt.datetime | None = None
+        for micros, time, method, row in self._rows(number, inputs):
+            if timers.soonest < micros:
+                self._fire_before(number, micros)
+            self.reached = context.event_time = context.watermark = time
+            before = len(emitted)
+            try:
+                result = method(context, row)
+                if result is not None:
+                    emitted.extend(result)
+            except (Exception, SystemExit) as error:
+                raise self._raised(error, method, row) from error
+            if len(emitted) > before:
+                self.output.mark(number, time, late=False)
+        context.input_ended = ended
+        if self.instance.on_timer is not None:
+            self._fire_all(number)
+
+    def _rows(self, number: int, inputs: list[KeyedInput]) -> Iterator[_Row]:
+        """Return the rows of a key in the order of time; those of one time in the order of the inputs."""
+        found = [
+            zip(islice(one.micros, size), one.times or (), repeat(method), one.rows, strict=False)
+            for one, method in zip(inputs, self.instance.methods, strict=True)
+            if (size := one.sizes[number])
+        ]
+        if len(found) == 1:
+            return found[0]
+        return iter(sorted((row for rows in found for row in rows), key=itemgetter(0)))
+
+    def _fire_before(self, number: int, micros: int) -> None:
+        """Call `on_timer` for the timers of event time that are due before a time."""
+        context = self.context
+        for timer in self.timers.due_before(micros):
+            # One that was set for a time before the row that set it is due as soon as that is done.
+            time = timer.time if self.reached is None else max(timer.time, self.reached)
+            self.reached = context.event_time = context.watermark = time
+            self._call_timer(number, timer, self.fired)
+            self.fired += 1
+
+    def _fire_all(self, number: int) -> None:
+        """Call `on_timer` for the timers of event time behind the rows, then for those of processing time."""
+        watermark = self.clock.watermark
+        self._fire_before(number, NEVER if watermark is None else watermark)
+        self.reached = self.context.watermark = None if watermark is None else event_datetime(watermark)
+        for timer in self.timers.due_by_clock():
+            self.context.event_time = None  # type: ignore[assignment]
+            self._call_timer(number, timer, self.fired)
+            self.fired += 1
+            self._fire_before(number, NEVER if watermark is None else watermark)

@@ -1,0 +1,123 @@
+"""Rows that wait until the watermark has passed them, and then come in the order of time; late ones are dropped.
+
+A row has a time column of its own, a microsecond behind its event time: the watermark has passed a row when it has reached that.
+So of the segments of those that wait a batch reads the ones with rows that are due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
+from sqlstream.duck.types import encoded, time_literal
+from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.scratch import keep
+from sqlstream.operators.windows.late_rows import LATE, MARK, OPERATOR, TIME
+from sqlstream.state.bucket import Bucket
+from sqlstream.state.metrics import earliest
+from sqlstream.state.segments import Segment
+from sqlstream.units import EventTime
+from sqlstream.warehouse.declarations import TableDeclaration
+
+if TYPE_CHECKING:
+    from sqlstream.operators.process.operator import InputPlan
+
+# The time at which the watermark has passed a row.
+UNTIL = Column("_until", "BIGINT")
+
+
+@dataclass(frozen=True)
+class WaitingTables:
+    """The tables of the rows that wait, one for each input, and of those that came late, if they are kept."""
+
+    inputs: tuple[InputPlan, ...]
+    keys: tuple[Column, ...]
+    keeps_late: bool
+
+    @property
+    def declarations(self) -> tuple[TableDeclaration, ...]:
+        waiting = [TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name) for one in self.inputs]
+        return (*waiting, *(self.late(i) for i in range(len(self.inputs)) if self.keeps_late))
+
+    def late(self, number: int) -> TableDeclaration:
+        """The table of the late rows of an input."""
+        return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), MARK))
+
+    def waiting_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
+        """Yield the views of the rows that wait, by their names."""
+        for name, one in zip(self._named("waiting"), self.inputs, strict=True):
+            yield name, Rows.selected(relations[one.name], self._shown(one))
+
+    def late_views(self, name: str, operator: str) -> Iterator[tuple[str, Rows]]:
+        """Yield the views of late rows under a name of the user's; of several inputs each has its own."""
+        for number, (own, one) in enumerate(zip(self._named(name), self.inputs, strict=True)):
+            more = [(MARK.name, MARK.type, MARK.name), (OPERATOR.name, OPERATOR.type, quote_text(operator))]
+            yield own, Rows.selected(quote_name(self.late(number).name), [*self._shown(one), *more])
+
+    def _named(self, name: str) -> list[str]:
+        return [name if len(self.inputs) == 1 else f"{name}_{one.argument}" for one in self.inputs]
+
+    def _shown(self, one: InputPlan) -> list[tuple[str, str, str]]:
+        """Return the columns of a view of rows: the keys, those that the function gets, and the event time."""
+        items = [(n, k.type, k.name) for n, k in zip(one.key_names, self.keys, strict=True)]
+        taken = {n.lower() for n in (*one.key_names, TIME.name)}
+        own = [(c.name, c.type, f"c{i}") for i, (c, _) in enumerate(one.columns)]
+        items += [item for item in own if item[0].lower() not in taken]
+        return [*items, (TIME.name, TIME.type, f"make_timestamp({UNTIL.name} - 1)")]
+
+
+class WaitingRows:
+    """The rows of a bucket that wait, in a batch."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: WaitingTables, clock: Clock):
+        self.con, self.state, self.tables, self.clock = con, state, tables, clock
+
+    def take(self, inputs: Inputs) -> None:
+        """Store what has arrived and is not late, then make `_arrived_<n>` of the rows that the watermark has passed."""
+        for port, rows in inputs:
+            self._arrive(port.part, rows, on_time=port.on_time)
+        for number, one in enumerate(self.tables.inputs):
+            columns = one.arriving(self.tables.keys)
+            due = None
+            if self.clock.watermark is not None:
+                due = self.state.relation(one.name, up_to=self.clock.watermark)
+            keep(self.con, f"_due_{number}", no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}")
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS FROM _due_{number}")
+
+    def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
+        passed = None if on_time else self.clock.watermark
+        if isinstance(rows, Segment):
+            if passed is None or (rows.low is not None and rows.low > passed):
+                self.state.adopt(part, [rows])
+                return
+            rows = self.state.read(rows)
+        # A call without rows has no columns either.
+        if passed is not None and rows.num_columns:
+            late = pc.less_equal(rows.column(UNTIL.name), passed)
+            self._drop(part, rows.filter(late), passed)
+            rows = rows.filter(pc.invert(late))
+        self.state.append(part, rows, self.clock.batch)
+
+    def _drop(self, part: str, rows: pa.Table, watermark: EventTime) -> None:
+        """Count late rows, and keep them where that is wanted."""
+        self.state.count("late_rows", rows.num_rows)
+        if not self.tables.keeps_late or not rows.num_rows:
+            return
+        number = [one.name for one in self.tables.inputs].index(part)
+        table = self.tables.late(number)
+        self.con.register("_late", rows)
+        marked = f"(SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late)"
+        self.state.append(table.name, self.con.sql(encoded(table.columns, marked)).to_arrow_table(), self.clock.batch)
+
+    def wake_at(self) -> EventTime | None:
+        """Let go of the rows that were due, and return the time at which the next one is."""
+        watermark = NEVER if self.clock.watermark is None else self.clock.watermark
+        return earliest(self.state.forget(self.con, one.name, watermark) for one in self.tables.inputs)
