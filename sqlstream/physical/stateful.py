@@ -234,5 +234,6 @@ def state_view(node: Stateful, operator: Operator) -> Rows:
         for item in node.shown:
             if item.name.lower() not in names and item.expression.column not in group:
                 columns.append((item.name, item.expression.type, item.expression.sql))
+    columns += [(c.name, c.type, quote_name(c.name)) for c in operator.accumulators if c.name.lower() not in names]
     columns += [(c.name, c.type, c.name) for c in operator.key_times if c.name not in names]
     return Rows.selected(f"({current})", columns)
