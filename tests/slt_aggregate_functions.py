@@ -105,4 +105,15 @@ class ChangingSum:
         return acc
 
 
+class Summed:
+    def accumulate(self, acc: int, x: int) -> int:
+        return acc + x
+
+    def merge(self, acc: int, other: int) -> int:
+        return acc + other
+
+    def finish(self, acc: int) -> int:
+        return acc
+
+
 AGGREGATE_FUNCTIONS: tuple[Callable[..., Any], ...] = (WeightedMean, Spread, PathOf, Bits, WrongResult, ChangingSum)

@@ -118,6 +118,11 @@ class Operator(ABC):
         return None
 
     @property
+    def accumulators(self) -> tuple[Column, ...]:
+        """The columns that `current` has behind those of the result: what is kept of users' aggregate functions."""
+        return ()
+
+    @property
     def key_times(self) -> tuple[Column, ...]:
         """The columns that `current` has behind those of the result: when a key was touched, and when it is forgotten."""
         return ()

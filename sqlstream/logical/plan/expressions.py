@@ -173,7 +173,9 @@ class AggregateItem:
         inside = ("DISTINCT " if self.distinct else "") + (", ".join(map(str, self.arguments)) or "*")
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
-        return f"{self.function}({inside}){where}"
+        # Jobs of equal text are the same job: what is kept of another type makes it another one.
+        kept = f" [{self.python.accumulator}]" if self.python is not None else ""
+        return f"{self.function}({inside}){where}{kept}"
 
     def __str__(self) -> str:
         return f"{self.sql} AS {self.name}"

@@ -65,7 +65,7 @@ def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Map
 
 def is_inexact(call: AggregateCall) -> bool:
     """Tell whether a call's result may depend on the order of its rows by as much as a rounding."""
-    return "DOUBLE" in call.result_type or "FLOAT" in call.result_type
+    return call.python is not None or "DOUBLE" in call.result_type or "FLOAT" in call.result_type
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,10 @@ class MergedAggregates(ChangingResult, KeptState):
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         return result_columns(self.keys, self.calls)
+
+    @property
+    def accumulators(self) -> tuple[Column, ...]:
+        return tuple(column for column, _ in self._grouped.accumulators)
 
     @property
     def keys_of_rows(self) -> tuple[str, ...]:
@@ -125,5 +129,11 @@ class MergedAggregates(ChangingResult, KeptState):
         return summed(columns, both)
 
     def result(self, relations: Mapping[str, str]) -> str:
-        plain = {part: f"({repeated(self.deltas[part], rows)})" for part, rows in relations.items()}
-        return f"SELECT {names(self.columns)} FROM ({self._grouped.result(plain)})"
+        return f"SELECT {names(self.columns)} FROM ({self._grouped.result(self._repeated(relations))})"
+
+    def shown(self, relations: Mapping[str, str]) -> str:
+        columns = names((*self.columns, *self.accumulators))
+        return f"SELECT {columns} FROM ({self._grouped.result(self._repeated(relations), accumulators=True)})"
+
+    def _repeated(self, relations: Mapping[str, str]) -> dict[str, str]:
+        return {part: f"({repeated(self.deltas[part], rows)})" for part, rows in relations.items()}

@@ -112,8 +112,15 @@ class Grouped:
         calls = (Column(name, call.result_type) for name, call in self.calls)
         return (*(c for c, _ in self.groups.keys), *bounds, *calls)
 
-    def result(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result over rows that are in windows."""
+    @cached_property
+    def accumulators(self) -> tuple[tuple[Column, str], ...]:
+        """What is kept of calls of users' functions that merge: a column for each, and the name of the stored one."""
+        calls = dict(self.calls)
+        found = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
+        return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in found)
+
+    def result(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
+        """Return the SELECT of the result over rows that are in windows, and of accumulators where they are asked for."""
         finals = {name: p.final for name, p in self.partial_calls}
         finals |= {name: ROWS for name, call in self.calls if self._counts_rows(call)}
         merged = self.merged()
@@ -132,6 +139,8 @@ class Grouped:
             f"{k} AS {quote_name(c.name)}" for k, (c, _) in zip(self.groups.key_names, self.groups.keys, strict=True)
         ] + self._bounds()
         items += [f"{finals[name]} AS {quote_name(name)}" for name, _ in self.calls]
+        if accumulators:
+            items += [f"{quote_name(stored)} AS {quote_name(c.name)}" for c, stored in self.accumulators]
         return f"SELECT {', '.join(items)} FROM ({combined})"
 
     def _bounds(self) -> list[str]:

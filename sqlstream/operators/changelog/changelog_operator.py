@@ -68,7 +68,12 @@ class ChangelogOperator(Operator):
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the current result over the state tables, with the time of each key's last row."""
         tables, of = self._state.current(relations), self.of
-        return self._state.timed(of.result(tables), of.keys_of_rows, of.columns, tables, all=False)
+        columns = (*of.columns, *of.accumulators)
+        return self._state.timed(of.shown(tables), of.keys_of_rows, columns, tables, all=False)
+
+    @property
+    def accumulators(self) -> tuple[Column, ...]:
+        return self.of.accumulators
 
     @property
     def key_times(self) -> tuple[Column, ...]:

@@ -61,6 +61,15 @@ class ChangingResult(ABC):
         """Return the SELECT of the result, without weights, over FROM-able SQL of the parts of the state, a row each."""
 
     @property
+    def accumulators(self) -> tuple[Column, ...]:
+        """The columns that `shown` has behind those of the result: what is kept of users' aggregate functions."""
+        return ()
+
+    def shown(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of the result as a view of the state shows it."""
+        return self.result(relations)
+
+    @property
     def ordered(self) -> frozenset[str]:
         """The parts whose rows must always be in the same order, for else the same rows may give another result.
 

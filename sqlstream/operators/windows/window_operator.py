@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Rows, typed
 from sqlstream.duck.types import encoded
+from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import leaving
@@ -89,7 +90,12 @@ class WindowOperator(Operator):
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of the results of all windows that can still change, over the state tables."""
         closed = self.trigger.retention.closed_sql(watermark)
-        return self.of.result(self.groups.windows.open(relations, self.groups.key_names, closed))
+        rows = self.groups.windows.open(relations, self.groups.key_names, closed)
+        return self.of.result(rows, accumulators=True) if isinstance(self.of, Grouped) else self.of.result(rows)
+
+    @property
+    def accumulators(self) -> tuple[Column, ...]:
+        return tuple(column for column, _ in self.of.accumulators) if isinstance(self.of, Grouped) else ()
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""

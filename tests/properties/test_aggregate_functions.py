@@ -1,0 +1,130 @@
+"""Python aggregate functions give the same for any split into batches and any restart as for all rows at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sqlstream import udaf
+from sqlstream.testing import Stream
+
+pytestmark = pytest.mark.slow
+
+MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+# k, x, y, and seconds behind the full minute.
+Row = tuple[int, int | None, int | None, int]
+
+SCRIPT = """
+CREATE TABLE t (k BIGINT, x BIGINT, y BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE);
+CREATE TABLE grouped (k BIGINT, bag STRING, vectors STRING, kept STRING, some STRING, few STRING, PRIMARY KEY (k) NOT ENFORCED);
+CREATE TABLE changing (n BIGINT, bag STRING, vectors STRING, PRIMARY KEY (n) NOT ENFORCED);
+CREATE TABLE windows (k BIGINT, s TIMESTAMP, bag STRING, vectors STRING, kept STRING);
+CREATE TABLE sessions (k BIGINT, s TIMESTAMP, bag STRING, vectors STRING);
+CREATE TABLE running (k BIGINT, x BIGINT, y BIGINT, ts TIMESTAMP, bag STRING, vectors STRING, recent STRING);
+INSERT INTO grouped SELECT k, bag(x, y), vector_bag(x), kept_bag(x), bag(y) FILTER (WHERE x > 0), vector_bag(DISTINCT x)
+  FROM t GROUP BY k;
+INSERT INTO changing SELECT n, bag(k), vector_bag(k) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY n;
+INSERT INTO windows SELECT k, window_start, bag(x, y), vector_bag(y), kept_bag(y)
+  FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND) GROUP BY k, window_start, window_end;
+INSERT INTO sessions SELECT k, window_start, bag(x, y), vector_bag(y)
+  FROM SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND) GROUP BY k, window_start, window_end;
+INSERT INTO running SELECT k, x, y, ts, bag(x, y) OVER w, vector_bag(y) OVER w,
+  bag(x) OVER (w ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)
+  FROM t WINDOW w AS (PARTITION BY k ORDER BY ts, x, y)
+"""
+TABLES = ("grouped", "changing", "windows", "sessions", "running")
+
+
+@dataclass
+class Seen:
+    values: list[int] = field(default_factory=list)
+
+
+class _Bag:
+    """All that was accumulated, as a text that does not depend on the order."""
+
+    def finish(self, acc: Seen) -> str:
+        return " ".join(map(str, sorted(acc.values)))
+
+
+@udaf
+class Bag(_Bag):
+    def accumulate(self, acc: Seen, x: int, y: int = 1) -> None:
+        acc.values.append(100 * x + y)
+
+    def merge(self, acc: Seen, other: Seen) -> None:
+        acc.values += other.values
+
+
+@udaf
+class KeptBag(_Bag):
+    def accumulate(self, acc: Seen, x: int | None) -> None:
+        acc.values.append(-999 if x is None else x)
+
+
+@udaf(vectorized=True, accumulator="STRUCT(vals BIGINT[])", returns="VARCHAR", parameters={"x": "BIGINT"})
+class VectorBag:
+    def accumulate(self, groups: pa.Array, x: pa.Array) -> pa.Table:
+        return self.lists(groups, [[value] for value in x.to_pylist()])
+
+    def merge(self, groups: pa.Array, accumulators: pa.Table) -> pa.Table:
+        return self.lists(groups, accumulators["vals"].to_pylist())
+
+    def finish(self, accumulators: pa.Table) -> pa.Array:
+        texts = [" ".join(sorted(map(str, values))) for values in accumulators["vals"].to_pylist()]
+        return pa.array(texts, pa.string())
+
+    def lists(self, groups: pa.Array, parts: Sequence[list[int | None]]) -> pa.Table:
+        found: dict[int, list[int | None]] = {}
+        for group, part in zip(groups.to_pylist(), parts, strict=True):
+            found.setdefault(group, []).extend(part)
+        return pa.table({"vals": pa.array([found[group] for group in sorted(found)], pa.list_(pa.int64()))})
+
+
+small = st.one_of(st.none(), st.integers(-2, 3))
+rows = st.lists(st.tuples(st.integers(0, 2), small, small, st.integers(0, 40)), min_size=1, max_size=8)
+
+
+def results(batches: Sequence[Sequence[Row]], restarts: frozenset[int], parallelism: int) -> dict[str, list[object]]:
+    with Stream(SCRIPT, functions=[Bag, KeptBag, VectorBag], parallelism=parallelism) as stream:
+        for number, batch in enumerate(batches):
+            if number in restarts:
+                stream.restart()
+            stream.batch("t", [(k, x, y, f"2026-01-01 10:00:{s:02}") for k, x, y, s in batch])
+        stream.finish()
+        return {table: sorted(stream.query(f"FROM {table}"), key=repr) for table in TABLES}
+
+
+@settings(max_examples=6 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.lists(rows, min_size=2, max_size=4), st.frozensets(st.integers(1, 3)), st.integers(1, 2))
+def test_any_split_equals_all_rows_at_once(
+    batches: list[list[Row]], restarts: frozenset[int], parallelism: int
+) -> None:
+    at_once = results([[row for batch in batches for row in batch]], frozenset(), 1)
+    assert results(batches, restarts, parallelism) == at_once
+
+
+@settings(max_examples=3 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(st.lists(rows, min_size=1, max_size=3))
+def test_groups_are_what_python_makes_of_their_rows(batches: list[list[Row]]) -> None:
+    found = {row[0]: row[1:] for row in results(batches, frozenset(), 2)["grouped"]}  # type: ignore[index]
+    for key in {row[0] for batch in batches for row in batch}:
+        mine = [(x, y) for batch in batches for k, x, y, _ in batch if k == key]
+
+        def text(values: list[int]) -> str:
+            return " ".join(map(str, sorted(values)))
+
+        assert found[key] == (
+            text([100 * x + y for x, y in mine if x is not None and y is not None]),
+            " ".join(sorted(str(x) for x, _ in mine)),
+            text([-999 if x is None else x for x, _ in mine]),
+            text([100 * y + 1 for x, y in mine if y is not None and x is not None and x > 0]),
+            " ".join(sorted({str(x) for x, _ in mine})),
+        )
