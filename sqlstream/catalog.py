@@ -205,13 +205,14 @@ class TableArgument:
     """A table that a process function takes, and the method that gets its rows.
 
     `columns` are those that the hint of the row names, with their types; None: the row has all columns of the table. `line` is
-    the place of the hint in the Python file.
+    the place of the hint in the Python file. A table that `changes` may take rows back.
     """
 
     name: str
     method: str
     columns: tuple[Column, ...] | None
     line: str = ""
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ class ProcessFunction:
     """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
 
     `pickled` is the class by value, as that of a Function. A `vectorized` function gets Arrow tables: of the rows of a key, or
-    of a bucket, which come `ordered` by key and arrival, or in any order.
+    of a bucket, which come `ordered` by key and arrival, or in any order. One with a `changelog_mode` emits changes.
     """
 
     name: str
@@ -257,6 +258,7 @@ class ProcessFunction:
     location: str = field(default="", compare=False)
     vectorized: Literal["key", "bucket"] | None = None
     ordered: bool = False
+    changelog_mode: Literal["retract", "upsert"] | None = None
     side_outputs: tuple[SideOutputDeclaration, ...] = ()
 
 

@@ -135,6 +135,17 @@ def test_side_outputs() -> None:
             harness.emitted("even")
 
 
+def test_ordered_rows_wait_for_the_watermark() -> None:
+    rows = [{"k": "a", "x": x, "ts": f"2026-01-01 10:00:0{8 - x}"} for x in (2, 4, 6)]
+    with ProcessHarness(Halves, keys="k", on_time="ts", ordered=True) as harness:
+        assert harness.rows(rows) == []
+        harness.restart()
+        assert harness.watermark("2026-01-01 10:00:05") == [3.0, 2.0]
+        assert harness.finish() == [1.0]
+    with pytest.raises(UsageError, match="the order of rows is that of their event time"):
+        ProcessHarness(Halves, keys="k", ordered=True)
+
+
 @dataclass
 class Point:
     x: int

@@ -42,7 +42,7 @@ def _outlook(checkup: Checkup) -> str:
     if checkup.whole == checkup.newest:
         return "Its newest version is intact: it can continue."
     start = f"Version {checkup.whole} is" if checkup.whole >= 0 else "Its beginning is"
-    return f"{start} the newest that is intact; the job was at {checkup.newest}. --repair takes it back there."
+    return f"{start} the newest that is intact; the job was at {checkup.newest}. --repair resets the job to it."
 
 
 def _repaired(session: Session, checkup: Checkup, write: Callable[[str], None]) -> bool:

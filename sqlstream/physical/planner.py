@@ -259,7 +259,7 @@ def _of_late_rows(node: LateRows) -> Branch:
 def _emitted(node: Process) -> list[Branch]:
     """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
     if not node.time_type:
-        return [Branch(node, "SELECT * FROM _input", weighted=False)]
+        return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
     both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
     return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
@@ -329,7 +329,7 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
         ]
     if isinstance(node, Process):
         return [
-            (branch, [part])
+            (branch.with_weight() if below.is_changelog else branch, [part])
             for below, part in zip(node.inputs, operator.parts, strict=True)
             for branch in branches(arriving_at(node, below).node)
         ]

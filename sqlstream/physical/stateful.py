@@ -125,6 +125,7 @@ def _process(node: Process) -> ProcessOperator:
                 time_sql(below, read.time) if read.time else None,
                 arriving_at(node, below).columns,
                 tuple(map(_sorted_by, read.order[1:])) if read.order else None,
+                below.is_changelog,
             )
         )
     keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
@@ -143,7 +144,7 @@ def _sorted_by(item: Expression) -> tuple[Column, str, str]:
 def arriving_at(node: Process, below: Node) -> Ordered:
     """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
     wants_order = not node.in_order and (node.function.vectorized != "bucket" or node.function.ordered)
-    return arriving(below) if wants_order else Ordered(below, ())
+    return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
 
 
 def _check_python(expression: Expression, node: Process) -> None:

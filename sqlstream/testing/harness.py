@@ -48,7 +48,8 @@ class ProcessHarness:
     Arguments of the function's own are given by place or by name, as to the class. `keys` are the columns by which its
     tables are partitioned, `on_time` the one with the event time; where they differ, mappings by table. Columns of a table
     are the keys, the fields of its row, and `on_time`. What hints do not say is as in the first rows, unless `columns` declares
-    the columns of the table: `"sensor STRING, temperature DOUBLE"`, of several tables a mapping.
+    the columns of the table: `"sensor STRING, temperature DOUBLE"`, of several tables a mapping. With `ordered`, rows wait for
+    the watermark, and come in the order of their times, as with ORDER BY in the call.
 
     Each step is one micro-batch, and returns the rows that the function emits in it, key by key. The watermark moves by
     `watermark` alone; the clock starts in 1970 and moves by `advance`.
@@ -62,12 +63,17 @@ class ProcessHarness:
         keys: str | Sequence[str] | Mapping[str, str | Sequence[str]] = (),
         on_time: str | Mapping[str, str] | None = None,
         columns: str | Mapping[str, str] | None = None,
+        ordered: bool = False,
         options: Mapping[str, str] | None = None,
         **named: Any,
     ):
         self._function: ProcessFunction = declare_process(function)
         self._implementation = implementation_of(function)
         self._tables = harness_tables(self._function, keys, on_time, columns)
+        if ordered and not all(t.time for t in self._tables):
+            raise UsageError("the order of rows is that of their event time", hint='Write on_time="ts".')
+        for table in self._tables:
+            table.ordered = ordered
         self._arguments = _constants(self._function, self._implementation.scalars, function, arguments, named)
         self._shapes = {_MAIN: self._implementation.result}
         self._shapes |= {f"{_SIDE}{name}": shape for name, shape in self._implementation.sides.items()}

@@ -23,6 +23,8 @@ class HarnessTable:
 
     def __init__(self, argument: TableArgument, keys: tuple[str, ...], time: str | None, declared: str | None):
         self.row, self.keys, self.time, self.declared = argument, keys, time, declared
+        # Whether rows come in the order of their times.
+        self.ordered = False
 
     @property
     def name(self) -> str:
@@ -32,7 +34,8 @@ class HarnessTable:
     def argument(self) -> str:
         """The argument of the call, as SQL."""
         keys = ", ".join(map(quote_name, self.keys))
-        return f"{self.name} => TABLE {quote_name(self.name)}" + (f" PARTITION BY ({keys})" if keys else "")
+        order = f" ORDER BY {quote_name(self.time)}" if self.ordered and self.time else ""
+        return f"{self.name} => TABLE {quote_name(self.name)}" + (f" PARTITION BY ({keys})" if keys else "") + order
 
     def declare(self, rows: Sequence[Row]) -> str:
         """Return the statement that creates the table, `rows` being the first that come."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
 
-from sqlstream import Context, ListState, ValueState, process, state, table
+from sqlstream import Context, ListState, SideOutput, ValueState, process, side_output, state, table
 from sqlstream.errors import BindError
 from sqlstream.functions.process.declare import declare_process
 
@@ -87,7 +88,26 @@ def test_classes_that_are_not_vectorized() -> None:
     class Stateless:
         def process(self, ctx: Context, rows: pa.Table, state: pa.Table) -> Any: ...
 
+    @process(vectorized=True, emits=Reading, changes=True)
+    class Changing:
+        def process(self, ctx: Context, rows: pa.Table) -> Any: ...
+
+    @process(changelog_mode="append")  # type: ignore[call-overload]
+    class Appending:
+        def process(self, ctx: Context, row: Reading) -> Iterator[Reading]:
+            yield row
+
+    @process(changelog_mode="upsert")
+    class Aside:
+        late: SideOutput[int] = side_output()
+
+        def process(self, ctx: Context, row: Reading) -> Iterator[Reading]:
+            yield row
+
     wrong: dict[type, str] = {
+        Changing: "is vectorized, and takes or emits changes",
+        Appending: "has the changelog mode 'append'",
+        Aside: "has side outputs, and emits changes",
         Silent: "does not say what it emits",
         Unknown: "what process function .* emits has no usable type",
         ByRow: "has emits, but is not vectorized",

@@ -355,7 +355,7 @@ def test_what_check_prints(tmp_path: Path) -> None:
         assert said == [
             'job "t_values" is damaged:',
             "  jobs/t_values/checkpoint/commits/1 is missing. It says that batch 1 is committed.",
-            "  Version 0 is the newest that is intact; the job was at 1. --repair takes it back there.",
+            "  Version 0 is the newest that is intact; the job was at 1. --repair resets the job to it.",
         ]
         assert checked(session, None, repair=True, write=said.append)
         assert checked(session, None, repair=False, write=lambda line: None)

@@ -25,13 +25,16 @@ class ProcessOptions:
     """What `@process(...)` was told; None stands for what the class itself says.
 
     A `vectorized` class gets Arrow tables of the rows of a key, or of a bucket; `emits` is the class of the rows in those that
-    it returns. Those of a bucket come `ordered`, or in any order.
+    it returns. Those of a bucket come `ordered`, or in any order. A class whose tables may have `changes` learns of each row
+    whether it is taken away; one that has a `changelog_mode` emits changes itself.
     """
 
     name: str | None = None
     vectorized: Literal["key", "bucket"] | None = None
     emits: Any = None
     ordered: bool = False
+    changes: bool = False
+    changelog_mode: Literal["retract", "upsert"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class TableMethodOptions:
     """What `@table(...)` was told; None stands for the method's own name."""
 
     name: str | None = None
+    changes: bool = False
 
 
 class DeclaredState:
@@ -105,6 +109,8 @@ def process(
     vectorized: bool | Literal["key", "bucket"] = False,
     emits: Any = None,
     ordered: bool = False,
+    changes: bool = False,
+    changelog_mode: Literal["retract", "upsert"] | None = None,
 ) -> Callable[[C], C]: ...
 def process(
     function: C | None = None,
@@ -114,6 +120,8 @@ def process(
     vectorized: bool | Literal["key", "bucket"] = False,
     emits: Any = None,
     ordered: bool = False,
+    changes: bool = False,
+    changelog_mode: Literal["retract", "upsert"] | None = None,
 ) -> C | Callable[[C], C]:
     """Mark a class as a process function, which SQL calls like a table: `SELECT * FROM f(TABLE t PARTITION BY k)`.
 
@@ -126,11 +134,15 @@ def process(
     tables, whose columns are the fields of `emits`. With `vectorized="bucket"` it gets those of all keys of a bucket, and
     their state, `process(self, ctx, rows, state)`, and returns both, `(rows, state)`; `ordered=True` sorts both by key, and
     rows by arrival.
+
+    With `changes=True` tables may change: `ctx.is_retraction` says whether a row is taken away. With `changelog_mode="retract"`
+    the class emits changes: a row that it yields is added, `ctx.retract(row)` takes one away. With "upsert" a row takes the
+    place of the one that the key had before, and `ctx.retract()` takes that away.
     """
     kind: Literal["key", "bucket"] | None = "key" if vectorized is True else vectorized or None
 
     def mark(function: C) -> C:
-        setattr(function, _PROCESS, ProcessOptions(name, kind, emits, ordered))
+        setattr(function, _PROCESS, ProcessOptions(name, kind, emits, ordered, changes, changelog_mode))
         return function
 
     return mark if function is None else mark(function)
@@ -139,15 +151,15 @@ def process(
 @overload
 def table(method: F, /) -> F: ...
 @overload
-def table(*, name: str | None = None) -> Callable[[F], F]: ...
-def table(method: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
+def table(*, name: str | None = None, changes: bool = False) -> Callable[[F], F]: ...
+def table(method: F | None = None, /, *, name: str | None = None, changes: bool = False) -> F | Callable[[F], F]:
     """Mark the method that gets the rows of one table argument; the argument has the method's name, or `name`.
 
-    The tables of a call are in the order of these methods.
+    The tables of a call are in the order of these methods. With `changes=True` the table may change.
     """
 
     def mark(method: F) -> F:
-        setattr(method, _TABLE, TableMethodOptions(name))
+        setattr(method, _TABLE, TableMethodOptions(name, changes))
         return method
 
     return mark if method is None else mark(method)

@@ -55,8 +55,10 @@ class Context:
         "_count",
         "_emit",
         "_key",
+        "_retract",
         "event_time",
         "input_ended",
+        "is_retraction",
         "processing_time",
         "timer",
         "timers",
@@ -74,6 +76,8 @@ class Context:
     processing_time: dt.datetime
     # Whether all of a bounded input has come: the watermark is then at the end of time.
     input_ended: bool
+    # Whether the row is taken away, of a table that changes.
+    is_retraction: bool
     # The timer for which `on_timer` is called.
     timer: Timer
     timers: Timers
@@ -84,11 +88,13 @@ class Context:
         clear: Callable[[], None],
         count: Callable[[str, int], None],
         emit: Callable[[str, Any], None],
+        retract: Callable[[Any], None] | None = None,
     ):
         self.timers, self._clear, self._count, self._emit = timers, clear, count, emit
         self._key = self.watermark = None
         self.event_time = None  # type: ignore[assignment]
-        self.input_ended = False
+        self.input_ended = self.is_retraction = False
+        self._retract = retract
 
     @property
     def key(self) -> Any:
@@ -102,6 +108,12 @@ class Context:
     def emit(self, output: str, row: Any) -> None:
         """Emit a row of a side output: `ctx.emit("rejected", Rejected(..))`, for the time that a yielded row would have."""
         self._emit(output, row)
+
+    def retract(self, row: Any = None) -> None:
+        """Take a row away that was emitted; of a class that emits upserts, the row of the current key."""
+        if self._retract is None:
+            raise RuntimeError('only a class with @process(changelog_mode="retract"), or "upsert", takes rows away')
+        self._retract(row)
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter of a name, which `sqlstream.operators` shows."""

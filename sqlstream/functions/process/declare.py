@@ -99,6 +99,7 @@ class _Declaration:
         self._check_vectorized(tables, states, bool(sides), timer)
         scalars, scalar_hints = self._scalars()
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
+        self._check_changes(any(a.changes for a in arguments), bool(sides))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
         implementation = self.implementation = Implementation(
@@ -115,6 +116,7 @@ class _Declaration:
             location=location,
             vectorized=self.options.vectorized,
             ordered=self.options.ordered,
+            changelog_mode=self.options.changelog_mode,
             side_outputs=tuple(SideOutputDeclaration(name, _columns(shape)) for name, shape in sides.items()),
         )
 
@@ -233,7 +235,9 @@ class _Declaration:
                 raise self._error(message, span, f"{types.USABLE}.") from error
         assert method.table is not None
         line = places.location(method.inner, self.root)
-        return TableArgument(method.table, method.name, tuple(columns) if shape.made else None, line)
+        options = table_options(getattr(self.made, method.name))
+        changes = self.options.changes or bool(options and options.changes)
+        return TableArgument(method.table, method.name, tuple(columns) if shape.made else None, line, changes)
 
     def _result(self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]]) -> ResultShape:
         """Return what methods emit; all that emit rows emit the same."""
@@ -311,6 +315,17 @@ class _Declaration:
             if one.refreshed_by == "read":
                 hint = "A key that the method returns counts as written: return those that were read."
                 raise self._error(f'{message}, has refresh="read"', span, hint)
+
+    def _check_changes(self, changes: bool, sides: bool) -> None:
+        mode, what = self.options.changelog_mode, f'process function "{self.name}"'
+        if mode not in (None, "retract", "upsert"):
+            hint = 'Write changelog_mode="retract", or "upsert"; without one rows are only added.'
+            raise self._error(f"{what} has the changelog mode {mode!r}", hint=hint)
+        if self.options.vectorized and (changes or mode):
+            hint = "Leave out vectorized: a method that gets row by row takes and emits changes."
+            raise self._error(f"{what} is vectorized, and takes or emits changes", hint=hint)
+        if mode and sides:
+            raise self._error(f"{what} has side outputs, and emits changes", hint="Make two functions of it.")
 
     @property
     def _has_states(self) -> bool:

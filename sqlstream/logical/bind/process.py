@@ -52,7 +52,7 @@ class ProcessBinder:
         given = self._given(function, call)
         relations = [self.relation(given.tables[t.name].this) for t in function.tables]
         for argument, relation in zip(function.tables, relations, strict=True):
-            self._check_table(function, given.tables[argument.name], relation)
+            self._check_table(function, argument, given.tables[argument.name], relation)
         keys = self._keys(function, given, relations)
         orders = self._orders(function, given, relations)
         times = self._times(function, given, relations, orders)
@@ -196,17 +196,19 @@ class ProcessBinder:
 
     # -- tables
 
-    def _check_table(self, function: ProcessFunction, node: TableArgumentSQL, relation: Relation) -> None:
+    def _check_table(
+        self, function: ProcessFunction, argument: TableArgument, node: TableArgumentSQL, relation: Relation
+    ) -> None:
         span = self._span(node.this)
         if node.args.get("broadcast"):
             raise UnsupportedError("BROADCAST in a call of a process function", self._span(node))
         origin = relation.node.changelog_origin
-        if origin is not None:
+        if origin is not None and not argument.changes:
             raise UnsupportedError(
                 f"{relation.described}, whose rows change, as an argument of {_called(function)}",
                 span,
                 detail=f"{origin.label} takes rows back that it has emitted.",
-                hint="Aggregate in windows: their results are final.",
+                hint="Aggregate in windows: their results are final. Or let the class take changes: @process(changes=True).",
             )
 
     def _keys(
@@ -257,6 +259,10 @@ class ProcessBinder:
                 raise UnsupportedError(
                     f"ORDER BY in a call of {_called(function)}, which is vectorized", span, hint=hint
                 )
+            if items and (function.changelog_mode or table.changes):
+                hint = "Leave ORDER BY out: changes come in the order in which they happen."
+                message = f"ORDER BY in a call of {_called(function)}, which takes or emits changes"
+                raise UnsupportedError(message, self._span(items[0]), hint=hint)
             found.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
         without = [t for t, order in zip(function.tables, found, strict=True) if not order]
         if without and len(without) < len(found):
@@ -394,7 +400,7 @@ class ProcessBinder:
     def _check_state(self, function: ProcessFunction, keys: Sequence[Sequence[Expression]], span: Span) -> None:
         if keys[0]:
             return
-        what = None
+        what = "it emits the row of each key" if function.changelog_mode == "upsert" else None
         if function.states:
             what = f"it keeps {', '.join(s.name for s in function.states)} for each key"
         elif function.has_timers:

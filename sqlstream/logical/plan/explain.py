@@ -178,6 +178,7 @@ def _describe_process(node: Process) -> str:
     sides = "".join(f"; side output {s.name} ({_columns(s.columns)})" for s in node.function.side_outputs)
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
     how = f" vectorized by {node.function.vectorized}" if node.function.vectorized else ""
+    how += f" ({node.function.changelog_mode})" if node.function.changelog_mode else ""
     return f"Process{_quoted(node.name)}{how} {call} emits {results}{sides}{states}{_late(node)}"
 
 

@@ -91,8 +91,8 @@ class Process(Node):
 
     @cached_property
     def time_type(self) -> str | None:
-        """The type of the event times of the result, None where there are none."""
-        if not self.has_rowtime:
+        """The type of the event times of the result, None where there are none: changes are in the order of no time."""
+        if self.function.changelog_mode or not self.has_rowtime:
             return None
         read = self.reads[0]
         return next((f.type for f in self.inputs[0].schema if f.name == read.time), None)
@@ -124,14 +124,23 @@ class Process(Node):
 
     @cached_property
     def changelog_origin(self) -> Node | None:
-        """A function gets rows that are added: binding refuses others."""
-        return None
+        """A function that gets changes may emit rows that are final: it says which it emits."""
+        return self if self.function.changelog_mode else None
+
+    @cached_property
+    def unique_keys(self) -> Keys:
+        return (frozenset(self.key_names),) if self._keeps_result else ()
 
     @property
-    def unique_keys(self) -> Keys:
-        return ()
+    def grows(self) -> bool:
+        return not self._keeps_result or self.forgets
 
     # -- state
+
+    @property
+    def _keeps_result(self) -> bool:
+        """Whether the row that each key has in the result is kept: the next one takes its place."""
+        return self.function.changelog_mode == "upsert"
 
     def ttl_of(self, state: StateDeclaration) -> Duration:
         """Return the time to live of a state, 0 for ever."""
@@ -147,11 +156,13 @@ class Process(Node):
 
     @cached_property
     def state_bound(self) -> str:
-        if not self.function.states and not self.function.has_timers and not self.in_order:
+        if not self.function.states and not self.function.has_timers and not self.in_order and not self._keeps_result:
             return "it keeps no state"
         parts = ["watermark: a row waits until the watermark has passed it"] if self.in_order else []
         if self.late_rows is not None:
             parts.append("late rows are kept")
+        if self._keeps_result:
+            parts.append("the row of each key in the result, until the function retracts it")
         if self._lasting:
             names = ", ".join(s.name for s in self._lasting)
             parts.append(
@@ -178,11 +189,12 @@ class Process(Node):
 
     @cached_property
     def _growth_of_states(self) -> str | None:
-        if not self._lasting or self.function.has_timers:
+        if not (self._lasting or self._keeps_result) or self.function.has_timers:
             return None
         if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):
             return None
-        return f"it keeps {', '.join(s.name for s in self._lasting)} for every key"
+        kept = [s.name for s in self._lasting] + (["the row of the result"] if self._keeps_result else [])
+        return f"it keeps {', '.join(kept)} for every key"
 
 
 @dataclass(frozen=True)

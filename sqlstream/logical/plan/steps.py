@@ -25,7 +25,7 @@ Leaves = Sequence[tuple[Node, int]]
 # From which leaf rows come, and what is done to them on the way.
 Path = tuple[int, tuple[str, ...]]
 _AT_END = "when the watermark passes the window's end"
-_ON_CHANGE = "again whenever a row changes it"
+_ON_CHANGE = "updated by later rows"
 _OF_INPUT = "in the windows of its input"
 
 
@@ -196,7 +196,7 @@ def emits(node: Stateful) -> str:
         case WindowRank():
             return f"rows with their rank, {_AT_END}"
         case Normalize():
-            return "the row of a key, again whenever it changes"
+            return "the row of a key, updated by later rows"
         case Aggregate():
             return f"a row per key, {_ON_CHANGE}"
         case Rank():
@@ -216,8 +216,8 @@ def emits(node: Stateful) -> str:
             return "each row once, when the watermark passes it"
         case Process():
             timers = ", and when its timers are due" if node.function.has_timers else ""
-            comes = "the watermark passes a row" if node.in_order else "a row comes"
-            return f"what it emits, when {comes}{timers}"
+            arrival = "the watermark passes a row" if node.in_order else "a row arrives"
+            return f"rows of the function, when {arrival}{timers}"
         case Join():
             return f"matches, {_ON_CHANGE}" if node.kind != "inner" else "matches at once"
         case _:

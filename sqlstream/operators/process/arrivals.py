@@ -17,6 +17,7 @@ from sqlstream.operators.process.waiting import UNTIL
 from sqlstream.operators.scratch import keep
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.segments import Segment
+from sqlstream.state.zsets import WEIGHT, summed
 
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan
@@ -86,9 +87,16 @@ class Arrivals:
             order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
         if one.order != PLACE:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
+        arrived = f"_arrived_{number}"
+        if one.changing:
+            # What is added and taken away again is not there; what is taken away comes first, each row as often as it is.
+            order = [f"r.{WEIGHT} > 0", *order]
+            net = summed(arriving[:-1], arrived)
+            arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
         items = [f"t.{NUMBER}", *(f"r.{c.name}" for c in own)]
         items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
-        joined = f"_arrived_{number} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
+        items += [f"r.{WEIGHT}"] if one.changing else []
+        joined = f"{arrived} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
         sql = f"SELECT {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
         return self.con.sql(sql).to_arrow_table()
 

@@ -17,6 +17,7 @@ from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
+from sqlstream.operators.process.changes import ChangesRun
 from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.ordered_runs import OrderedRun
@@ -25,15 +26,10 @@ from sqlstream.operators.process.tables import StateTable, StateTables, key_view
 from sqlstream.operators.process.waiting import UNTIL, WaitingRows, WaitingTables
 from sqlstream.state.bucket import Bucket
 from sqlstream.state.metrics import earliest
+from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# What runs a batch: by row, by the table of a key, by the table of a bucket.
-_RUNS: dict[str | None, type[BatchRun | BucketTablesRun]] = {
-    None: BatchRun,
-    "key": KeyTablesRun,
-    "bucket": BucketTablesRun,
-}
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
@@ -54,6 +50,8 @@ class InputPlan:
     time: str | None
     order: tuple[Column, ...]
     sort: tuple[tuple[Column, str, str], ...] | None = None
+    # Whether rows are taken away, too: then each has a weight.
+    changing: bool = False
 
     @property
     def waits(self) -> bool:
@@ -65,17 +63,20 @@ class InputPlan:
         sorted_by = tuple(Column(f"s{i}", c.type) for i, (c, _, _) in enumerate(self.sort or ()))
         order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
         time = UNTIL if self.waits else EVENT_TIME
-        return (*keys, *own, *((time,) if self.time else ()), *sorted_by, *order)
+        weight = (WEIGHT_COLUMN,) if self.changing else ()
+        return (*keys, *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
 
     def made(self, keys: tuple[Column, ...]) -> str:
         """Return the SELECT of the columns in which rows arrive, over `_rows`."""
         time = [f"epoch_us({self.time}){' + 1' if self.waits else ''}"] if self.time else []
         sqls = [*self.keys, *(sql for _, sql in self.columns), *time, *(sql for _, sql, _ in self.sort or ())]
         sqls += [c.name for c in self.order]
+        sqls += [WEIGHT] if self.changing else []
         columns = self.arriving(keys)
         items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
         where = f" WHERE {self.time} IS NOT NULL" if self.waits else ""
-        return encoded(columns, f"(SELECT {items} FROM _rows{where})")
+        rows = f"(SELECT {items} FROM _rows{where})"
+        return encoded(columns, f"({summed(columns[:-1], rows)})" if self.changing else rows)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class ProcessOperator(Operator):
     def state_tables(self) -> StateTables:
         pairs = zip(self.function.states, self.ttls, strict=True)
         states = tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
-        return StateTables(self.stored_keys, states, self.function.has_timers, self.in_order)
+        emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
+        result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
+        return StateTables(self.stored_keys, states, self.function.has_timers, self.in_order, result)
 
     @property
     def in_order(self) -> bool:
@@ -146,6 +149,8 @@ class ProcessOperator(Operator):
 
     def _leaving(self, emitted: tuple[Column, ...]) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
+        if self.function.changelog_mode:
+            return (*self.keys, *emitted, WEIGHT_COLUMN)
         return (*self.keys, *emitted, *time)
 
     # -- a batch
@@ -165,12 +170,22 @@ class ProcessOperator(Operator):
         else:
             arrivals.take(state, inputs)
         with instance_of(self.function, self.arguments) as instance:
-            run_of = OrderedRun if waiting else _RUNS[self.function.vectorized]
+            run_of = OrderedRun if waiting else self._run
             run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             yield from run.rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None
             state.event_timer = earliest((timer, waiting.wake_at()))
+
+    @property
+    def _run(self) -> type[BatchRun | BucketTablesRun]:
+        """What runs a batch: by row, by the table of a key, by the table of a bucket."""
+        match self.function.vectorized:
+            case "key":
+                return KeyTablesRun
+            case "bucket":
+                return BucketTablesRun
+        return ChangesRun if self.function.changelog_mode or any(i.changing for i in self.inputs) else BatchRun
 
     # -- views
 
@@ -184,7 +199,7 @@ class ProcessOperator(Operator):
 
     def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
         """Yield the views of lists, maps, timers and waiting rows, by their names."""
-        yield from more_views(self.state_tables, self.keys, relations)
+        yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
         yield from self.waiting_tables.waiting_views(relations)
 
     def late_views(self, operator: str) -> Iterator[tuple[str, Rows]]:

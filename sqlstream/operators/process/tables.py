@@ -15,6 +15,8 @@ from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
+# The row that each key has in a result of upserts.
+RESULT = "result"
 # When a key was last written (a processing time); the place of an item in a list; an entry of a map; and what is there.
 AT = Column("_at", "BIGINT")
 POSITION, ENTRY, ITEM = "position", "entry", "item"
@@ -79,6 +81,8 @@ class StateTables:
     states: tuple[StateTable, ...]
     has_timers: bool
     in_order: bool = False
+    # The columns of the row that each key has in the result, where the function emits upserts.
+    result: tuple[Column, ...] = ()
 
     @property
     def shift(self) -> int:
@@ -109,6 +113,8 @@ class StateTables:
     def declarations(self) -> tuple[TableDeclaration, ...]:
         found = [zset(KEYS, self.row)] if self.in_row else []
         found += [zset(s.table, self.items(s)) for s in self.collections if s.table]
+        if self.result:
+            found.append(zset(RESULT, (*self.keys, *self.result)))
         if self.has_timers:
             # A timer of event time is gone when the watermark has passed it.
             merge = summed(self.timer_columns, MERGED)
@@ -179,9 +185,9 @@ def _known_keys(tables: StateTables, names: tuple[Column, ...], relations: Mappi
 
 
 def more_views(
-    tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]
+    tables: StateTables, names: tuple[Column, ...], emitted: tuple[Column, ...], relations: Mapping[str, str]
 ) -> Iterator[tuple[str, Rows]]:
-    """Yield the views of lists, maps and timers, by their names."""
+    """Yield the views of lists, maps, of the result and of timers, by their names; `emitted` are the columns of the result."""
     keys = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
     for one in tables.collections:
         taken = [n.name for n in names]
@@ -194,6 +200,12 @@ def more_views(
             items.append((_free(UPDATED_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name)))
             items.append((_free(EXPIRES_AT, taken), "TIMESTAMP WITH TIME ZONE", instant(AT.name, one.ttl)))
         yield one.state.name, Rows.selected(f"({summed(tables.items(one), relations[one.table])}) WHERE {where}", items)
+    if tables.result:
+        taken = [n.name for n in names]
+        own = zip(emitted, tables.result, strict=True)
+        items = [*keys, *((_free(e.name, taken), e.type, c.name) for e, c in own)]
+        rows = summed((*tables.keys, *tables.result), relations[RESULT])
+        yield RESULT, Rows.selected(f"({rows})", items)
     if tables.has_timers:
         taken = [n.name for n in names]
         parts = [

@@ -185,8 +185,8 @@ class ExpressionBinder:
         if name in UNNESTS:
             self._check_unnest(node)
         if (function := self.catalog.function(name)) is not None and function.kind == "table":
-            hint = f"Its rows are joined: FROM t CROSS JOIN LATERAL {node.name}(..) AS x."
-            raise self.error(f'"{node.name}" is a table function: it gives rows, and no value', node, hint)
+            hint = f"Call it in FROM: FROM t CROSS JOIN LATERAL {node.name}(..) AS x."
+            raise self.error(f'"{node.name}" is a table function: it returns rows, not a value', node, hint)
         if name == "columns":
             raise self.unsupported("function COLUMNS", node, "Name the columns.")
         if name in INSTEAD and self.catalog.function(name) is None:

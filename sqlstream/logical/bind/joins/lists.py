@@ -101,7 +101,7 @@ class ListBinder:
         span = name_span(call, self.source)
         if self.catalog.process_function(name) is not None:
             hint = f"Write FROM {name}(TABLE t ..): it takes tables."
-            raise BindError(f'"{name}" is a process function, and no table function', span, hint=hint)
+            raise BindError(f'"{name}" is a process function, not a table function', span, hint=hint)
         if function is None and not self.checker.knows(name):
             raise self._no_function(name, span)
         if self.catalog.aggregate_function(name) is not None:
@@ -110,7 +110,7 @@ class ListBinder:
         hint = "Call it in the select list."
         if function is not None and function.returns.endswith("]"):
             hint = f"Write CROSS JOIN UNNEST({name}(..)) AS x for the elements of its list."
-        raise BindError(f'"{name}" is no table function: it gives one value, and no rows', span, hint=hint)
+        raise BindError(f'"{name}" is not a table function: it returns one value', span, hint=hint)
 
     def _no_function(self, name: str, span: Span) -> BindError:
         if self.checker.broken:
