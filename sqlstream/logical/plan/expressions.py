@@ -174,7 +174,7 @@ class AggregateItem:
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
         # Jobs of equal text are the same job: what is kept of another type makes it another one.
-        kept = f" [{self.python.accumulator}]" if self.python is not None else ""
+        kept = f" [{self.python.accumulator}]" if self.python is not None and self.python.merges else ""
         return f"{self.function}({inside}){where}{kept}"
 
     def __str__(self) -> str:
