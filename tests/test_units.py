@@ -72,7 +72,8 @@ _TIMES = (
 _KEYS = re.compile(r"(?:dict|Mapping)\[(\w+|tuple\[[^]]*\]), ")
 _OTHERS = {
     # Microseconds, or text.
-    ("testing.py", "time"),
+    ("testing/stream.py", "time"),
+    ("testing/stream.py", "times"),
     # A place in a list, and a version.
     ("state/snapshot.py", "first_gap"),
     ("state/joblog.py", "since"),

@@ -21,7 +21,7 @@ from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows, row_columns
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutput
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -239,7 +239,7 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [_of_late_rows(node)]
         case Process():
             return _emitted(node)
-        case SideOutput():
+        case SideOutputRead():
             return [replace(branch, output=node.name) for branch in _emitted(node.process)]
         case ResultSink():
             raise TypeError("a sink is not part of a path")

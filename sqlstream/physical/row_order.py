@@ -19,7 +19,7 @@ from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutput
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -101,7 +101,7 @@ def _with_order(node: Node) -> Ordered | Unordered:
                 return found
             passed = (Item(c.name, Expression.of_column(c.name, c.type)) for c in found.columns)
             return Ordered(Projection(found.node, (*node.items, *passed)), found.columns)
-        case SideOutput() | LateRows():
+        case SideOutputRead() | LateRows():
             return Unordered(f"rows leave {node.label} in no order")
         case Union():
             return Unordered("UNION ALL brings the rows of its inputs in no order")

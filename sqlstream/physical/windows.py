@@ -33,7 +33,7 @@ from sqlstream.operators.windows.corrections import Corrections
 from sqlstream.operators.windows.early_results import EarlyResults
 from sqlstream.operators.windows.emitted import EmittedResults
 from sqlstream.operators.windows.grid import Grid
-from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRows
+from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRowsPart
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.session_pieces import ChangingPieces, Pieces
 from sqlstream.operators.windows.sessions import Sessions
@@ -277,7 +277,7 @@ def _corrections(node: aggregates.WindowAggregate, windows: Assigner, result: Gr
     return Corrections(emitted, ChangedWindows(windows, emitted, early), early)
 
 
-def _late_rows(node: Windowed, *, emitted: bool) -> LateRows | None:
+def _late_rows(node: Windowed, *, emitted: bool) -> LateRowsPart | None:
     """Return what becomes of the late rows of a node, where they are not dropped."""
     kept = node.late_rows is not None
     if not kept and not emitted:
@@ -291,12 +291,12 @@ def _late_rows(node: Windowed, *, emitted: bool) -> LateRows | None:
             )
     columns = tuple(Column(f.name, f.type) for f in row_columns(node))
     if isinstance(node, SessionWindow):
-        return LateRows(columns, event_time(node), kept=kept, emitted=emitted)
+        return LateRowsPart(columns, event_time(node), kept=kept, emitted=emitted)
     below, where = node.input, "true"
     if isinstance(below, Expand):
         where = f"{quote_name(below.column)} = {below.numbers[0]}"
     lateness = node.lateness if isinstance(node, aggregates.WindowAggregate) else NO_TIME
-    return LateRows(columns, EVENT_TIME, lateness, where, kept, emitted)
+    return LateRowsPart(columns, EVENT_TIME, lateness, where, kept, emitted)
 
 
 def named_keys(keys: tuple[Expression, ...], names: list[str]) -> Made:

@@ -16,7 +16,7 @@ from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutput
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -39,7 +39,7 @@ def with_name(node: Node, name: str) -> Node:
             return node.with_children((with_name(node.input, name),))
         case Scan() | Normalize() | TimeWindows() | Expand() | LookupJoin() | Union() | Sort() | ResultSink():
             return node
-        case SideOutput() | LateRows():
+        case SideOutputRead() | LateRows():
             # The operator has the name of what emits its other rows.
             return node
         case _:

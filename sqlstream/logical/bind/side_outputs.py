@@ -14,7 +14,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
-from sqlstream.logical.plan.process import ROWTIME, Process, SideOutput
+from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.logical.plan.windows import SessionWindow
@@ -28,7 +28,7 @@ USAGE = {
 }
 
 
-def bind_side_output(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> SideOutput:
+def bind_side_output(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> SideOutputRead:
     """Return the node that a call is; `relation` binds a table, a view or a subquery."""
     table, name = _arguments(call, source)
     named = relation(table.this)
@@ -53,7 +53,7 @@ def bind_side_output(call: ProcessCall, source: SourceText, relation: Callable[[
     if found is None:
         message = f'process function "{function.name}" has no side output "{name.name}"'
         raise BindError(message, at, hint=missing("side output", name.name, declared))
-    node = SideOutput(process, found, span_of(call, source))
+    node = SideOutputRead(process, found, span_of(call, source))
     _check_names(node, at)
     return node
 
@@ -128,7 +128,7 @@ def _input_of(node: Windowed) -> Node:
     return below
 
 
-def _check_names(node: SideOutput, span: Span) -> None:
+def _check_names(node: SideOutputRead, span: Span) -> None:
     """Refuse a column of an output that has the name of a key, or of the event time."""
     taken = {name.lower(): "a partition column" for name in node.process.key_names}
     if node.time_attributes:

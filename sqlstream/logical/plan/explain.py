@@ -15,7 +15,7 @@ from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutput
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -95,7 +95,7 @@ def describe(node: Node) -> str:
             )
         case Lateral():
             return f"Lateral{' outer' if node.outer else ''} {node.rows.sql}"
-        case SideOutput():
+        case SideOutputRead():
             return f"SideOutput {node.name}"
         case LateRows():
             return "LateRows"

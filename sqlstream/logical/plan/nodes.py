@@ -9,7 +9,7 @@ from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, Tempora
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutput
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -34,7 +34,7 @@ AnyNode = (
     | Expand
     | Lateral
     | LookupJoin
-    | SideOutput
+    | SideOutputRead
     | LateRows
     | Stateful
     | Union

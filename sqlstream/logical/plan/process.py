@@ -198,7 +198,7 @@ class Process(Node):
 
 
 @dataclass(frozen=True)
-class SideOutput(SingleInput, Stateless):
+class SideOutputRead(SingleInput, Stateless):
     """The rows that a process function emits in a side output, with the key columns and the event time as those it yields.
 
     The call below is one operator for all its outputs. Keeps no state of its own.

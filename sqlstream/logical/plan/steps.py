@@ -13,7 +13,7 @@ from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Joins, Stateful, closed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutput
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
@@ -77,7 +77,7 @@ def _windows_below(node: Node) -> str:
             return _windows_below(node.input)
         case Scan() | Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | Union() | ResultSink():
             return _OF_INPUT
-        case WindowAggregate() | WindowRank() | Joining() | Process() | SideOutput() | LateRows():
+        case WindowAggregate() | WindowRank() | Joining() | Process() | SideOutputRead() | LateRows():
             return _OF_INPUT
         case _:
             assert_never(node)
@@ -267,7 +267,7 @@ def _done(node: Node) -> tuple[str, ...]:
         case LookupJoin():
             by = ", ".join(f"{column} = {unquoted(key.sql)}" for key, column in node.keys)
             return (f"{node.kind} lookup join with table {node.table.name}, by {by}",)
-        case SideOutput() | LateRows():
+        case SideOutputRead() | LateRows():
             return (node.label,)
         case Lateral():
             return (f"for each row, the rows of {unquoted(node.rows.sql)}",)

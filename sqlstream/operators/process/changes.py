@@ -14,7 +14,7 @@ from sqlstream.duck.sql import no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
-from sqlstream.operators.process.emitted import Emitted
+from sqlstream.operators.process.emitted import EmittedRows
 from sqlstream.operators.process.runs import BatchRun, KeyedInput
 from sqlstream.operators.process.tables import RESULT
 from sqlstream.operators.scratch import keep
@@ -33,10 +33,10 @@ class ChangesRun(BatchRun):
         result = self.instance.implementation.result
         if self.function.changelog_mode:
             # Changes have no time.
-            self.output = Emitted(result, False)
+            self.output = EmittedRows(result, False)
             self.emitted = self.output.rows
         # Rows that are taken away, of a class that emits rows to add and to take away.
-        self.retracted = Emitted(result, False)
+        self.retracted = EmittedRows(result, False)
         # How many rows had been emitted when the row of a key was taken away last, by the key's number.
         self.deleted: dict[int, int] = {}
         if self.function.changelog_mode:

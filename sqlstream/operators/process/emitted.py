@@ -21,7 +21,7 @@ LATE_RESULT = Column(internal("late"), "BOOLEAN")
 _SHOWN = 200
 
 
-class Emitted:
+class EmittedRows:
     """Rows of an output, and for each stretch of them its end, the number of its key, its event time, and whether it is late."""
 
     def __init__(self, shape: ResultShape, timed: bool, where: str = ""):
@@ -67,7 +67,7 @@ class SideOutputs:
     """The rows of the side outputs, by their names."""
 
     def __init__(self, shapes: Mapping[str, ResultShape], timed: bool):
-        self.outputs = {name: Emitted(shape, timed, f' of side output "{name}"') for name, shape in shapes.items()}
+        self.outputs = {name: EmittedRows(shape, timed, f' of side output "{name}"') for name, shape in shapes.items()}
         # How many rows wait.
         self.size = 0
 

@@ -18,7 +18,7 @@ from sqlstream.functions.process.shapes import Misfit, ResultShape
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.process.arrivals import NUMBER
-from sqlstream.operators.process.emitted import LATE_RESULT, Emitted
+from sqlstream.operators.process.emitted import LATE_RESULT, EmittedRows
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.units import EventTime
 
@@ -47,7 +47,7 @@ class KeyTablesRun(BatchRun):
         return super()._raised(error, method, row if isinstance(row, Timer) else None)
 
 
-class _EmittedTables(Emitted):
+class _EmittedTables(EmittedRows):
     """The tables of the output: each has an end, a key and a time, as a row has."""
 
     def __init__(self, result: ResultShape, timed: bool, watermark: EventTime | None):

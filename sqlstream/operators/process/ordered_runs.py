@@ -11,9 +11,10 @@ from typing import Any
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions.process.context import event_datetime
 from sqlstream.operators.process.runs import BatchRun, KeyedInput
+from sqlstream.units import EventTime
 
 # The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row.
-_Row = tuple[int, dt.datetime, Any, Any]
+_Row = tuple[EventTime, dt.datetime, Any, Any]
 
 
 class OrderedRun(BatchRun):
@@ -57,7 +58,7 @@ class OrderedRun(BatchRun):
             return found[0]
         return iter(sorted((row for rows in found for row in rows), key=itemgetter(0)))
 
-    def _fire_before(self, number: int, micros: int) -> None:
+    def _fire_before(self, number: int, micros: EventTime) -> None:
         """Call `on_timer` for the timers of event time that are due before a time."""
         context = self.context
         for timer in self.timers.due_before(micros):

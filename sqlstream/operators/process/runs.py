@@ -22,7 +22,7 @@ from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
-from sqlstream.operators.process.emitted import Emitted, SideOutputs
+from sqlstream.operators.process.emitted import EmittedRows, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
@@ -54,7 +54,7 @@ class BatchRun:
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
         self.timed = arrivals.timed
-        self.output = Emitted(instance.implementation.result, arrivals.gives_times)
+        self.output = EmittedRows(instance.implementation.result, arrivals.gives_times)
         self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times)
         # The rows that methods have yielded.
         self.emitted = self.output.rows
@@ -351,7 +351,7 @@ class KeyedInput:
         if timed:
             micros = table.column("_time").to_numpy()
             self.times = chain.from_iterable(_listed(micros.astype("datetime64[us]")))
-            self.micros: Iterator[int] = chain.from_iterable(_listed(micros))
+            self.micros: Iterator[EventTime] = chain.from_iterable(_listed(micros))
 
 
 def _listed(values: Any) -> Iterator[list[Any]]:

@@ -153,7 +153,7 @@ class KeyTimers(Timers):
             del self._own[identity]
             yield identity, self._shown(identity, due)
 
-    def due_before(self, time: int) -> Iterator[Timer]:
+    def due_before(self, time: EventTime) -> Iterator[Timer]:
         """Yield timers of event time that are due before a time, each taken out before, in the order of their times."""
         while self.soonest < time:
             found = min(((due, str(i[1]), i) for i, due in self._current.items() if i[0]), default=None)

@@ -30,7 +30,7 @@ OPERATOR = Column("_operator", "VARCHAR")
 
 
 @dataclass(frozen=True, slots=True)
-class LateRows:
+class LateRowsPart:
     """What becomes of late rows: their columns, and `time`, the SQL of their event time over input rows.
 
     They are `kept`, `emitted`, or both.

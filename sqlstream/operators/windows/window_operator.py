@@ -17,7 +17,7 @@ from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import leaving
 from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
-from sqlstream.operators.windows.late_rows import LATE, LateRows
+from sqlstream.operators.windows.late_rows import LATE, LateRowsPart
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.triggers import AT_END, Trigger
 from sqlstream.operators.windows.window_batch import WindowBatch, empty_relation
@@ -53,7 +53,7 @@ class WindowOperator(Operator):
     groups: Groups[WindowAssigner]
     of: WindowResult
     trigger: Trigger = AT_END
-    late: LateRows | None = None
+    late: LateRowsPart | None = None
 
     @property
     def kind(self) -> str:

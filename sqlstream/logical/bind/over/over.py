@@ -35,7 +35,7 @@ _DIRECTION = re.compile(r"\s+(ASC|DESC)\b", re.IGNORECASE)
 _FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, or to n or INTERVAL .. FOLLOWING."
 
 
-class Block(Protocol):
+class OverBlock(Protocol):
     """What binds the expressions of a query block: see ExpressionBinder."""
 
     scope: Scope
@@ -91,7 +91,7 @@ def _complete(window: exp.Window, named: Mapping[str, exp.Window]) -> None:
     window.set("alias", None)
 
 
-def bind_call(window: exp.Window, block: Block) -> OverItem:
+def bind_call(window: exp.Window, block: OverBlock) -> OverItem:
     """Return an aggregate or another call with OVER, without a name."""
     span = block.span(window)
     call = window.this.this if isinstance(window.this, exp.Filter) else window.this
@@ -118,7 +118,7 @@ def bind_call(window: exp.Window, block: Block) -> OverItem:
     return _item(function, bound, type, window, block)
 
 
-def _python_call(function: AggregateFunction, window: exp.Window, block: Block) -> OverItem:
+def _python_call(function: AggregateFunction, window: exp.Window, block: OverBlock) -> OverItem:
     """Return a call of a user's aggregate function with OVER."""
     window = window.copy()
     call = window.this.this if isinstance(window.this, exp.Filter) else window.this
@@ -141,7 +141,7 @@ def _python_call(function: AggregateFunction, window: exp.Window, block: Block) 
     return replace(found, call=replace(found.call, python=function))
 
 
-def _bound(node: exp.Expr, block: Block) -> exp.Expr:
+def _bound(node: exp.Expr, block: OverBlock) -> exp.Expr:
     """Return a call whose arguments are bound."""
     found = node.copy()
     for child in list(found.iter_expressions()):
@@ -152,7 +152,7 @@ def _bound(node: exp.Expr, block: Block) -> exp.Expr:
     return found
 
 
-def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: Block) -> OverItem:
+def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: OverBlock) -> OverItem:
     where = bound.expression.this if isinstance(bound, exp.Filter) else None
     call = bound.this if isinstance(bound, exp.Filter) else bound
     arguments = [a for a in call.expressions if not isinstance(a, exp.Star)]
@@ -180,7 +180,7 @@ def _item(function: str, bound: exp.Expr, type: str, window: exp.Window, block: 
     return OverItem(item, _frame_of(item, ignore_nulls, window, block), ignore_nulls)
 
 
-def _expressions(nodes: Sequence[exp.Expr], block: Block) -> tuple[Expression, ...]:
+def _expressions(nodes: Sequence[exp.Expr], block: OverBlock) -> tuple[Expression, ...]:
     values = [n.this if isinstance(n, exp.Ordered) else n for n in nodes]
     types = block.checker.types(block.rows, values, block.scope.source)
     return tuple(Expression.of(n, t, block.span(n), block.is_volatile(n)) for n, t in zip(nodes, types, strict=True))
@@ -189,7 +189,7 @@ def _expressions(nodes: Sequence[exp.Expr], block: Block) -> tuple[Expression, .
 # -- frames
 
 
-def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block: Block) -> OverFrame:
+def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block: OverBlock) -> OverFrame:
     if item.function not in ("lag", "lead"):
         return _frame(window, block)
     offset = item.arguments[1].sql if len(item.arguments) > 1 else "1"
@@ -202,7 +202,7 @@ def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block
     return OverFrame("rows", 0, int(offset))
 
 
-def _frame(window: exp.Window, block: Block) -> OverFrame:
+def _frame(window: exp.Window, block: OverBlock) -> OverFrame:
     """Return the frame of an OVER clause; by default all rows up to the current one and those equal to it in the order."""
     spec = window.args.get("spec")
     if spec is None:
@@ -229,7 +229,7 @@ def _frame(window: exp.Window, block: Block) -> OverFrame:
     return OverFrame("rows", first, following)
 
 
-def _frame_span(window: exp.Window, block: Block) -> Span:
+def _frame_span(window: exp.Window, block: OverBlock) -> Span:
     """Return where the frame of an OVER clause stands: behind its order."""
     order = block.span(window.args["order"])
     found = _FRAME.search(order.source.text, order.end)
@@ -238,7 +238,7 @@ def _frame_span(window: exp.Window, block: Block) -> Span:
     return Span(order.source, found.start(), found.start() + len(found[0].rstrip()))
 
 
-def _bound_of(value: object, side: str | None, mode: str, block: Block) -> int | None:
+def _bound_of(value: object, side: str | None, mode: str, block: OverBlock) -> int | None:
     """Return how far before the current row a bound of a frame lies, None for UNBOUNDED."""
     if value is None or value == "CURRENT ROW":
         return 0
@@ -283,7 +283,7 @@ def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
     return node
 
 
-def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | None) -> tuple[Expression, ...]:
+def typed(parts: Sequence[exp.Expr], fields: Schema, block: OverBlock, span: Span | None) -> tuple[Expression, ...]:
     """Return bound keys, or items of an order with their directions, over columns; `span` is the place of those without one."""
     source = block.scope.source
     types = block.checker.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
@@ -292,7 +292,7 @@ def typed(parts: Sequence[exp.Expr], fields: Schema, block: Block, span: Span | 
     )
 
 
-def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Block) -> Over:
+def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: OverBlock) -> Over:
     """Return calls over the rows of a node; raise where those are not in the order that the calls want."""
     span, source = calls[0].call.span, block.scope.source
     assert span is not None

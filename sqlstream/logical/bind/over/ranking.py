@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span, UnsupportedError
 from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
-from sqlstream.logical.bind.over.over import Block, Partition, bind_call, over, time_of, typed
+from sqlstream.logical.bind.over.over import OverBlock, Partition, bind_call, over, time_of, typed
 from sqlstream.logical.bind.windows.window_tables import tells_windows_apart
 from sqlstream.logical.plan.expressions import AggregateItem, Field
 from sqlstream.logical.plan.node import Node
@@ -57,7 +57,7 @@ class Ranks:
         ranks = (Field(column, "BIGINT") for column in self._calls)
         return (*ranks, *(Field(column, item.call.type) for column, (_, item) in self._overs.items()))
 
-    def column(self, call: exp.Window, block: Block) -> str:
+    def column(self, call: exp.Window, block: OverBlock) -> str:
         """Return the name of the column that a call becomes. Raises UnsupportedError for a call that cannot run."""
         function = call.this.name.lower() if isinstance(call.this, exp.Anonymous) else ""
         if function not in RANKS:
@@ -84,7 +84,7 @@ class Ranks:
         self._calls[column] = found
         return column
 
-    def _over(self, call: exp.Window, block: Block) -> str:
+    def _over(self, call: exp.Window, block: OverBlock) -> str:
         item = bind_call(call, block)
         keys = tuple(block.rewrite(p) for p in call.args.get("partition_by") or ())
         partition = Partition(keys, tuple(block.rewrite(o) for o in call.args["order"].expressions))
@@ -102,7 +102,7 @@ class Ranks:
         number = 1 + len(self._calls if prefix == "_rank" else self._overs)
         return wanted if wanted and wanted.lower() not in taken else f"{prefix}_{number}"
 
-    def above(self, node: Node, block: Block) -> Node:
+    def above(self, node: Node, block: OverBlock) -> Node:
         """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
         arrival = ArrivalColumns(node, block.checker, block.scope.source)
         calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
@@ -129,7 +129,7 @@ def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
     return Partition(arrival.of(partition.keys), arrival.of(partition.order))
 
 
-def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Block, *, waiting: bool) -> Node:
+def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: OverBlock, *, waiting: bool) -> Node:
     """Return a node with the calls in the order of time above it, one of those for every partition.
 
     Where rows wait for later ones, calls that look at some rows before them are computed then, too.
