@@ -224,7 +224,7 @@ def drop(job: str, project: str | None, warehouse: str | None) -> None:
 @click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest intact version.")
 @_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files; with --repair, go back to the newest intact version."""
+    """Find damaged files; --repair: back to an intact version."""
     from sqlstream.cli.check import checked
 
     with _session(project, warehouse, (), load=False) as session:

@@ -55,7 +55,7 @@ class Stream:
 
     `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
     buckets. Times are microseconds since 1970, or text that DuckDB reads as a timestamp; the processing time starts at 0 ms
-    and moves by `advance`.
+    and moves by `advance`, which takes milliseconds.
     """
 
     def __init__(

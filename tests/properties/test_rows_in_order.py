@@ -230,7 +230,7 @@ def test_rows_leave_at_once_by_the_clock(
                 stream.restart()
                 continue
             stream.advance(passed)
-            so_far += [(*row[:3], stream.now * 1000) for row in step.of("a")]
+            so_far += [(*row[:3], stream.now) for row in step.of("a")]
             stream.batch("a", [row[:3] for row in step.of("a")])
             if not query.waits:
                 assert emitted(stream) == _answer(query, so_far)

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from sqlstream.units import SECOND
 from tests.properties.model import limits
 
 pytestmark = pytest.mark.slow
 
 MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-TTL = 10_000
+TTL = 10 * SECOND
 Row = tuple[int | None, int]
 # The result of one key, given its rows: the rest of a row of (k, x).
 Result = Callable[[list[int]], int | None]
@@ -62,6 +63,7 @@ class Model:
 
 
 rows = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.integers(0, 4)), min_size=1, max_size=4)
+# Milliseconds.
 waits = st.sampled_from([0, 1, 3_000, 6_000, 9_999, 10_000, 25_000])
 
 

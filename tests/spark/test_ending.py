@@ -65,7 +65,7 @@ def test_a_live_job_is_drained_from_another_process(project: Path) -> None:
     again = start(project, *LIVE)
     output, _ = again.communicate(timeout=60)
     assert again.returncode == 0, output
-    assert 'job "sales" is drained and was skipped. All its windows were closed, so it cannot go on' in output
+    assert 'job "sales" is drained and was skipped. All its windows were closed, so it cannot continue' in output
     assert command(project, "stop", "--drain", "sales").stderr.startswith('error: job "sales" is not running')
 
 

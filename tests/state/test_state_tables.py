@@ -285,7 +285,7 @@ def test_many_batches_leave_few_files(tmp_path: Path, size: int, batches: int, m
     assert max(fewest) <= 21
     assert compacted / fresh < most
     assert size * 100 <= sum(s.rows for s in segments) <= size * 250
-    now = max(f.modified for f in FS.files(str(tmp_path / "data" / "0"))) + 61_000
+    now = max(f.modified for f in FS.files(str(tmp_path / "data" / "0"))) + 61 * SECOND
     sweep_directory(FS, BucketedPaths(str(tmp_path)), batches - 1, ProcessingTime(now))
     assert len(list((tmp_path / "manifests" / "0").iterdir())) <= 3
     assert len(list((tmp_path / "data" / "0").iterdir())) <= len(segments) + 12

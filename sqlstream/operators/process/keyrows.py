@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -22,7 +23,11 @@ from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables
 from sqlstream.state.bucket import EXPIRED, WEIGHTS, Bucket
 from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
-_BIGINT = types.codec("BIGINT")
+
+@cache
+def _bigint() -> Codec:
+    # Not when the module is imported: DuckDB would start threads in the process from which workers are forked.
+    return types.codec("BIGINT")
 
 
 class KeyRows:
@@ -42,10 +47,10 @@ class KeyRows:
         for one in tables.in_row:
             assert one.column is not None
             is_value = one.state.kind == "value"
-            codec = types.codec(one.column.type, hints[one.state.name][0]) if is_value else _BIGINT
+            codec = types.codec(one.column.type, hints[one.state.name][0]) if is_value else _bigint()
             self.parts.append((one.column, codec, f'state "{one.state.name}"'))
             if one.written:
-                self.parts.append((one.written, _BIGINT, ""))
+                self.parts.append((one.written, _bigint(), ""))
         self.stored: pa.Table | None = None
         # The numbers of keys that have changed, and what their rows hold now.
         self.numbers: list[int] = []
