@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SCRIPTS = Path(__file__).parents[1] / "slt"
 # One case in so many, of those that cost no more than `COST`; which ones depends on their names alone. Of a script without
 # such a case it is the one that costs least.
-ONE_IN = 6
+ONE_IN = 9
 COST = 16
 
 
