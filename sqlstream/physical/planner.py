@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.duck.clock import NOW, reached
-from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import Rows, quote_name, quote_text, unquoted
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.expressions import Field, Schema
-from sqlstream.logical.plan.graph import once, walk
-from sqlstream.logical.plan.joins import Joining, LookupJoin
-from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows, row_columns
+from sqlstream.logical.plan.expressions import Field
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.joins import Joining
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
+from sqlstream.logical.plan.nodes import Stateful, Windowed
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutputRead
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.names import check_name
-from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.operators.process.emitted import LATE_RESULT
-from sqlstream.operators.windows.late_rows import LATE
-from sqlstream.physical.lateral import with_made_rows
+from sqlstream.physical.branches import Branch, branches, feeding
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
-    Lookup,
     PhysicalPlan,
     ScanStage,
     SinkPlan,
@@ -46,7 +40,6 @@ from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
 from sqlstream.physical.stateful import (
-    arriving_at,
     operator_of,
     own_tables,
     process_late_views,
@@ -55,65 +48,7 @@ from sqlstream.physical.stateful import (
     state_bound,
     state_view,
 )
-from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
 from sqlstream.state.zsets import WEIGHT, last_rows, summed
-
-# The paths that a union can have before those from one leaf are made one.
-_MANY = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
-
-    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows, with `placed` what they
-    change, and their place in the source: in columns after those of the schema. Where rows are looked up on the way, it is a
-    SELECT over what was found.
-    """
-
-    leaf: Scan | Stateful
-    sql: str
-    weighted: bool
-    timed: bool = False
-    placed: bool = False
-    lookups: tuple[Lookup, ...] = ()
-    # Whether its rows are on time, where those of the leaf are on several paths for that.
-    are_on_time: bool | None = None
-    # Which of the leaf's side outputs it is over, empty for its result.
-    output: str = ""
-    # What several parts of the SELECT read, by name: each may read those before it.
-    common: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def on_time(self) -> bool:
-        """Whether none of its rows is late."""
-        return self.leaf.on_time if self.are_on_time is None else self.are_on_time
-
-    @property
-    def query(self) -> str:
-        """The whole SELECT over `_input`."""
-        parts = ", ".join(f"{name} AS MATERIALIZED ({sql})" for name, sql in self.common)
-        return f"SELECT * FROM (WITH {parts} {self.sql})" if parts else self.sql
-
-    def select(self, items: str) -> Branch:
-        """Return the path with a projection above it; weights and event times stay."""
-        own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
-        own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
-        added = "".join(f", {name}" for name in own)
-        return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql})")
-
-    def over(self, select: Callable[[str], str]) -> Branch:
-        return replace(self, sql=select(self.sql))
-
-    def at(self, time: str) -> Branch:
-        """Return the path with an event time."""
-        return replace(self, sql=f"SELECT *, {time} AS {EVENT_TIME} FROM ({self.sql})", timed=True)
-
-    def with_weight(self) -> Branch:
-        """Return the path with weights, also where every row is added once."""
-        if self.weighted:
-            return self
-        return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
 def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
@@ -191,155 +126,6 @@ def keys_of(sink: ResultSink) -> tuple[str, ...]:
     found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
     primary = set(sink.table.primary_key)
     return next((f for f in found if set(f) <= primary), next(iter(found), ()))
-
-
-def branches(node: Node, made_above: Node | None = None, *, timed: bool = False) -> list[Branch]:
-    """Return the stateless paths that end in this node; a union has one for each of its inputs.
-
-    The windows of `made_above` are left to the operator that the paths lead to. With `timed`, rows that came into windows on the
-    way have their event time.
-    """
-    return _branches(node, made_above, timed)
-
-
-@once
-def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
-    def below(child: Node) -> list[Branch]:
-        return _branches(child, made_above, timed)
-
-    node = closed(node)
-    match node:
-        case TimeWindows() | SessionWindow() if node is made_above:
-            found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
-            return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
-        case Scan() if node.table.has_changes and node.table.primary_key:
-            return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
-        case Filter():
-            return [
-                b.over(lambda rows: f"SELECT * FROM ({rows}) WHERE {node.predicate.sql}") for b in below(node.input)
-            ]
-        case Projection():
-            items = ", ".join(f"{i.expression.sql} AS {quote_name(i.name)}" for i in node.items)
-            return [b.select(items) for b in below(node.input)]
-        case TimeWindows():
-            found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
-            return [b.over(lambda rows: in_windows(node, rows)) for b in found]
-        case Expand():
-            numbers = ", ".join(map(str, node.numbers))
-            number = f"unnest([{numbers}]) AS {quote_name(node.column)}"
-            return [b.over(lambda rows: f"SELECT *, {number} FROM ({rows})") for b in below(node.input)]
-        case Lateral():
-            return [b.over(lambda rows: with_made_rows(node, rows)) for b in below(node.input)]
-        case Union():
-            found = [branch for child in node.inputs for branch in _renamed(child, node.schema, timed)]
-            return _in_one([b.with_weight() for b in found] if node.is_changelog else found)
-        case LookupJoin():
-            return [_looked_up(node, b) for b in below(node.input)]
-        case LateRows():
-            return [_of_late_rows(node)]
-        case Process():
-            return _emitted(node)
-        case SideOutputRead():
-            return [replace(branch, output=node.name) for branch in _emitted(node.process)]
-        case ResultSink():
-            raise TypeError("a sink is not part of a path")
-        case _:
-            # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.
-            return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
-
-
-def _of_late_rows(node: LateRows) -> Branch:
-    """Return the path of the rows that an operator drops."""
-    own = stored_columns([Column(f.name, f.type) for f in row_columns(node.operator)])
-    items = [f"{c.name} AS {name}" for c, name in own]
-    rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
-    return Branch(node.operator, rows, weighted=False, are_on_time=False, output=LATE)
-
-
-def _emitted(node: Process) -> list[Branch]:
-    """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
-    if not node.time_type:
-        return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
-    own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
-    both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
-    return [Branch(node, f"{own} {where}", weighted=False, are_on_time=on_time) for on_time, where in both]
-
-
-def _in_one(found: list[Branch]) -> list[Branch]:
-    """Return many paths with those from one leaf made one: what they have in common is then computed once."""
-    if len(found) <= _MANY:
-        return found
-    groups: dict[tuple[object, ...], list[Branch]] = {}
-    for number, branch in enumerate(found):
-        alone = number if branch.lookups or branch.placed else None
-        groups.setdefault(
-            (id(branch.leaf), branch.weighted, branch.timed, branch.on_time, branch.output, alone), []
-        ).append(branch)
-    return [_united(group) if len(group) > 1 else group[0] for group in groups.values()]
-
-
-def _united(group: list[Branch]) -> Branch:
-    common = dict(part for branch in group for part in branch.common)
-    rows = " UNION ALL BY NAME ".join(f"({branch.sql})" for branch in group)
-    name = f"_union_{hashlib.sha256(rows.encode()).hexdigest()[:16]}"
-    return replace(group[0], sql=f"SELECT * FROM {name}", common=(*common.items(), (name, rows)))
-
-
-def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
-    """Return a path with what is looked up for its rows."""
-    number = len(branch.lookups)
-    names = [f"{INTERNAL}key_{i}" for i in range(len(node.keys))]
-    wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))
-    lookup = Lookup(
-        node.table,
-        f"SELECT *, {wanted} FROM ({branch.query})",
-        tuple((name, column) for name, (_, column) in zip(names, node.keys, strict=True)),
-        node.span,
-    )
-    looked = [(f"{INTERNAL}of{name}", column) for name, column in lookup.keys]
-    items = [f"{quote_name(column)} AS {quote_name(f.name)}" for column, f in node.columns]
-    items += [f"{quote_name(column)} AS {name}" for name, column in looked]
-    columns = ", ".join(
-        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}"
-        for c in node.table.visible
-    )
-    found = f"(SELECT {', '.join(items)} FROM (SELECT {columns} FROM _found_{number}))"
-    on = " AND ".join(f"_before.{a} = _found.{b}" for a, (b, _) in zip(names, looked, strict=True))
-    on += f" AND ({node.condition.sql})" if node.condition else ""
-    shown = f"_before.* EXCLUDE ({', '.join(names)}), _found.* EXCLUDE ({', '.join(n for n, _ in looked)})"
-    how = "LEFT JOIN" if node.kind == "left" else "JOIN"
-    sql = f"SELECT {shown} FROM _before_{number} _before {how} {found} _found ON {on}"
-    return replace(branch, sql=sql, lookups=(*branch.lookups, lookup), common=())
-
-
-def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
-    names = [(own.name, wanted.name) for own, wanted in zip(node.schema, target, strict=True)]
-    items = ", ".join(f"{quote_name(own)} AS {quote_name(wanted)}" for own, wanted in names)
-    return [branch.select(items) for branch in branches(node, timed=timed)]
-
-
-def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]]:
-    """Return the stateless paths that lead to a stateful node, each with the parts of the operator that its rows make."""
-    if isinstance(node, Joining):
-        pairs = zip(node.inputs, operator.parts, strict=True)
-        return [
-            (branch.with_weight() if below.is_changelog and not branch.placed else branch, [part])
-            for below, part in pairs
-            for branch in branches(below)
-        ]
-    if isinstance(node, Process):
-        return [
-            (branch.with_weight() if below.is_changelog else branch, [part])
-            for below, part in zip(node.inputs, operator.parts, strict=True)
-            for branch in branches(arriving_at(node, below).node)
-        ]
-    timed = isinstance(node, WindowAggregate | WindowRank) and LATE in operator.parts
-    found = []
-    for branch in branches(node.input, made_above(node), timed=timed):
-        # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not branch.on_time and (branch.timed or isinstance(node, SessionWindow))
-        found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
-    return found
 
 
 class _Planner:
