@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from sqlstream.compiler.compiler import PlannedJob
@@ -15,6 +14,7 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine, Receivers
 from sqlstream.spark.engine import SparkEngine
 from sqlstream.state.check import repair_job
+from sqlstream.units import now, to_millis
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.paths import Warehouse
 
@@ -43,7 +43,7 @@ class SessionJobs:
         """
         if planned.is_query:
             self._queries += 1
-        name = f"select_{int(time.time() * 1000)}_{self._queries}" if planned.is_query else planned.name
+        name = f"select_{to_millis(now())}_{self._queries}" if planned.is_query else planned.name
         engine = engine or (self._local if planned.is_immediate else self.spark)
         job = self._starter.start(planned, name, engine, receivers, fresh=fresh)
         self.started.append(job)

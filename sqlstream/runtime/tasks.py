@@ -155,15 +155,13 @@ def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | 
 class Advance:
     """One call of an operator for one bucket: state before, frames in, frames out, state after.
 
-    `manifest`, `event_timer_before` (the event time at which it had asked to be called) and `event_timer` hold once `run` is
-    exhausted.
+    `manifest` and `event_timer` hold once `run` is exhausted.
     """
 
     def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: Clock):
         self.job, self.bucket, self.clock = job, bucket, clock
         self.stage = job.plan.stages[stage]
         self.state = job.open_bucket(stage, bucket, manifest)
-        self.event_timer_before = self.state.event_timer
         self.event_timer: EventTime | None = None
         self.manifest = manifest or ""
 

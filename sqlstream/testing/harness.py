@@ -25,7 +25,7 @@ from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
 from sqlstream.testing.harness_tables import Row, harness_tables
 from sqlstream.testing.stream import Stream
-from sqlstream.units import MILLISECOND, parse_duration
+from sqlstream.units import MILLISECOND, ProcessingTime, parse_duration
 
 # The operator, which is a view, the job, and the table of what the function yields; those of side outputs have this before
 # their names.
@@ -114,7 +114,7 @@ class ProcessHarness:
             moved = parse_duration(time) if isinstance(time, str) else time // timedelta(microseconds=1)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        self._stream.now += moved // MILLISECOND * MILLISECOND  # type: ignore[assignment]
+        self._stream.now = ProcessingTime(self._stream.now + moved // MILLISECOND * MILLISECOND)
         return self._step(self._stream.run_empty) if self._is_started else []
 
     def finish(self) -> list[Any]:

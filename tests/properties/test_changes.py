@@ -163,7 +163,7 @@ def stream_of(query: str, parallelism: int) -> Stream:
     return Stream(script, parallelism=parallelism)
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=35 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(queries(3), histories(), st.integers(1, 3), st.booleans())
 def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], parallelism: int, small: bool) -> None:
     check(query, history, parallelism, small=small)

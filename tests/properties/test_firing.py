@@ -31,7 +31,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 LATENESSES = (0, SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
 
 
-@settings(max_examples=18 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     kind=kinds,
     history=histories(),
@@ -86,7 +86,7 @@ def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
             assert all(row[3] == row[4] and row[5] is not None for row in kept)
 
 
-@settings(max_examples=18 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(
     kind=kinds,
     history=histories(),

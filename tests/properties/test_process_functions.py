@@ -190,13 +190,13 @@ def comparable(rows: Sequence[tuple[Any, ...]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@settings(max_examples=15 * MORE, deadline=None)
+@settings(max_examples=25 * MORE, deadline=None)
 @given(histories, st.integers(1, 3))
 def test_any_history_gives_what_a_simulation_gives(history: list[tuple[list[Step], bool]], parallelism: int) -> None:
     assert comparable(streamed(history, parallelism)) == comparable(simulated([batch for batch, _ in history]))
 
 
-@settings(max_examples=10 * MORE, deadline=None)
+@settings(max_examples=15 * MORE, deadline=None)
 @given(histories)
 def test_without_timers_the_cuts_between_batches_do_not_matter(history: list[tuple[list[Step], bool]]) -> None:
     history = [([s for s in batch if s.op not in ("timer", "named")], again) for batch, again in history]

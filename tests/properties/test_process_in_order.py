@@ -166,7 +166,7 @@ def stream_of(delay: Mapping[str, int], parallelism: int) -> Stream:
     return Stream(script, functions=[JOURNAL], parallelism=parallelism)
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(histories(), delays, st.integers(1, 3), st.booleans())
 def test_batches_and_restarts_make_no_difference(
     history: list[Step], delay: dict[str, int], parallelism: int, small: bool

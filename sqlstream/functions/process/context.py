@@ -6,6 +6,9 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+# What `ctx.event_time` is without `on_time`. Its type is that of calls which have one: no method need ask for None first.
+NO_EVENT_TIME: Any = None
+
 EPOCH = dt.datetime(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _INSTANT = EPOCH.replace(tzinfo=dt.UTC)
@@ -92,7 +95,7 @@ class Context:
     ):
         self.timers, self._clear, self._count, self._emit = timers, clear, count, emit
         self._key = self.watermark = None
-        self.event_time = None  # type: ignore[assignment]
+        self.event_time = NO_EVENT_TIME
         self.input_ended = self.is_retraction = False
         self._retract = retract
 

@@ -8,11 +8,10 @@ from functools import cached_property
 from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
-from sqlstream.logical.plan.node import Keys, Node, SingleInput, Stateless, WindowColumns
+from sqlstream.logical.plan.node import Keys, Node, SingleInput, Stateless, Unwindowed
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand
 from sqlstream.logical.plan.windows import SessionWindow
-from sqlstream.units import Duration
 
 # What is added to the columns of a late row: its event time, and the watermark that it was behind.
 TIME, MARK = "_event_time", "_watermark"
@@ -30,7 +29,7 @@ def row_columns(node: SessionWindow | WindowAggregate | WindowRank) -> Schema:
 
 
 @dataclass(frozen=True)
-class LateRows(SingleInput, Stateless):
+class LateRows(SingleInput, Stateless, Unwindowed):
     """Emits the rows that an operator drops because they are late, with their event time and the watermark that they were behind.
 
     The operator below is one for its result and for these. They have no time attribute: each of them would be late again.
@@ -59,26 +58,6 @@ class LateRows(SingleInput, Stateless):
     @property
     def time_attributes(self) -> tuple[str, ...]:
         return ()
-
-    @property
-    def batch_times(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def leaves_at_once(self) -> bool:
-        return False
-
-    @property
-    def on_time(self) -> bool:
-        return False
-
-    @property
-    def window_columns(self) -> WindowColumns | None:
-        return None
-
-    @property
-    def window_size(self) -> Duration | None:
-        return None
 
     @cached_property
     def changelog_origin(self) -> Node | None:

@@ -272,12 +272,8 @@ class PassThrough(SingleInput, Stateless):
         return self.input.grows
 
 
-class Updating(Node):
-    """A node that emits what is so now, and changes it: its result is a changelog in the order of no time."""
-
-    @property
-    def time_attributes(self) -> tuple[str, ...]:
-        return ()
+class Unwindowed(Node):
+    """A node whose rows are in no windows, and can be late: what it answers where it says nothing else."""
 
     @property
     def batch_times(self) -> tuple[str, ...]:
@@ -298,6 +294,14 @@ class Updating(Node):
     @property
     def window_size(self) -> Duration | None:
         return None
+
+
+class Updating(Unwindowed):
+    """A node whose result is a changelog: it has no order of event time."""
+
+    @property
+    def time_attributes(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def changelog_origin(self) -> Node | None:

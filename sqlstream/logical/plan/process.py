@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Stateless, WindowColumns
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Stateless, Unwindowed
 from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -36,7 +36,7 @@ class ProcessInput:
 
 
 @dataclass(frozen=True)
-class Process(Node):
+class Process(Unwindowed):
     """Gives the rows of its inputs to a function of the user's, key by key, and emits what that emits.
 
     Emits the key columns, those of the function, and with `has_rowtime` the event time of the row, or of the timer, for which a
@@ -102,25 +102,9 @@ class Process(Node):
         return (ROWTIME,) if self.time_type else ()
 
     @property
-    def batch_times(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def leaves_at_once(self) -> bool:
-        return False
-
-    @property
     def on_time(self) -> bool:
         """Rows that are late come to the function, too, and what it emits for them is late."""
         return False
-
-    @property
-    def window_columns(self) -> WindowColumns | None:
-        return None
-
-    @property
-    def window_size(self) -> Duration | None:
-        return None
 
     @cached_property
     def changelog_origin(self) -> Node | None:
@@ -198,7 +182,7 @@ class Process(Node):
 
 
 @dataclass(frozen=True)
-class SideOutputRead(SingleInput, Stateless):
+class SideOutputRead(SingleInput, Stateless, Unwindowed):
     """The rows that a process function emits in a side output, with the key columns and the event time as those it yields.
 
     The call below is one operator for all its outputs. Keeps no state of its own.
@@ -234,24 +218,8 @@ class SideOutputRead(SingleInput, Stateless):
         return self.process.time_attributes
 
     @property
-    def batch_times(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def leaves_at_once(self) -> bool:
-        return False
-
-    @property
     def on_time(self) -> bool:
         return self.process.on_time
-
-    @property
-    def window_columns(self) -> WindowColumns | None:
-        return None
-
-    @property
-    def window_size(self) -> Duration | None:
-        return None
 
     @cached_property
     def changelog_origin(self) -> Node | None:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.functions.process.context import event_datetime
+from sqlstream.functions.process.context import NO_EVENT_TIME, event_datetime
 from sqlstream.operators.process.runs import BatchRun, KeyedInput
 from sqlstream.units import EventTime
 
@@ -74,7 +74,7 @@ class OrderedRun(BatchRun):
         self._fire_before(number, NEVER if watermark is None else watermark)
         self.reached = self.context.watermark = None if watermark is None else event_datetime(watermark)
         for timer in self.timers.due_by_clock():
-            self.context.event_time = None  # type: ignore[assignment]
+            self.context.event_time = NO_EVENT_TIME
             self._call_timer(number, timer, self.fired)
             self.fired += 1
             self._fire_before(number, NEVER if watermark is None else watermark)

@@ -15,7 +15,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions import types
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.context import Context, Timer, event_datetime, instant
+from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, python_values
 from sqlstream.functions.process.states import MapState, ValueState
@@ -114,7 +114,7 @@ class BatchRun:
         for number, key, stored in zip(range(self.count), keys, rows, strict=False):
             self.context._key, self.number = key, number
             place = 0
-            for handle, is_value, has_ttl in states:
+            for handle, is_value, has_ttl, _ in states:
                 if is_value:
                     handle.current = stored[place]
                     handle.is_written = handle.is_read = False
@@ -160,10 +160,15 @@ class BatchRun:
             columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
-    def _states(self) -> list[tuple[Any, bool, bool]]:
-        """Return the handles of the states in the row of the key, whether each is a value, and whether it can expire."""
+    def _states(self) -> list[tuple[Any, bool, bool, bool]]:
+        """Return the handles of the states in the row of the key: is each a value, can it expire, does reading refresh it."""
         return [
-            (self.instance.handles[one.state.name], one.state.kind == "value", one.written is not None)
+            (
+                self.instance.handles[one.state.name],
+                one.state.kind == "value",
+                one.written is not None,
+                one.written is not None and one.state.refreshed_by == "read",
+            )
             for one in self.tables.in_row
         ]
 
@@ -211,7 +216,7 @@ class BatchRun:
         """
         context = self.context
         for fired, (_, timer) in enumerate(self.timers.due()):
-            context.event_time = timer.time if timer.is_event_time else None  # type: ignore[assignment]
+            context.event_time = timer.time if timer.is_event_time else NO_EVENT_TIME
             self._call_timer(number, timer, fired, late=late and timer.is_event_time)
         self.timers.is_behind, self.fires_late = False, None
 
@@ -276,15 +281,15 @@ class BatchRun:
         self,
         number: int,
         stored: tuple[Any, ...],
-        states: list[tuple[Any, bool, bool]],
+        states: list[tuple[Any, bool, bool, bool]],
         collections: dict[int, KeyCollection],
     ) -> None:
         """Collect the row of a key, if it has changed."""
         row: list[Any] | None = None
         place = 0
-        for handle, is_value, has_ttl in states:
+        for handle, is_value, has_ttl, is_refreshed in states:
             if is_value:
-                is_changed = handle.is_written or (handle.is_read and has_ttl and self._refreshes[place])
+                is_changed = handle.is_written or (handle.is_read and is_refreshed)
                 value = handle.current
             else:
                 length = collections[id(handle)].leave(stored[place] or 0)
@@ -297,18 +302,6 @@ class BatchRun:
             place += 2 if has_ttl else 1
         if row is not None:
             self.key_rows.change(number, tuple(row))
-
-    @property
-    def _refreshes(self) -> dict[int, bool]:
-        """By the places in the row of a key, whether reading counts as writing."""
-        found = self.__dict__.get("_refreshed")
-        if found is None:
-            found, place = {}, 0
-            for one in self.tables.in_row:
-                found[place] = one.state.refreshed_by == "read"
-                place += 2 if one.written is not None else 1
-            self._refreshed: dict[int, bool] = found
-        return found
 
     # -- what leaves
 
