@@ -12,6 +12,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 
@@ -63,27 +64,42 @@ def preload() -> None:
 def end_in_order() -> None:
     """Let a worker close the resources of the user's functions before it ends: Spark hangs up on it, by signal or by socket."""
     try:
+        daemon = importlib.import_module("pyspark.daemon")
         worker = importlib.import_module("pyspark.worker")
         release: Callable[[], None] = importlib.import_module("sqlstream.runtime.worker").release_resources
     except ImportError:
         return
-    main = worker.main
+    task, main = daemon.worker, worker.main
+    ending = threading.Event()
+
+    def release_once() -> bool:
+        # Spark's daemon hangs up twice, and on a worker that is ending already: the second must not cut the first short.
+        if ending.is_set():
+            return False
+        ending.set()
+        release()
+        return True
 
     def hung_up(number: int, frame: object) -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        release()
-        os.kill(os.getpid(), signal.SIGHUP)
+        if release_once():
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGHUP)
 
-    def ending(infile: object, outfile: object) -> None:
-        # Spark's daemon sets all signals back before each task.
+    def guarded_task(sock: object, authenticated: bool) -> int:
         signal.signal(signal.SIGHUP, hung_up)
+        # Before each task the daemon sets the signal of this name back to its default, which is to end at once.
+        daemon.SIGHUP = signal.SIGWINCH  # type: ignore[attr-defined]
+        code: int = task(sock, authenticated)
+        return code
+
+    def guarded_main(infile: object, outfile: object) -> None:
         try:
             main(infile, outfile)
         except SystemExit:
-            release()
+            release_once()
             raise
 
-    worker.main = ending  # type: ignore[attr-defined]
+    daemon.worker, worker.main = guarded_task, guarded_main  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
