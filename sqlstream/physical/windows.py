@@ -186,8 +186,9 @@ def _is_by_the_keys_of(node: aggregates.WindowAggregate, session: SessionWindow)
     return found == set(session.keys)
 
 
-def window_operator(node: Windowed, *, emits_late: bool = False) -> WindowOperator:
+def window_operator(node: Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows; its late rows may be an output, too."""
+    emits_late = node.late_reads is not None
     made = made_above(node)
     changing = (made.input if made is not None else node.input).is_changelog
     has_late = emits_late or node.late_rows is not None
