@@ -221,8 +221,9 @@ class TableArgument:
 class StateDeclaration:
     """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
 
-    A `broadcast` state is one for all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 is for ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also
-    from the last read. An expired value is `visible` until it is cleaned up, or not at all.
+    A `broadcast` state is one for all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 is for
+    ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also from the last read. An
+    expired value is `visible` until it is cleaned up, or not at all.
     """
 
     name: str

@@ -226,8 +226,8 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     if isinstance(node, Process):
         return [
             (branch.with_weight() if below.is_changelog else branch, [part])
-            for below, part in zip(node.inputs, operator.parts, strict=True)
-            for branch in branches(arriving_at(node, below).node)
+            for place, (below, part) in enumerate(zip(node.inputs, operator.parts, strict=True))
+            for branch in branches(arriving_at(node, place).node)
         ]
     timed = isinstance(node, WindowAggregate | WindowRank) and LATE in operator.parts
     found = []
