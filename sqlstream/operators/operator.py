@@ -13,8 +13,8 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import Rows
 from sqlstream.duck.types import stored_type
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -29,7 +29,7 @@ from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import Lookup
 from sqlstream.physical.stateful import arriving_at
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 
 # The paths that a union can have before those from one leaf are made one.
 _MANY = 16

@@ -15,7 +15,7 @@ from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.state.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
+from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 

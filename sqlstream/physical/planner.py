@@ -48,7 +48,7 @@ from sqlstream.physical.stateful import (
     state_bound,
     state_view,
 )
-from sqlstream.state.zsets import WEIGHT, last_rows, summed
+from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
 def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.duck.internal_columns import internal
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.records import read_json
 

@@ -35,11 +35,11 @@ from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
-from sqlstream.state.bucket import EXPIRED, RETURNED
-from sqlstream.state.metrics import BucketMetrics, BucketReport, ScanReport
-from sqlstream.state.segments import Segment, write_segment
-from sqlstream.state.views import behind
-from sqlstream.state.zsets import VERSION
+from sqlstream.storage.bucket import EXPIRED, RETURNED
+from sqlstream.storage.metrics import BucketMetrics, BucketReport, ScanReport
+from sqlstream.storage.segments import Segment, write_segment
+from sqlstream.storage.views import behind
+from sqlstream.storage.zsets import VERSION
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 from sqlstream.warehouse.paths import Warehouse
 

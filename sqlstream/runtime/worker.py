@@ -18,7 +18,7 @@ from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 

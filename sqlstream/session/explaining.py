@@ -19,7 +19,7 @@ from sqlstream.logical.plan.steps import Leaves, computed, emits, kept, keys, pa
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.sql.nodes import StatementSet
-from sqlstream.state.zsets import WEIGHT_COLUMN
+from sqlstream.storage.zsets import WEIGHT_COLUMN
 
 _APPEND_ONLY = "append-only"
 _CHANGELOG = "changelog"

@@ -16,7 +16,7 @@ from sqlstream.operators.aggregates.kept_accumulator import KeptAccumulator, kee
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
-from sqlstream.state.zsets import WEIGHT, repeated
+from sqlstream.storage.zsets import WEIGHT, repeated
 
 SUMS = "sums"
 # How many rows a group has.

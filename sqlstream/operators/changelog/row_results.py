@@ -17,7 +17,7 @@ from sqlstream.operators.keyed_state import KEYS
 from sqlstream.operators.windows.assigners import PARTIALS
 from sqlstream.operators.windows.assigners import ROWS as COUNT
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 
 
 @dataclass(frozen=True)

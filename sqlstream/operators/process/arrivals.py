@@ -15,9 +15,9 @@ from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.tables import listed
 from sqlstream.operators.process.waiting import UNTIL
 from sqlstream.operators.scratch import keep
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, summed
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, summed
 
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan

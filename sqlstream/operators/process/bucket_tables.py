@@ -33,8 +33,8 @@ from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import AT, KEYS, StateTables, is_live, listed
 from sqlstream.operators.process.timers import KeyTimers
 from sqlstream.operators.scratch import keep
-from sqlstream.state.bucket import WEIGHTS, Bucket
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import END_OF_INPUT
 
 # What is stored of the keys that have come, and what the function has returned for some of them.

@@ -18,8 +18,8 @@ from sqlstream.operators.process.emitted import EmittedRows
 from sqlstream.operators.process.runs import BatchRun, KeyedInput
 from sqlstream.operators.process.tables import RESULT
 from sqlstream.operators.scratch import keep
-from sqlstream.state.bucket import WEIGHTS
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.bucket import WEIGHTS
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 
 # The keys whose rows change.
 _CHANGED = "_changed_results"

@@ -19,8 +19,8 @@ from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.tables import AT, ITEM, StateTable, StateTables, is_live, listed
 from sqlstream.operators.scratch import keep
-from sqlstream.state.bucket import EXPIRED, WEIGHTS, Bucket
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
 # The items of so many keys become Python objects together.
 STRETCH = 2_000

@@ -24,9 +24,9 @@ from sqlstream.operators.process.ordered_runs import OrderedRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.operators.process.waiting import UNTIL, WaitingRows, WaitingTables
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.metrics import earliest
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import earliest
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -27,7 +27,7 @@ from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, EventTime
 
 # The counters of the user's code begin so.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.tables import StateTables
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.manifests import SWEPT_AT
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.units import MILLISECOND
 
 # So often within the shortest time to live.

@@ -10,7 +10,7 @@ from sqlstream.catalog import Column, StateDeclaration
 from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import Rows, quote_name, quote_text
 from sqlstream.operators.keyed_state import EXPIRES_AT, UPDATED_AT
-from sqlstream.state.zsets import WEIGHT_COLUMN, summed, zset
+from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 

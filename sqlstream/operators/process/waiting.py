@@ -21,9 +21,9 @@ from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.late_rows import LATE, MARK, OPERATOR, TIME
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.metrics import earliest
-from sqlstream.state.segments import Segment
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import earliest
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from sqlstream.duck.sql import over, quote_name
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
-from sqlstream.state.manifests import Manifest, Moment, horizon, manifest_name, thinned
-from sqlstream.state.segments import (
+from sqlstream.storage.manifests import Manifest, Moment, horizon, manifest_name, thinned
+from sqlstream.storage.segments import (
     BATCH_COLUMN,
     ROW_GROUP_ROWS,
     Segment,

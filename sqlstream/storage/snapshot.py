@@ -9,9 +9,9 @@ from functools import cached_property
 from msgspec import structs
 
 from sqlstream.errors import DamageError, OtherVersionError
-from sqlstream.state.joblog import JobLog, LogEntry
-from sqlstream.state.manifests import Manifest, read_manifest
-from sqlstream.state.segments import Segment
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.manifests import Manifest, read_manifest
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.filesystem import Filesystem
