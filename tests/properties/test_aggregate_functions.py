@@ -124,13 +124,14 @@ class TakingVectors(VectorBag):
 CHANGES = """
 CREATE TABLE t (op STRING, k BIGINT, x BIGINT, y BIGINT)
 WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = 't', 'changelog.op-column' = 'op');
-CREATE TABLE taken (k BIGINT, bag STRING, parts STRING, vectors STRING, some STRING, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED);
-CREATE TABLE anew (k BIGINT, bag STRING, parts STRING, vectors STRING, some STRING, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED);
+CREATE TABLE taken (k BIGINT, bag STRING, parts STRING, vectors STRING, some STRING, n BIGINT, total BIGINT,
+  PRIMARY KEY (k) NOT ENFORCED);
+CREATE TABLE anew LIKE taken;
 CREATE TABLE everything (bag STRING, parts STRING, vectors STRING);
 INSERT INTO taken WITH g AS (SELECT k, taking(x, y), taking_parts(x, y), taking_vectors(x), taking(x, y) FILTER (WHERE x > 0),
   COUNT(*), SUM(y) FROM t GROUP BY k) SELECT * FROM g;
-INSERT INTO anew SELECT k, taking(x, y), taking_parts(x, y), taking_vectors(x), taking(x, y) FILTER (WHERE x > 0), COUNT(*), SUM(y)
-  FROM t GROUP BY k HAVING MAX(x) IS NULL OR MAX(x) < 99;
+INSERT INTO anew SELECT k, taking(x, y), taking_parts(x, y), taking_vectors(x), taking(x, y) FILTER (WHERE x > 0),
+  COUNT(*), SUM(y) FROM t GROUP BY k HAVING MAX(x) IS NULL OR MAX(x) < 99;
 INSERT INTO everything SELECT taking(x, y), taking_parts(x, y), taking_vectors(x) FROM t
 """
 
@@ -188,7 +189,7 @@ def changes(draw: st.DrawFn) -> list[list[Change]]:
     for _ in range(draw(st.integers(1, 4))):
         batch: list[Change] = []
         for _ in range(draw(st.integers(1, 8))):
-            if there and draw(st.booleans()):
+            if draw(st.booleans()) and there:
                 batch.append(("D", *there.pop(draw(st.integers(0, len(there) - 1)))))
             else:
                 there.append((draw(st.integers(0, 2)), draw(small), draw(small)))
@@ -208,8 +209,8 @@ def test_rows_that_are_taken_away_leave_what_python_makes_of_the_rest(
             if number in restarts:
                 stream.restart()
             stream.batch("t", batch)
-            for kind, *row in batch:
-                left[row[0], row[1], row[2]] += 1 if kind == "I" else -1
+            for kind, k, x, y in batch:
+                left[k, x, y] += 1 if kind == "I" else -1
             rows = list(left.elements())
             expected = [(k, *_expected([r for r in rows if r[0] == k])) for k in sorted({r[0] for r in rows})]
             assert sorted(stream.query("FROM taken")) == expected

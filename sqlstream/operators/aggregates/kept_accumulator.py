@@ -78,7 +78,8 @@ class KeptAccumulator:
         # What is taken away of a key that was forgotten is not there.
         gone = "CASE WHEN number IS NULL THEN [] ELSE _gone END" if self.keys.ttl else "_gone"
         all_keys = "".join(f"_changed_.{k}, " for k in self.keys.names)
-        both = f"SELECT {all_keys}number, accumulator, _added, {gone} AS _taken FROM {changed} _changed_ LEFT JOIN {old} _old_ ON {same}"
+        both = f"SELECT {all_keys}number, accumulator, _added, {gone} AS _taken"
+        both += f" FROM {changed} _changed_ LEFT JOIN {old} _old_ ON {same}"
         after = f"SELECT *, coalesce(number, 0) + len(_added) - len(_taken) AS _after FROM ({both})"
         step = self.call.step("change", "accumulator, _added, _taken")
         rest = f"SELECT {keys}number, accumulator FROM {old} _old_ ANTI JOIN {changed} _changed_ ON {same}"
