@@ -10,7 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.aggregate_call import AggregateCall, row_of
 from sqlstream.operators.keys import Keys
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
 # How many rows an accumulator has.
 _NUMBER = Column("number", "BIGINT")
