@@ -169,7 +169,8 @@ class AggregateFunction:
     """A user's aggregate function, by SQL name, with DuckDB types of its parameters, of its accumulator and of its result.
 
     Without `merges` its accumulators cannot be put together, without `retracts` no row can be taken out of one. A NULL for a
-    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function.
+    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function. A `vectorized`
+    one makes accumulators of rows for many groups at a time.
     """
 
     name: str
@@ -184,10 +185,22 @@ class AggregateFunction:
     location: str = field(default="", compare=False, repr=False)
     names: tuple[str, ...] = ()
     defaults: tuple[str | None, ...] = ()
+    vectorized: bool = False
 
     def step(self, name: str) -> str:
         """Return what DuckDB calls a step of it: `accumulate` takes a list of rows, `merge` one of accumulators."""
         return f"_{name}_{self.name}"
+
+    @property
+    def extends(self) -> bool:
+        """Whether rows can be taken into an accumulator that has some already."""
+        return self.merges or not self.vectorized
+
+    @property
+    def row(self) -> str:
+        """The type of a row as its steps take it: that of the argument, or a struct of several."""
+        fields = ", ".join(f"p{i} {type}" for i, type in enumerate(self.parameters))
+        return self.parameters[0] if len(self.parameters) == 1 else f"STRUCT({fields})"
 
 
 @dataclass(frozen=True, slots=True)

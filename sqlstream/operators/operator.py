@@ -128,6 +128,11 @@ class Operator(ABC):
         return ()
 
     @property
+    def manner(self) -> str:
+        """How its results follow from its input, in words, where planning had a choice."""
+        return ""
+
+    @property
     def key_times(self) -> tuple[Column, ...]:
         """The columns that `current` has behind those of the result: when a key was touched, and when it is forgotten."""
         return ()

@@ -21,7 +21,7 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
-from sqlstream.operators.aggregates.linear_aggregate import LinearAggregates, is_linear
+from sqlstream.operators.aggregates.retracted_aggregates import RetractedAggregates, can_retract
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
 from sqlstream.operators.changelog.last_rows import LastRows
@@ -102,8 +102,8 @@ def _aggregate(node: Aggregate) -> ChangelogOperator:
     of: ChangingResult
     if not node.input.is_changelog:
         of = MergedAggregates(keys, calls)
-    elif all(is_linear(call) for _, call in calls):
-        of = LinearAggregates(keys, calls)
+    elif all(can_retract(call) for _, call in calls):
+        of = RetractedAggregates(keys, calls)
     else:
         of = RecomputedAggregates(KeptRows(keys, used_columns(node), changing=True), calls)
     return ChangelogOperator("aggregate", keys, of)
@@ -206,7 +206,7 @@ def state_bound(node: Stateful) -> str:
 
 def _keeps_rows(node: Aggregate) -> bool:
     """Tell whether results are made again of all rows of a key, since they do not follow from what came and went."""
-    return node.input.is_changelog and not all(is_linear(call) for _, call in calls_of(node.aggregates))
+    return node.input.is_changelog and not all(can_retract(call) for _, call in calls_of(node.aggregates))
 
 
 def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, Rows]]:

@@ -139,7 +139,8 @@ def _describe_operator(node: Stateful) -> str:
             return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
         case Aggregate():
             keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
-            calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
+            retracts = node.input.is_changelog
+            calls = ", ".join(a.retracting if retracts else str(a) for a in node.aggregates) or "no aggregate"
             return f"Aggregate{_quoted(node.name)} by {keys}: {calls}"
         case Rank():
             keys = ", ".join(k.sql for k in node.keys) or "no key"
