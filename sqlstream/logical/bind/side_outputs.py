@@ -105,8 +105,10 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
     if any(isinstance(n, Scan) and n.by_clock for n in walk(below)):
         what = "Its windows are" if isinstance(operator, Windowed | CountWindows) else "It is"
         raise BindError(f"no row of {named.described} is late", span, hint=f"{what} by the batch's own time.")
+    of = f'input "{name.name}" of {named.described}' if name is not None else named.described
+    if isinstance(operator, Process) and not operator.reads[place].order:
+        raise BindError(f"no row of {of} is dropped as late", span, hint="Without ORDER BY its rows come at once.")
     if _made_below(operator, place).on_time:
-        of = f'input "{name.name}" of {named.described}' if name is not None else named.described
         hint = "Its rows come from another operator, which emits them in time."
         raise BindError(f"no row of {of} is late", span, hint=hint)
     _check_late_rows(operator, place, span)

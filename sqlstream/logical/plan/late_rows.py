@@ -22,9 +22,7 @@ from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 # What is added to the columns of a late row: its event time, and the watermark that it was behind.
 TIME, MARK = "_event_time", "_watermark"
 # The operators that drop late rows, but for a sort: it is the last one of a query.
-Dropping = (
-    SessionWindow | WindowAggregate | WindowRank | CountWindows | Over | IntervalJoin | TemporalJoin | Process
-)
+Dropping = SessionWindow | WindowAggregate | WindowRank | CountWindows | Over | IntervalJoin | TemporalJoin | Process
 
 
 def inputs_of(node: Dropping) -> tuple[str, ...]:

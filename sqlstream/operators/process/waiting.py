@@ -18,13 +18,13 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
-from sqlstream.operators.late_rows import LateOutput
+from sqlstream.operators.late_rows import MARK, TIME, LateOutput
 from sqlstream.operators.operator import Clock, Inputs, SideRows
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.late_rows import LATE, MARK, OPERATOR, TIME
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.metrics import earliest
-from sqlstream.state.segments import Segment
+from sqlstream.operators.windows.late_rows import LATE, OPERATOR
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import earliest
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
@@ -41,17 +41,20 @@ _TIME = f"make_timestamp({UNTIL.name} - 1)"
 class WaitingTables:
     """The tables of the rows that wait, one for each input, and of those that came late, if they are kept.
 
-    Those of `late_inputs` are side outputs, too.
+    Those of `late_inputs`, which have their places among the inputs of the operator, are side outputs, too.
     """
 
     inputs: tuple[InputPlan, ...]
     keys: tuple[Column, ...]
     keeps_late: bool
-    late_inputs: tuple[int, ...] = ()
+    late_inputs: tuple[tuple[int, InputPlan], ...] = ()
 
     @property
     def declarations(self) -> tuple[TableDeclaration, ...]:
-        waiting = [TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name) for one in self.inputs]
+        waiting = [
+            TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name, replicated=one.broadcast)
+            for one in self.inputs
+        ]
         return (*waiting, *(self.late(i) for i in range(len(self.inputs)) if self.keeps_late))
 
     def late(self, number: int) -> TableDeclaration:
@@ -60,8 +63,8 @@ class WaitingTables:
 
     def late_outputs(self) -> Iterator[LateOutput]:
         """Yield the side outputs of late rows: of the columns of their view, without those that it adds."""
-        for place in self.late_inputs:
-            columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(self.inputs[place]))
+        for place, one in self.late_inputs:
+            columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
             yield LateOutput(place, columns, _TIME)
 
     def waiting_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
@@ -85,10 +88,16 @@ class WaitingTables:
 
     def _columns(self, one: InputPlan) -> list[tuple[str, str, str]]:
         """Return the columns of rows, each with its type and that in which it is stored: the keys come first."""
-        items = [(n, k.type, k.name) for n, k in zip(one.key_names, self.keys, strict=True)]
+        keys = () if one.broadcast else self.keys
+        items = [(n, k.type, k.name) for n, k in zip(one.key_names, keys, strict=True)]
         taken = {n.lower() for n in one.key_names}
         own = [(c.name, c.type, f"c{i}") for i, (c, _) in enumerate(one.columns)]
         return [*items, *(item for item in own if item[0].lower() not in taken)]
+
+
+def due_name(one: InputPlan) -> str:
+    """Return the temporary table of the rows of an input that the watermark has passed."""
+    return f"_due_{one.name}"
 
 
 class WaitingRows:
@@ -98,24 +107,23 @@ class WaitingRows:
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
         self._dropped: dict[str, list[pa.Table]] = {one.name: [] for one in tables.inputs}
 
-    def take(self, inputs: Inputs) -> Iterator[SideRows]:
-        """Store what has arrived and is not late, then make `_arrived_<n>` of the rows that the watermark has passed.
-
-        Yield late rows that are a side output.
+    def take(self, inputs: Inputs) -> Inputs:
+        """Store what has arrived and is not late, make `_due_<input>` of the rows that the watermark has passed; yield what
+        does not wait.
         """
+        waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
-            self._arrive(port.part, rows, on_time=port.on_time)
-        if self.clock.watermark is not None:
-            for output in self.tables.late_outputs():
-                dropped = self._dropped[self.tables.inputs[output.place].name]
-                yield from output.rows(self.con, dropped, self.clock.watermark)
-        for number, one in enumerate(self.tables.inputs):
+            if port.part in waiting:
+                self._arrive(port.part, rows, on_time=port.on_time)
+            else:
+                yield port, rows
+        for one in self.tables.inputs:
             columns = one.arriving(self.tables.keys)
             due = None
             if self.clock.watermark is not None:
                 due = self.state.relation(one.name, up_to=self.clock.watermark)
-            keep(self.con, f"_due_{number}", no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}")
-            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS FROM _due_{number}")
+            rows_due = no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}"
+            keep(self.con, due_name(one), rows_due)
 
     def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
         passed = None if on_time else self.clock.watermark
@@ -133,16 +141,26 @@ class WaitingRows:
 
     def _drop(self, part: str, rows: pa.Table, watermark: EventTime) -> None:
         """Count late rows, and keep or emit them where that is wanted."""
+        one = next(one for one in self.tables.inputs if one.name == part)
+        if one.broadcast and not self.state.is_first:
+            # All buckets see them: one of them counts and keeps them.
+            return
         self.state.count("late_rows", rows.num_rows)
-        number = [one.name for one in self.tables.inputs].index(part)
-        if number in self.tables.late_inputs:
-            self._dropped[part].append(rows)
+        self._dropped[part].append(rows)
         if not self.tables.keeps_late or not rows.num_rows:
             return
+        number = [one.name for one in self.tables.inputs].index(part)
         table = self.tables.late(number)
         self.con.register("_late", rows)
         marked = f"(SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late)"
         self.state.append(table.name, self.con.sql(encoded(table.columns, marked)).to_arrow_table(), self.clock.batch)
+
+    def late_rows(self) -> Iterator[SideRows]:
+        """Yield the late rows of the batch that are side outputs."""
+        if self.clock.watermark is None:
+            return
+        for output, (_, one) in zip(self.tables.late_outputs(), self.tables.late_inputs, strict=True):
+            yield from output.rows(self.con, self._dropped[one.name], self.clock.watermark)
 
     def wake_at(self) -> EventTime | None:
         """Let go of the rows that were due, and return the time at which the next one is."""
