@@ -24,7 +24,7 @@ from sqlstream.connectors.formats.csv_rows import csv_write_options
 from sqlstream.connectors.interface import Committer, Writer
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UnsupportedError
-from sqlstream.state.recovery import TAKEN_BACK
+from sqlstream.storage.recovery import TAKEN_BACK
 from sqlstream.warehouse.filesystem import Filesystem, storage_errors
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
