@@ -12,7 +12,7 @@ from sqlstream.duck.internal_columns import PLACE
 from sqlstream.operators.operator import Port
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.operator import InputPlan
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 
 KEY, VALUE = Column("k0", "VARCHAR"), Column("x", "BIGINT")
 INPUT = InputPlan("t", "t", ("k",), ("k",), ((VALUE, "x"),), None, PLACE)
