@@ -114,8 +114,9 @@ def harness_tables(
         own = keys.get(table.name, ()) if isinstance(keys, Mapping) else () if table.broadcast else keys
         if table.broadcast and own:
             raise UsageError(f'table "{table.name}" is broadcast: its rows have no key')
-        for_all = None if table.broadcast and not ordered else on_time
-        time = on_time.get(table.name) if isinstance(on_time, Mapping) else for_all
+        time = on_time.get(table.name) if isinstance(on_time, Mapping) else on_time
+        if table.broadcast and not ordered and not isinstance(on_time, Mapping):
+            time = None
         declared = columns.get(table.name) if isinstance(columns, Mapping) else columns
         found.append(HarnessTable(table, (own,) if isinstance(own, str) else tuple(own), time, declared))
     return found
