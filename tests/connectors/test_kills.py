@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.connectors.two_jobs import SCRIPT
+from tests.processes import SECONDS
 
 FILES, ROWS = 40, 50
 
@@ -49,7 +50,7 @@ def test_kills_of_writer_and_reader_change_nothing(project: Path) -> None:
         kills += 1
         check(visible(project))
     run = start(project)
-    output, _ = run.communicate(timeout=120)
+    output, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 0, output
     assert kills >= 5
     rows = visible(project)

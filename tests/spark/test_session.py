@@ -15,6 +15,7 @@ from sqlstream import Session, SqlStreamError
 from sqlstream.errors import DataError, JobError, UsageError
 from sqlstream.session.changes import Changes
 from tests.kinds import job_of, of_type
+from tests.processes import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -65,7 +66,7 @@ def rows(session: Session, sql: str) -> list[tuple[object, ...]]:
 
 def test_a_job_runs_to_its_end_and_is_skipped_then(session: Session, notices: list[str]) -> None:
     job = job_of(session.sql(SUMS.format(name="sums")))
-    assert job.wait(60)
+    assert job.wait(SECONDS)
     assert job.status == "FINISHED"
     assert (job.progress.rows_in, job.progress.rows_out) == (3, 3)
     assert sorted(rows(session, "FROM sums")) == [(1, 1), (1, 5), (2, 7)]
@@ -109,7 +110,7 @@ def test_a_select_over_input_that_goes_on_is_an_iterator_of_changes(session: Ses
     session.sql("SET 'sqlstream.unbounded-state' = 'allow'")
     limited = of_type(Changes, session.sql("SELECT n FROM made LIMIT 3"))
     assert [change.kind for change in islice(limited, 3)] == ["+I"] * 3
-    assert limited.job.wait(60), "LIMIT does not end the job"
+    assert limited.job.wait(SECONDS), "LIMIT does not end the job"
     assert list(limited) == []
     assert limited.job.status == "FINISHED"
     signs = "SELECT n > 0 AS positive, COUNT(*) AS total FROM made GROUP BY n > 0"
