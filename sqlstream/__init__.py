@@ -1,6 +1,5 @@
 """Streaming SQL on Spark whose running state is a table that DuckDB reads."""
 
-import types as _types
 import typing as _typing
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
@@ -80,13 +79,3 @@ def __getattr__(name: str) -> _typing.Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Package(_types.ModuleType):
-    """The package `sqlstream.state`, which stands in the way of the function of this name: to call it calls the function."""
-
-    def __call__(self, **options: _typing.Any) -> _typing.Any:
-        return _import_module(_HOMES["state"]).state(**options)
-
-
-_import_module("sqlstream.state").__class__ = _Package

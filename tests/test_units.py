@@ -75,8 +75,8 @@ _OTHERS = {
     ("testing/stream.py", "time"),
     ("testing/stream.py", "times"),
     # A place in a list, and a version.
-    ("state/snapshot.py", "first_gap"),
-    ("state/joblog.py", "since"),
+    ("storage/snapshot.py", "first_gap"),
+    ("storage/joblog.py", "since"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sqlstream.errors import SqlStreamError
 from sqlstream.session.session import Session
-from sqlstream.state.check import Checkup
+from sqlstream.storage.check import Checkup
 
 
 def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.times import FIRST, LAST
-from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 
 _EPOCH = datetime(1970, 1, 1)

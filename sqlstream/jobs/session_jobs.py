@@ -13,7 +13,7 @@ from sqlstream.jobs.start import Starter
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine, Receivers
 from sqlstream.spark.engine import SparkEngine
-from sqlstream.state.check import repair_job
+from sqlstream.storage.check import repair_job
 from sqlstream.units import now, to_millis
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.paths import Warehouse

@@ -17,7 +17,7 @@ from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
 from sqlstream.sql.nodes import head
-from sqlstream.state.recovery import Versions
+from sqlstream.storage.recovery import Versions
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.locks import JobLock, SessionLock

@@ -12,7 +12,7 @@ from sqlstream.runtime.commits import Commits
 from sqlstream.runtime.frames import Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
-from sqlstream.state.snapshot import named_manifest
+from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 

@@ -15,7 +15,7 @@ from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Receivers, hand_on
 from sqlstream.runtime.worker import JobSpec
-from sqlstream.state.retention import sweep_directory
+from sqlstream.storage.retention import sweep_directory
 from sqlstream.units import END_OF_INPUT, ProcessingTime, now
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status

@@ -18,9 +18,9 @@ from sqlstream.duck.sql import names, no_rows
 from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
-from sqlstream.state.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
-from sqlstream.state.manifests import SWEPT_AT
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
+from sqlstream.storage.manifests import SWEPT_AT
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
 
 # When the last row came for a key: processing time, in milliseconds (see `units`).

@@ -29,7 +29,7 @@ from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import Lookup
 from sqlstream.physical.stateful import arriving_at
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 
 # The paths that a union can have before those from one leaf are made one.
 _MANY = 16
@@ -226,8 +226,8 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     if isinstance(node, Process):
         return [
             (branch.with_weight() if below.is_changelog else branch, [part])
-            for below, part in zip(node.inputs, operator.parts, strict=True)
-            for branch in branches(arriving_at(node, below).node)
+            for place, (below, part) in enumerate(zip(node.inputs, operator.parts, strict=True))
+            for branch in branches(arriving_at(node, place).node)
         ]
     timed = isinstance(node, WindowAggregate | WindowRank) and LATE in operator.parts
     found = []

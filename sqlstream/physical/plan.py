@@ -15,18 +15,22 @@ from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.state.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
+from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part."""
+    """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part.
+
+    With `broadcast` they go to every bucket.
+    """
 
     stage: int
     keys: tuple[Column, ...]
     ports: tuple[tuple[str, int], ...]
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

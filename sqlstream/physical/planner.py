@@ -48,7 +48,7 @@ from sqlstream.physical.stateful import (
     state_bound,
     state_view,
 )
-from sqlstream.state.zsets import WEIGHT, last_rows, summed
+from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
 def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
@@ -194,7 +194,8 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, operator.hashed, numbers)
+            everywhere = operator.broadcast.issuperset(part for part, _ in parts)
+            exchange = Exchange(place, () if everywhere else operator.hashed, numbers, everywhere)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
         view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)

@@ -13,7 +13,7 @@ from sqlstream.duck.internal_columns import CHANGE, PLACE, ROW
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError
 from sqlstream.physical.plan import ScanStage, SinkPlan
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 
 
 def scanned(table: Table) -> str:

@@ -21,7 +21,7 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
-from sqlstream.operators.aggregates.linear_aggregate import LinearAggregates, is_linear
+from sqlstream.operators.aggregates.retracted_aggregates import RetractedAggregates, can_retract
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
 from sqlstream.operators.changelog.last_rows import LastRows
@@ -102,8 +102,8 @@ def _aggregate(node: Aggregate) -> ChangelogOperator:
     of: ChangingResult
     if not node.input.is_changelog:
         of = MergedAggregates(keys, calls)
-    elif all(is_linear(call) for _, call in calls):
-        of = LinearAggregates(keys, calls)
+    elif all(can_retract(call) for _, call in calls):
+        of = RetractedAggregates(keys, calls)
     else:
         of = RecomputedAggregates(KeptRows(keys, used_columns(node), changing=True), calls)
     return ChangelogOperator("aggregate", keys, of)
@@ -123,12 +123,13 @@ def _process(node: Process) -> ProcessOperator:
                 tuple(k.sql for k in read.keys),
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
-                arriving_at(node, below).columns,
+                arriving_at(node, number).columns,
                 tuple(map(_sorted_by, read.order[1:])) if read.order else None,
                 below.is_changelog,
+                read.broadcast,
             )
         )
-    keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
+    keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.keys, strict=True))
     ttls = tuple(node.ttl_of(s) for s in node.function.states)
     given = tuple(a.sql for a in node.arguments)
     return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type, node.late_rows)
@@ -141,9 +142,10 @@ def _sorted_by(item: Expression) -> tuple[Column, str, str]:
     return Column(item.column, item.type), own, item.sql.removeprefix(own)
 
 
-def arriving_at(node: Process, below: Node) -> Ordered:
+def arriving_at(node: Process, place: int) -> Ordered:
     """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
-    wants_order = not node.in_order and (node.function.vectorized != "bucket" or node.function.ordered)
+    below, read = node.inputs[place], node.reads[place]
+    wants_order = not read.order and (node.function.vectorized != "bucket" or node.function.ordered or read.broadcast)
     return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
 
 
@@ -204,7 +206,7 @@ def state_bound(node: Stateful) -> str:
 
 def _keeps_rows(node: Aggregate) -> bool:
     """Tell whether results are made again of all rows of a key, since they do not follow from what came and went."""
-    return node.input.is_changelog and not all(is_linear(call) for _, call in calls_of(node.aggregates))
+    return node.input.is_changelog and not all(can_retract(call) for _, call in calls_of(node.aggregates))
 
 
 def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, Rows]]:

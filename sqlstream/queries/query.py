@@ -16,7 +16,7 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError, UnsupportedError
 from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
-from sqlstream.state.snapshot import VersionGone
+from sqlstream.storage.snapshot import VersionGone
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 

@@ -15,8 +15,8 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span
 from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
-from sqlstream.state.snapshot import JobHistory, JobVersion, VersionGone
-from sqlstream.state.views import clock_of, operator_view, table_view
+from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
+from sqlstream.storage.views import clock_of, operator_view, table_view
 from sqlstream.units import Duration, ProcessingTime, seconds
 from sqlstream.warehouse.jobs import TABLE, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse

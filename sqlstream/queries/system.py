@@ -11,10 +11,10 @@ import duckdb
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
-from sqlstream.state.joblog import fell_idle, holders
-from sqlstream.state.metrics import COUNTS, OperatorMetrics, SourceMetrics
-from sqlstream.state.snapshot import JobHistory
-from sqlstream.state.views import clock_of, operator_view
+from sqlstream.storage.joblog import fell_idle, holders
+from sqlstream.storage.metrics import COUNTS, OperatorMetrics, SourceMetrics
+from sqlstream.storage.snapshot import JobHistory
+from sqlstream.storage.views import clock_of, operator_view
 from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse

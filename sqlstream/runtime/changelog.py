@@ -6,7 +6,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name, quote_text, typed
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 
 OPERATION = internal("printed_op")
 

@@ -25,9 +25,9 @@ from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output
 from sqlstream.runtime.worker import JobSpec
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.joblog import JobLog, LogEntry, holders
-from sqlstream.state.metrics import (
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.joblog import JobLog, LogEntry, holders
+from sqlstream.storage.metrics import (
     BucketMetrics,
     BucketReport,
     OperatorMetrics,
@@ -36,8 +36,8 @@ from sqlstream.state.metrics import (
     SourceMetrics,
     earliest,
 )
-from sqlstream.state.segments import Segment
-from sqlstream.state.snapshot import named_manifest
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EPOCH, EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.physical.plan import PhysicalPlan
-from sqlstream.state.joblog import fell_idle
-from sqlstream.state.metrics import SourceMetrics
+from sqlstream.storage.joblog import fell_idle
+from sqlstream.storage.metrics import SourceMetrics
 from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, parse_duration
 
 

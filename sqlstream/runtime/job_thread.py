@@ -20,7 +20,7 @@ from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
-from sqlstream.state.retention import sweep, sweep_directory
+from sqlstream.storage.retention import sweep, sweep_directory
 from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE

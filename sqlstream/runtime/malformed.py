@@ -25,7 +25,7 @@ from sqlstream.errors import DataError
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.fragments import TimeBounds, astray
 from sqlstream.runtime.worker import JobSpec
-from sqlstream.state.segments import Segment, write_segment
+from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.units import EventTime, ProcessingTime, parse_duration, to_millis
 from sqlstream.warehouse.paths import Warehouse
 

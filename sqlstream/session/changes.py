@@ -18,7 +18,7 @@ from sqlstream.errors import SqlStreamError, plainly
 from sqlstream.jobs.job import Job
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import OPERATION, changelog
-from sqlstream.state.zsets import WEIGHT_COLUMN, current
+from sqlstream.storage.zsets import WEIGHT_COLUMN, current
 
 # So many changes wait to be taken; the job waits with the next ones.
 HELD = 10_000

@@ -25,7 +25,7 @@ from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.state.check import Checkup, check_job
+from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
 
 

@@ -38,7 +38,7 @@ from sqlstream.runtime.engine import Pace, Receiver
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
-from sqlstream.state.segments import forget_known
+from sqlstream.storage.segments import forget_known
 from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse

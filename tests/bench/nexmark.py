@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.nexmark.source import COLUMNS, Settings, events
-from sqlstream.state.snapshot import JobHistory
+from sqlstream.storage.snapshot import JobHistory
 from sqlstream.units import Duration, seconds
 from sqlstream.warehouse.paths import Warehouse
 from tests.bench.child import answer

@@ -12,7 +12,7 @@ from sqlstream.operators.aggregates.calls import strategy
 from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
 from sqlstream.operators.over.over import OverOperator
-from sqlstream.state.manifests import Manifest
+from sqlstream.storage.manifests import Manifest
 from sqlstream.testing import Stream
 
 SOURCE = "CREATE TABLE t (k BIGINT, x BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '2' SECOND);"

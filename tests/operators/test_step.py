@@ -13,7 +13,7 @@ from sqlstream.duck.sql import typed
 from sqlstream.operators.operator import Clock, Port
 from sqlstream.physical.plan import Lookup
 from sqlstream.runtime.fragments import part_queries, set_clock
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, NO_TIME, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.kinds import last_job

@@ -29,7 +29,7 @@ from sqlstream.operators.windows.slices import SlicedWindows
 from sqlstream.operators.windows.triggers import AT_END, Early, Trigger
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 from sqlstream.units import NO_TIME, SECOND, Duration, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 

@@ -13,7 +13,7 @@ import duckdb
 
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import frames
-from sqlstream.state import bucket as tables
+from sqlstream.storage import bucket as tables
 from sqlstream.testing import Stream
 from tests.properties.strategies import Batch, Query, Restart, Row, Step, window_end
 

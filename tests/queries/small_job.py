@@ -9,9 +9,9 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.joblog import JobLog, LogEntry
-from sqlstream.state.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
 from sqlstream.units import SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.declarations import TableDeclaration

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.query import Sandbox, list_relations, open_query, translate
-from sqlstream.state.joblog import JobLog
-from sqlstream.state.retention import sweep
+from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.retention import sweep
 from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, ProcessingTime
 from sqlstream.warehouse.commits import write_commit
 from sqlstream.warehouse.filesystem import LocalFilesystem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.runtime.commits import Commits, Totals
-from sqlstream.state.joblog import JobLog
+from sqlstream.storage.joblog import JobLog
 from sqlstream.testing import Stream
 
 SCRIPT = "CREATE TABLE t (x BIGINT); CREATE TABLE kept (x BIGINT); INSERT INTO kept SELECT x FROM t"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.runtime import frames
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.testing import Stream
 from sqlstream.units import EventTime, ProcessingTime
 

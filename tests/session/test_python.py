@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import pkgutil
 import threading
 import traceback
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import progress_of
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Held, RowReceiver
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 from sqlstream.testing import Stream
 from tests.kinds import of_type
 from tests.processes import SECONDS
@@ -49,7 +49,8 @@ def batch(folder: Path, rows: str) -> list[str]:
 def test_only_the_public_names_are_there() -> None:
     assert sqlstream.__all__ == sorted(sqlstream.__all__) == dir(sqlstream)
     assert all(getattr(sqlstream, name) for name in sqlstream.__all__)
-    modules = {name.removesuffix(".py") for name in os.listdir(os.path.dirname(sqlstream.__file__))}
+    modules = {module.name for module in pkgutil.iter_modules(sqlstream.__path__)}
+    assert not modules & {*sqlstream.__all__}
     assert {name for name in vars(sqlstream) if not name.startswith("_")} <= {*sqlstream.__all__, *modules}
 
 

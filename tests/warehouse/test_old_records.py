@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sqlstream.errors import UsageError
-from sqlstream.state.joblog import LogEntry
-from sqlstream.state.manifests import Manifest, Moment
-from sqlstream.state.metrics import BucketMetrics, SourceMetrics
+from sqlstream.storage.joblog import LogEntry
+from sqlstream.storage.manifests import Manifest, Moment
+from sqlstream.storage.metrics import BucketMetrics, SourceMetrics
 from sqlstream.units import SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.jobs import JobRecord

@@ -12,7 +12,7 @@ from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, last_of_keys
 from sqlstream.duck.sql import names, quote_name, quote_text
 from sqlstream.errors import BindError
-from sqlstream.state.zsets import WEIGHT, repeated, summed
+from sqlstream.storage.zsets import WEIGHT, repeated, summed
 from sqlstream.units import parse_boolean
 
 SCHEMA_INCLUDE = "debezium-json.schema-include"

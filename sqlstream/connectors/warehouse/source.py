@@ -16,9 +16,9 @@ from sqlstream.connectors.options import MAX_BYTES
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.errors import DamageError, DataError, UsageError, missing
-from sqlstream.state.manifests import Manifest
-from sqlstream.state.segments import BATCH_COLUMN, check_segments, scan
-from sqlstream.state.snapshot import JobHistory, named_manifest
+from sqlstream.storage.manifests import Manifest
+from sqlstream.storage.segments import BATCH_COLUMN, check_segments, scan
+from sqlstream.storage.snapshot import JobHistory, named_manifest
 from sqlstream.units import parse_bytes
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record

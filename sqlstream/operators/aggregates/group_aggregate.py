@@ -17,7 +17,7 @@ from sqlstream.operators.groups import Groups
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
-from sqlstream.state.zsets import WEIGHT, repeated, summed
+from sqlstream.storage.zsets import WEIGHT, repeated, summed
 
 # The one group of an aggregate without keys, and the stored column that says so.
 _ALL = (Column("_all", "BOOLEAN"), "true")

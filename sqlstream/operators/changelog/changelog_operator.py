@@ -16,9 +16,9 @@ from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
 from sqlstream.units import to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
@@ -74,6 +74,10 @@ class ChangelogOperator(Operator):
     @property
     def accumulators(self) -> tuple[Column, ...]:
         return self.of.accumulators
+
+    @property
+    def manner(self) -> str:
+        return self.of.manner
 
     @property
     def key_times(self) -> tuple[Column, ...]:

@@ -14,7 +14,7 @@ from sqlstream.operators.groups import Made, stored_columns
 from sqlstream.operators.keyed_state import AT, KEYS
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 
 ROWS = "rows"
 

@@ -13,7 +13,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 
 ROWS = "rows"
 ABSENT_DELETES = "absent_deletes"

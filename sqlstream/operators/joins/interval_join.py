@@ -21,8 +21,8 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import leaving
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
 from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -22,9 +22,9 @@ from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
-from sqlstream.state.bucket import WEIGHTS, Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
+from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
 from sqlstream.units import Duration, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -24,9 +24,9 @@ from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, summed, zset
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, summed, zset
 from sqlstream.units import NO_TIME, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -26,9 +26,9 @@ from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.scratch import BATCH_ROWS, keep
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, current, repeated, zset
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, current, repeated, zset
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 

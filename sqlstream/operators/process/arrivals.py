@@ -13,11 +13,11 @@ from sqlstream.duck.internal_columns import PLACE
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.tables import listed
-from sqlstream.operators.process.waiting import UNTIL
+from sqlstream.operators.process.waiting import UNTIL, due_name
 from sqlstream.operators.scratch import keep
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, summed
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, summed
 
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan
@@ -40,11 +40,14 @@ class Arrivals:
         gives_times: bool,
     ):
         self.con, self.inputs, self.keys = con, inputs, keys
-        # Whether rows have event times, and what is emitted for them, too.
-        self.timed, self.gives_times = inputs[0].time is not None, gives_times
+        # Inputs whose rows have keys, and those whose rows are for all keys, with their numbers.
+        self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
+        self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
+        # Whether rows of keys have event times, and what is emitted for them, too.
+        self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs) -> None:
-        """Make `_arrived_<n>` of the rows of each input."""
+        """Make `_arrived_<n>` of the rows of each input; of those that waited some are due, which are there already."""
         arrived: dict[str, list[pa.Table]] = {one.name: [] for one in self.inputs}
         for port, rows in inputs:
             table = state.read(rows) if isinstance(rows, Segment) else rows
@@ -53,7 +56,7 @@ class Arrivals:
                 arrived[port.part].append(table)
         for number, one in enumerate(self.inputs):
             columns = one.arriving(self.keys)
-            rows = no_rows(columns)
+            rows = f"FROM {due_name(one)}" if one.waits else no_rows(columns)
             if found := arrived[one.name]:
                 self.con.register(f"_stored_{number}", pa.concat_tables(found, promote_options="permissive"))
                 rows = f"SELECT {typed(columns)} FROM _stored_{number}"
@@ -62,9 +65,10 @@ class Arrivals:
     def touch(self, due: Sequence[str]) -> int:
         """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
         if not self.keys:
-            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE EXISTS (FROM _arrived_0)")
+            [(only, _)] = self.keyed
+            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE EXISTS (FROM _arrived_{only})")
         keys = listed(self.keys)
-        parts = [f"SELECT {keys} FROM _arrived_{i}" for i in range(len(self.inputs))]
+        parts = [f"SELECT {keys} FROM _arrived_{i}" for i, _ in self.keyed]
         distinct = f"SELECT DISTINCT {keys} FROM ({' UNION ALL '.join([*parts, *due])})"
         return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
 
@@ -75,8 +79,8 @@ class Arrivals:
     def rows(self, number: int) -> pa.Table:
         """Return the rows of an input in the order of their keys' numbers, which are the first column; the last is their time.
 
-        Rows of a key are in the order that the call wants, or of their source where that is known, else of their time, then
-        of their values: so a batch that is repeated gives them in the same order.
+        Those of a broadcast table have no such number. Rows of a key are in the order that the call wants, or of their source
+        where that is known, else of their time, then of their values: so a batch that is repeated gives them in the same order.
         """
         one = self.inputs[number]
         arriving = one.arriving(self.keys)
@@ -93,11 +97,15 @@ class Arrivals:
             order = [f"r.{WEIGHT} > 0", *order]
             net = summed(arriving[:-1], arrived)
             arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
-        items = [f"t.{NUMBER}", *(f"r.{c.name}" for c in own)]
+        items = [f"r.{c.name}" for c in own]
         items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
         items += [f"r.{WEIGHT}"] if one.changing else []
+        if one.broadcast:
+            return self.con.sql(
+                f"SELECT {', '.join(items)} FROM {arrived} r ORDER BY {', '.join(order)}"
+            ).to_arrow_table()
         joined = f"{arrived} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
-        sql = f"SELECT {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
+        sql = f"SELECT t.{NUMBER}, {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
         return self.con.sql(sql).to_arrow_table()
 
 

@@ -20,8 +20,8 @@ from sqlstream.functions.process.shapes import python_values, written
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
 from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables, is_live, listed
-from sqlstream.state.bucket import EXPIRED, WEIGHTS, Bucket
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
 
 @cache

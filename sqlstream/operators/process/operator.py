@@ -16,6 +16,7 @@ from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.broadcast import BroadcastRun
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
 from sqlstream.operators.process.changes import ChangesRun
 from sqlstream.operators.process.emitted import LATE_RESULT
@@ -24,9 +25,9 @@ from sqlstream.operators.process.ordered_runs import OrderedRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
 from sqlstream.operators.process.waiting import UNTIL, WaitingRows, WaitingTables
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.metrics import earliest
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import earliest
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import TableDeclaration
 
@@ -52,6 +53,8 @@ class InputPlan:
     sort: tuple[tuple[Column, str, str], ...] | None = None
     # Whether rows are taken away, too: then each has a weight.
     changing: bool = False
+    # Whether rows are for all keys: then they have none.
+    broadcast: bool = False
 
     @property
     def waits(self) -> bool:
@@ -64,7 +67,7 @@ class InputPlan:
         order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
         time = UNTIL if self.waits else EVENT_TIME
         weight = (WEIGHT_COLUMN,) if self.changing else ()
-        return (*keys, *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
+        return (*(() if self.broadcast else keys), *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
 
     def made(self, keys: tuple[Column, ...]) -> str:
         """Return the SELECT of the columns in which rows arrive, over `_rows`."""
@@ -107,19 +110,34 @@ class ProcessOperator(Operator):
 
     @cached_property
     def state_tables(self) -> StateTables:
-        pairs = zip(self.function.states, self.ttls, strict=True)
-        states = tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
+        states = tuple(one for one in self._states if not one.state.broadcast)
         emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
         result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
         return StateTables(self.stored_keys, states, self.function.has_timers, self.in_order, result)
 
+    @cached_property
+    def broadcast_tables(self) -> StateTables:
+        """The tables of the states that all keys share."""
+        return StateTables((), tuple(one for one in self._states if one.state.broadcast), False)
+
+    @property
+    def _states(self) -> tuple[StateTable, ...]:
+        pairs = zip(self.function.states, self.ttls, strict=True)
+        return tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
+
+    @cached_property
+    def _keyed(self) -> InputPlan:
+        """The first input whose rows have keys: in what concerns keys and order, all of these are alike."""
+        return next(one for one in self.inputs if not one.broadcast)
+
     @property
     def in_order(self) -> bool:
-        return self.inputs[0].waits
+        return self._keyed.waits
 
     @cached_property
     def waiting_tables(self) -> WaitingTables:
-        return WaitingTables(self.inputs if self.in_order else (), self.stored_keys, self.late_rows is not None)
+        waiting = tuple(one for one in self.inputs if one.waits)
+        return WaitingTables(waiting, self.stored_keys, self.late_rows is not None)
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -128,16 +146,21 @@ class ProcessOperator(Operator):
     @cached_property
     def hash_columns(self) -> tuple[str, ...]:
         """The keys; without them rows are spread by all that they have, so that every task gets some."""
-        return tuple(c.name for c in (self.stored_keys or self.inputs[0].arriving(())))
+        return tuple(c.name for c in (self.stored_keys or self._keyed.arriving(())))
 
     @property
     def hashed(self) -> tuple[Column, ...]:
-        columns = self.stored_keys or self.inputs[0].arriving(())
+        columns = self.stored_keys or self._keyed.arriving(())
         return tuple(Column(c.name, stored_type(c.type)) for c in columns)
 
     @cached_property
+    def broadcast(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.inputs if one.broadcast)
+
+    @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return (*self.state_tables.declarations, *self.waiting_tables.declarations)
+        shared = self.broadcast_tables.declarations
+        return (*self.state_tables.declarations, *shared, *self.waiting_tables.declarations)
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -165,13 +188,17 @@ class ProcessOperator(Operator):
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
         arrivals = Arrivals(con, self.inputs, self.stored_keys, gives_times=self.time_type is not None)
         waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
-        if waiting:
-            waiting.take(inputs)
-        else:
-            arrivals.take(state, inputs)
+        arrivals.take(state, waiting.take(inputs) if waiting else inputs)
         with instance_of(self.function, self.arguments) as instance:
+            move_to = None
+            if self.broadcast:
+                broadcast = BroadcastRun(con, state, clock, self.broadcast_tables, instance, arrivals)
+                broadcast.apply()
+                move_to = broadcast.move_to if broadcast.times else None
             run_of = OrderedRun if waiting else self._run
             run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            if isinstance(run, OrderedRun):
+                run.move_to = move_to
             yield from run.rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None
@@ -200,6 +227,7 @@ class ProcessOperator(Operator):
     def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
         """Yield the views of lists, maps, timers and waiting rows, by their names."""
         yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
+        yield from more_views(self.broadcast_tables, (), (), relations)
         yield from self.waiting_tables.waiting_views(relations)
 
     def late_views(self, operator: str) -> Iterator[tuple[str, Rows]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -27,8 +27,11 @@ from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, EventTime
+
+if TYPE_CHECKING:
+    from sqlstream.operators.process.operator import InputPlan
 
 # The counters of the user's code begin so.
 COUNTED = "user."
@@ -53,6 +56,8 @@ class BatchRun:
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
+        # Those that get rows of keys.
+        self.methods = [instance.methods[i] for i, _ in arrivals.keyed]
         self.timed = arrivals.timed
         self.output = EmittedRows(instance.implementation.result, arrivals.gives_times)
         self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times)
@@ -136,19 +141,9 @@ class BatchRun:
 
     def _inputs(self) -> list[KeyedInput]:
         return [
-            KeyedInput(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
-            for i in range(len(self.function.tables))
+            KeyedInput(self.arrivals.rows(i), row_reader(self.instance, i, one), self.count, self.timed)
+            for i, one in self.arrivals.keyed
         ]
-
-    def _reader(self, number: int) -> Any:
-        argument = self.function.tables[number]
-        columns = self.arrivals.inputs[number].columns
-        shape = self.instance.implementation.rows[number]
-        assert argument.columns is None or len(columns) == len(argument.columns)
-        try:
-            return shape.reader([(c.name, c.type) for c, _ in columns])
-        except types.UnusableType as error:
-            raise self.instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
     def _keys(self) -> Iterator[Any]:
         """Yield the keys as Python values."""
@@ -178,7 +173,7 @@ class BatchRun:
         """Give a key its timers and its rows."""
         if self.timers.known:
             self._fire(number, late=False)
-        for method, one_input in zip(self.instance.methods, inputs, strict=True):
+        for method, one_input in zip(self.methods, inputs, strict=True):
             if size := one_input.sizes[number]:
                 self._call(method, one_input, size, number)
         if self.timers.is_behind:
@@ -325,6 +320,16 @@ class BatchRun:
                 [key] = islice(self._keys(), number := number_of(error.number), number + 1)
                 about = f"key: {shown(key, 200)}"
             raise self.instance.failed(error.what, about) from error
+
+
+def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
+    """Return what makes Python objects of the rows of an input, which has a number among all inputs."""
+    argument = instance.function.tables[number]
+    assert argument.columns is None or len(one.columns) == len(argument.columns)
+    try:
+        return instance.implementation.rows[number].reader([(c.name, c.type) for c, _ in one.columns])
+    except types.UnusableType as error:
+        raise instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:

@@ -15,8 +15,8 @@ from sqlstream.functions.process.context import Timer, Timers, event_datetime, e
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.tables import DUE, EVENT_TIMERS, PROCESSING_TIMERS, TIMER_NAME, StateTables, listed
-from sqlstream.state.bucket import WEIGHTS, Bucket
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import EventTime, ProcessingTime
 
 # What tells a timer of a key: its clock, and its name, or the time at which one without a name is due.

@@ -21,9 +21,9 @@ from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.operator import Clock, Inputs
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.late_rows import LATE, MARK, OPERATOR, TIME
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.metrics import earliest
-from sqlstream.state.segments import Segment
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import earliest
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
@@ -44,7 +44,10 @@ class WaitingTables:
 
     @property
     def declarations(self) -> tuple[TableDeclaration, ...]:
-        waiting = [TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name) for one in self.inputs]
+        waiting = [
+            TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name, replicated=one.broadcast)
+            for one in self.inputs
+        ]
         return (*waiting, *(self.late(i) for i in range(len(self.inputs)) if self.keeps_late))
 
     def late(self, number: int) -> TableDeclaration:
@@ -67,11 +70,17 @@ class WaitingTables:
 
     def _shown(self, one: InputPlan) -> list[tuple[str, str, str]]:
         """Return the columns of a view of rows: the keys, those that the function gets, and the event time."""
-        items = [(n, k.type, k.name) for n, k in zip(one.key_names, self.keys, strict=True)]
+        keys = () if one.broadcast else self.keys
+        items = [(n, k.type, k.name) for n, k in zip(one.key_names, keys, strict=True)]
         taken = {n.lower() for n in (*one.key_names, TIME.name)}
         own = [(c.name, c.type, f"c{i}") for i, (c, _) in enumerate(one.columns)]
         items += [item for item in own if item[0].lower() not in taken]
         return [*items, (TIME.name, TIME.type, f"make_timestamp({UNTIL.name} - 1)")]
+
+
+def due_name(one: InputPlan) -> str:
+    """Return the temporary table of the rows of an input that the watermark has passed."""
+    return f"_due_{one.name}"
 
 
 class WaitingRows:
@@ -80,17 +89,23 @@ class WaitingRows:
     def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: WaitingTables, clock: Clock):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
 
-    def take(self, inputs: Inputs) -> None:
-        """Store what has arrived and is not late, then make `_arrived_<n>` of the rows that the watermark has passed."""
+    def take(self, inputs: Inputs) -> Inputs:
+        """Store what has arrived and is not late, make `_due_<input>` of the rows that the watermark has passed; yield what
+        does not wait.
+        """
+        waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
-            self._arrive(port.part, rows, on_time=port.on_time)
-        for number, one in enumerate(self.tables.inputs):
+            if port.part in waiting:
+                self._arrive(port.part, rows, on_time=port.on_time)
+            else:
+                yield port, rows
+        for one in self.tables.inputs:
             columns = one.arriving(self.tables.keys)
             due = None
             if self.clock.watermark is not None:
                 due = self.state.relation(one.name, up_to=self.clock.watermark)
-            keep(self.con, f"_due_{number}", no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}")
-            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS FROM _due_{number}")
+            rows_due = no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}"
+            keep(self.con, due_name(one), rows_due)
 
     def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
         passed = None if on_time else self.clock.watermark
@@ -108,6 +123,10 @@ class WaitingRows:
 
     def _drop(self, part: str, rows: pa.Table, watermark: EventTime) -> None:
         """Count late rows, and keep them where that is wanted."""
+        one = next(one for one in self.tables.inputs if one.name == part)
+        if one.broadcast and not self.state.is_first:
+            # All buckets see them: one of them counts and keeps them.
+            return
         self.state.count("late_rows", rows.num_rows)
         if not self.tables.keeps_late or not rows.num_rows:
             return

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.types import time_literal
 from sqlstream.operators.groups import Grouping, Made
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import NO_TIME, Duration, EventTime
 
 # The table whose rows say which windows there are.

@@ -13,7 +13,7 @@ from sqlstream.operators.windows.early_results import DUE, PENDING, EarlyResults
 from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
 from sqlstream.operators.windows.sessions import of_keys, sessions_of, within
 from sqlstream.operators.windows.window_batch import WindowBatch
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import EventTime
 
 # The sessions whose results are to change, and all sessions of their keys as they are now.

@@ -24,7 +24,7 @@ from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import KEPT, Retention
 from sqlstream.operators.windows.window_batch import WindowBatch
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, from_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 

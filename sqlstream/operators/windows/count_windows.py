@@ -24,9 +24,9 @@ from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_batch import empty_relation
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT, zset
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT, zset
 from sqlstream.units import NO_TIME, Duration, EventTime, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -13,7 +13,7 @@ from sqlstream.operators.operator import Clock
 from sqlstream.operators.windows.assigners import ROWS, same_columns
 from sqlstream.operators.windows.emitted import weighted
 from sqlstream.operators.windows.triggers import Early
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PENDING = "pending"

@@ -12,7 +12,7 @@ from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import START, Relations, window_time
 from sqlstream.operators.windows.retention import KEPT, Retention
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 EMITTED = "emitted"

@@ -9,7 +9,7 @@ from msgspec import structs
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import names
 from sqlstream.operators.windows.assigners import END
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -17,7 +17,7 @@ from sqlstream.catalog import Column
 from sqlstream.operators.groups import Made
 from sqlstream.operators.windows.assigners import END, START, Arrival, weights
 from sqlstream.operators.windows.grid import remainder
-from sqlstream.state.zsets import WEIGHT
+from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import Duration, EventTime
 
 _PIECE = "_piece"

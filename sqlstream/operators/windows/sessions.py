@@ -28,7 +28,7 @@ from sqlstream.operators.windows.assigners import (
     ended,
 )
 from sqlstream.operators.windows.session_pieces import SessionPieces
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 
 # The sessions that are looked at while windows close, or while rows are admitted.

@@ -26,7 +26,7 @@ from sqlstream.operators.windows.assigners import (
     weights,
 )
 from sqlstream.operators.windows.grid import Grid
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 SLICE = "_slice_end"

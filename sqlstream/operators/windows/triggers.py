@@ -14,7 +14,7 @@ from sqlstream.operators.windows.assigners import Relations, WindowAssigner
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.window_batch import WindowBatch
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import MILLISECOND, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 

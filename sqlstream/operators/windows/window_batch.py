@@ -13,7 +13,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.windows.assigners import Relations
 from sqlstream.operators.windows.retention import Retention
-from sqlstream.state.bucket import Bucket
+from sqlstream.storage.bucket import Bucket
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

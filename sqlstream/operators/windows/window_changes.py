@@ -13,7 +13,7 @@ from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Grouping, Groups, Made, stored_columns
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations
 from sqlstream.operators.windows.results import RowsResult
-from sqlstream.state.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 

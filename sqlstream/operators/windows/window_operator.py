@@ -21,9 +21,9 @@ from sqlstream.operators.windows.late_rows import LATE, LateRowsPart
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.triggers import AT_END, Trigger
 from sqlstream.operators.windows.window_batch import WindowBatch, empty_relation
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.segments import Segment
-from sqlstream.state.zsets import WEIGHT_COLUMN
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.segments import Segment
+from sqlstream.storage.zsets import WEIGHT_COLUMN
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
-from sqlstream.state import bucket as state_tables
-from sqlstream.state.bucket import LARGEST_MERGED, Bucket, due, segment_bound
-from sqlstream.state.manifests import HISTORY_LENGTH, Manifest, Moment, horizon, thinned
-from sqlstream.state.retention import sweep_directory
-from sqlstream.state.segments import BATCH_COLUMN, Segment, scan, write_segment
+from sqlstream.storage import bucket as state_tables
+from sqlstream.storage.bucket import LARGEST_MERGED, Bucket, due, segment_bound
+from sqlstream.storage.manifests import HISTORY_LENGTH, Manifest, Moment, horizon, thinned
+from sqlstream.storage.retention import sweep_directory
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, scan, write_segment
 from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import LocalFilesystem

@@ -9,9 +9,9 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock
 from sqlstream.duck.sql import no_rows, over, quote_name
 from sqlstream.duck.types import time_literal
-from sqlstream.state.segments import BATCH_COLUMN, Segment, check_segments, scan
-from sqlstream.state.snapshot import JobVersion, VisibleSegments, visible_segments
-from sqlstream.state.zsets import current, upserted, upserts, zset
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
+from sqlstream.storage.snapshot import JobVersion, VisibleSegments, visible_segments
+from sqlstream.storage.zsets import current, upserted, upserts, zset
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
@@ -35,7 +35,8 @@ def operator_view(
     visible: Mapping[str, VisibleSegments] = {}
     if snapshot is not None:
         named = snapshot.newest.state_manifests(operator.name)
-        visible = visible_segments(warehouse.fs, paths, named, snapshot)
+        replicated = frozenset(t.name for t in operator.tables if t.replicated)
+        visible = visible_segments(warehouse.fs, paths, named, snapshot, replicated)
     tables = {
         t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot)
         for t in (table.declaration for table in operator.tables)

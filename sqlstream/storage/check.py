@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlstream.errors import DamageError, JobError, OtherVersionError
-from sqlstream.state.checkpoints import numbers
-from sqlstream.state.joblog import LogEntry
-from sqlstream.state.recovery import Versions
-from sqlstream.state.snapshot import first_gap
+from sqlstream.storage.checkpoints import numbers
+from sqlstream.storage.joblog import LogEntry
+from sqlstream.storage.recovery import Versions
+from sqlstream.storage.snapshot import first_gap
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 from sqlstream.warehouse.status import RUNNING, effective_status

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column
-from sqlstream.state.bucket import Bucket
-from sqlstream.state.joblog import JobLog, LogEntry
-from sqlstream.state.manifests import Manifest, batch_of, read_manifest
-from sqlstream.state.retention import GRACE, LEFTOVER, needed, sweep, sweep_directory
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
+from sqlstream.storage.retention import GRACE, LEFTOVER, needed, sweep, sweep_directory
 from sqlstream.units import SECOND, Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import FileInfo, LocalFilesystem

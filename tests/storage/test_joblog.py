@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlstream.state.joblog import CHUNK, JobLog, LogEntry
-from sqlstream.state.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.storage.joblog import CHUNK, JobLog, LogEntry
+from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.units import EPOCH, MILLISECOND, NO_TIME, SECOND, Duration, EventTime, ProcessingTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar, NamedTuple
 
 from sqlstream.errors import DamageError, OtherVersionError
-from sqlstream.state.metrics import OperatorMetrics, SourceMetrics, in_microseconds
+from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics, in_microseconds
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed

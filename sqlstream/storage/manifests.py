@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
 
 from sqlstream.errors import UsageError
-from sqlstream.state.segments import Segment
+from sqlstream.storage.segments import Segment
 from sqlstream.units import Duration, EventTime, ProcessingTime, from_millis, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json, read_sealed

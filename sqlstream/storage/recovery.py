@@ -12,10 +12,10 @@ from functools import cached_property
 
 from sqlstream.catalog import VALUES
 from sqlstream.errors import DamageError
-from sqlstream.state.checkpoints import Checkpoint, numbers
-from sqlstream.state.joblog import JobLog, LogEntry
-from sqlstream.state.manifests import Manifest, batch_of, read_manifest
-from sqlstream.state.segments import segment_fault
+from sqlstream.storage.checkpoints import Checkpoint, numbers
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
+from sqlstream.storage.segments import segment_fault
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from sqlstream.state.joblog import JobLog
-from sqlstream.state.manifests import batch_of, read_manifest
+from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.manifests import batch_of, read_manifest
 from sqlstream.units import SECOND, Duration, ProcessingTime
 from sqlstream.warehouse.filesystem import FileInfo, Filesystem
 from sqlstream.warehouse.paths import BucketedPaths, JobPaths

@@ -19,10 +19,10 @@ from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
-from sqlstream.state.check import check_job, repair_job
-from sqlstream.state.manifests import manifest_name, read_manifest
-from sqlstream.state.recovery import Versions
-from sqlstream.state.segments import forget_known
+from sqlstream.storage.check import check_job, repair_job
+from sqlstream.storage.manifests import manifest_name, read_manifest
+from sqlstream.storage.recovery import Versions
+from sqlstream.storage.segments import forget_known
 from sqlstream.testing import Stream
 from sqlstream.units import EPOCH
 from sqlstream.warehouse.paths import Warehouse

@@ -15,7 +15,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import databases
 from sqlstream.duck.types import check_encoded, encoded, stored_type, time_literal
 from sqlstream.errors import UnsupportedError
-from sqlstream.state.segments import Segment, scan, scan_stored, write_segment
+from sqlstream.storage.segments import Segment, scan, scan_stored, write_segment
 from sqlstream.units import EventTime
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.records import read_json
