@@ -1,7 +1,7 @@
 """Two jobs, one behind the other, until their input ends: what tests run in a process of its own, and kill.
 
-The first copies files into the table `mid`, the second `mid` into files, a small batch at a time. `two_jobs.py PROJECT ROUNDS` runs
-so many batches of each, and waits then.
+The first copies files into the table `mid`, the second `mid` into files, a small batch at a time. `two_jobs.py PROJECT ROUNDS`
+runs so many batches of each, and waits then.
 """
 
 from __future__ import annotations
