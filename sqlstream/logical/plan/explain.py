@@ -99,7 +99,7 @@ def describe(node: Node) -> str:
         case SideOutputRead():
             return f"SideOutput {node.name}"
         case LateRows():
-            return "LateRows"
+            return f"LateRows{_quoted(node.input_name)}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case ResultSink():

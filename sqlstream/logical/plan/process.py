@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
 from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -59,6 +59,7 @@ class Process(Unwindowed):
     late_rows: str | None = None
     # What the call says itself: a view's name does not replace it.
     uid: str | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

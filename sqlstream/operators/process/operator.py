@@ -14,6 +14,7 @@ from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
+from sqlstream.operators.late_rows import late_outputs
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.broadcast import BroadcastRun
@@ -87,7 +88,7 @@ class ProcessOperator(Operator):
     """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
 
     `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any. Rows that come too late
-    to be in their place are dropped, with `late_rows` kept under this name.
+    to be in their place are dropped, with `late_rows` kept under this name; those of `late_inputs` are side outputs.
     """
 
     function: ProcessFunction
@@ -97,6 +98,7 @@ class ProcessOperator(Operator):
     ttls: tuple[Duration, ...]
     time_type: str | None
     late_rows: str | None = None
+    late_inputs: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -137,7 +139,8 @@ class ProcessOperator(Operator):
     @cached_property
     def waiting_tables(self) -> WaitingTables:
         waiting = tuple(one for one in self.inputs if one.waits)
-        return WaitingTables(waiting, self.stored_keys, self.late_rows is not None)
+        emitted = tuple((place, self.inputs[place]) for place in self.late_inputs)
+        return WaitingTables(waiting, self.stored_keys, self.late_rows is not None, emitted)
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -168,7 +171,8 @@ class ProcessOperator(Operator):
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:
-        return {side.name: self._leaving(side.columns) for side in self.function.side_outputs}
+        own = {side.name: self._leaving(side.columns) for side in self.function.side_outputs}
+        return own | late_outputs(self.waiting_tables.late_outputs())
 
     def _leaving(self, emitted: tuple[Column, ...]) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
@@ -186,9 +190,17 @@ class ProcessOperator(Operator):
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
-        arrivals = Arrivals(con, self.inputs, self.stored_keys, gives_times=self.time_type is not None)
+        arrivals = Arrivals(
+            con,
+            self.inputs,
+            self.stored_keys,
+            gives_times=self.time_type is not None,
+            ordered=self.function.vectorized != "bucket" or self.function.ordered,
+        )
         waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
         arrivals.take(state, waiting.take(inputs) if waiting else inputs)
+        if waiting:
+            yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:
             move_to = None
             if self.broadcast:
