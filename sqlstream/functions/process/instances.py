@@ -119,15 +119,15 @@ class Instance:
         except (Exception, SystemExit) as error:
             raise self.raised(error, "could not be closed, it ") from error
 
-    def raised(self, error: BaseException, when: str = "", about: str = "") -> JobError:
+    def raised(self, error: BaseException, when: str = "", about: str = "", hint: str | None = None) -> JobError:
         """Return the error for what the user's code has raised."""
         place = raised_at(error.__traceback__, self.implementation.root)
-        return self.failed(f"{when}raised {named(error)}", about, place)
+        return self.failed(f"{when}raised {named(error)}", about, place, hint)
 
-    def failed(self, what: str, about: str = "", place: str | None = None) -> JobError:
+    def failed(self, what: str, about: str = "", place: str | None = None, hint: str | None = None) -> JobError:
         """Return an error of the function, with the key and the row that it is about."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
-        return JobError(f'process function "{self.function.name}" {what}', detail=detail)
+        return JobError(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
 
 _Key = tuple[bytes, tuple[str, ...]]

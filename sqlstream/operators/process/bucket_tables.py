@@ -82,7 +82,7 @@ class BucketTablesRun:
         ]
         order = [c.name for c in self.tables.keys] if self.instance.function.ordered else []
         if self.instance.function.ordered:
-            order += [f"o{i}" for i in range(len(one.order))]
+            order += self.arrivals.order(one)
             order += [c.name for c in own] if one.order != PLACE else []
         by = f" ORDER BY {', '.join(order)}" if order else ""
         return self.con.sql(f"SELECT {', '.join(items)} FROM _arrived_{number}{by}").to_arrow_table().combine_chunks()

@@ -190,7 +190,13 @@ class ProcessOperator(Operator):
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
-        arrivals = Arrivals(con, self.inputs, self.stored_keys, gives_times=self.time_type is not None)
+        arrivals = Arrivals(
+            con,
+            self.inputs,
+            self.stored_keys,
+            gives_times=self.time_type is not None,
+            ordered=self.function.vectorized != "bucket" or self.function.ordered,
+        )
         waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
         arrivals.take(state, waiting.take(inputs) if waiting else inputs)
         if waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -268,7 +269,17 @@ class BatchRun:
         if isinstance(error, TypeError) and "object is not iterable" in str(error) and _is_ours(error):
             what = f'method "{method.__name__}" returned what is no rows: yield them, or return a list ({error})'
             return self.instance.failed(what, "\n".join(about))
-        return self.instance.raised(error, about="\n".join(about))
+        return self.instance.raised(error, about="\n".join(about), hint=self._hint(error))
+
+    def _hint(self, error: BaseException) -> str | None:
+        """Return what is missing in the call where a method computes with the event time, and there is none."""
+        is_none = isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error)
+        if not is_none or self.context.event_time is not None:
+            return None
+        frames = (frame.f_code.co_names for frame, _ in traceback.walk_tb(error.__traceback__))
+        if not any("event_time" in names for names in frames):
+            return None
+        return "ctx.event_time is None: give the call the event time, as in on_time => DESCRIPTOR(ts)."
 
     # -- what stays
 
