@@ -12,9 +12,9 @@ from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import named
 from sqlstream.functions.process.implementation import Implementation
-from sqlstream.functions.process.shapes import python_values
 from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.source_locations import raised_at
@@ -60,7 +60,7 @@ class Instance:
             row = con.sql(f"SELECT {items}").to_arrow_table()
         hints = self.implementation.scalars
         return {
-            scalar.name: python_values(types.codec(scalar.type, hints[scalar.name]), column)[0]
+            scalar.name: decoded(types.codec(scalar.type, hints[scalar.name]), column)[0]
             for scalar, column in zip(self.function.scalars, row.columns, strict=True)
         }
 

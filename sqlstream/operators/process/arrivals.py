@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # The keys of a batch with their numbers, from 0 on.
 TOUCHED, NUMBER = "_touched", "n"
 # So many rows become Python objects together.
-BLOCK = 50_000
+BLOCK = 8_000
 
 
 class Arrivals:
