@@ -218,7 +218,8 @@ class TableArgument:
     """A table that a process function takes, and the method that gets its rows.
 
     `columns` are those that the hint of the row names, with their types; None: the row has all columns of the table. `line` is
-    the place of the hint in the Python file. A table that `changes` may take rows back.
+    the place of the hint in the Python file. A table that `changes` may take rows back. The rows of a `broadcast` one have no
+    key: they are for all keys.
     """
 
     name: str
@@ -226,14 +227,16 @@ class TableArgument:
     columns: tuple[Column, ...] | None
     line: str = ""
     changes: bool = False
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StateDeclaration:
     """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
 
-    A `ttl` of 0 is for ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also
-    from the last read. An expired value is `visible` until it is cleaned up, or not at all.
+    A `broadcast` state is one for all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 is for
+    ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also from the last read. An
+    expired value is `visible` until it is cleaned up, or not at all.
     """
 
     name: str
@@ -243,6 +246,7 @@ class StateDeclaration:
     ttl: Duration | None = None
     refreshed_by: Literal["write", "read"] = "write"
     visible: bool = False
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +277,21 @@ class ProcessFunction:
     ordered: bool = False
     changelog_mode: Literal["retract", "upsert"] | None = None
     side_outputs: tuple[SideOutputDeclaration, ...] = ()
+
+    @property
+    def keyed_states(self) -> tuple[StateDeclaration, ...]:
+        """The states that each key has of its own."""
+        return tuple(s for s in self.states if not s.broadcast)
+
+    @property
+    def broadcast_states(self) -> tuple[StateDeclaration, ...]:
+        """The states that all keys share."""
+        return tuple(s for s in self.states if s.broadcast)
+
+    @property
+    def partitioned(self) -> tuple[TableArgument, ...]:
+        """The tables that are not broadcast: there is one at least."""
+        return tuple(t for t in self.tables if not t.broadcast)
 
 
 # All that SQL can call by a name of the user's.

@@ -76,6 +76,11 @@ class Operator(ABC):
         return tuple(Column(name, types[name]) for name in self.hash_columns)
 
     @property
+    def broadcast(self) -> frozenset[str]:
+        """The parts whose rows go to every bucket."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def tables(self) -> tuple[TableDeclaration, ...]:
         """Its state."""

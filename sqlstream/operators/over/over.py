@@ -22,9 +22,11 @@ from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
-from sqlstream.operators.operator import Clock, Inputs, Operator
-from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
+from sqlstream.operators.late_rows import LateOutput, late_outputs
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
+from sqlstream.operators.over.running import Running
 from sqlstream.operators.scratch import BATCH_ROWS, keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -43,6 +45,7 @@ class OverOperator(Operator):
 
     With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
     beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` (0: never).
+    Late rows are dropped, and with `emits_late` a side output.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -53,6 +56,7 @@ class OverOperator(Operator):
     by_clock: bool = False
     sorts: bool = False
     ttl: Duration = NO_TIME
+    emits_late: bool = False
 
     @property
     def kind(self) -> str:
@@ -96,7 +100,7 @@ class OverOperator(Operator):
 
     @cached_property
     def _totals(self) -> tuple[Column, ...]:
-        return (*self._context.keys, *(Column(name, column.type) for name, column in self._running.columns.items()))
+        return (*self._context.keys, *self._running.columns)
 
     @cached_property
     def _known(self) -> KeyedState:
@@ -130,6 +134,14 @@ class OverOperator(Operator):
     def outputs(self) -> tuple[Column, ...]:
         return (*self.columns, *(Column(c.name, c.call.result_type) for c in self.calls))
 
+    @cached_property
+    def _late(self) -> LateOutput:
+        return LateOutput(0, tuple((c, f"c{i}") for i, c in enumerate(self.columns)), f"make_timestamp({AT})")
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return late_outputs([self._late] if self.emits_late else [])
+
     # -- a batch
 
     def step(
@@ -138,14 +150,16 @@ class OverOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take the rows of a batch, then emit those whose place is final."""
         if self.by_clock:
             known = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
             keep(con, "_new", self._of_clock(con, arrived, clock.batch))
         else:
-            self._arrive(state, inputs, clock)
+            late = self._arrive(state, inputs, clock)
+            if self.emits_late and clock.watermark is not None:
+                yield from self._late.rows(con, late, clock.watermark)
             known = self._pass(con, state, clock.watermark)
         ends = clock.watermark == END_OF_INPUT and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
@@ -157,8 +171,9 @@ class OverOperator(Operator):
             self._known.sweep(con, state, clock)
         state.event_timer = self._wake_at(con, state, clock.watermark)
 
-    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> None:
-        """Store rows that are not late."""
+    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> list[pa.Table]:
+        """Store rows that are not late; return the others."""
+        late = []
         for port, rows in inputs:
             passed = None if port.on_time else clock.watermark
             last = None if passed is None else min(passed + self._stay, END_OF_INPUT)
@@ -170,8 +185,11 @@ class OverOperator(Operator):
             if last is not None:
                 behind = pc.less_equal(rows.column(UNTIL), last)
                 state.count("late_rows", pc.sum(behind).as_py() or 0)
+                if self.emits_late:
+                    late.append(rows.filter(behind))
                 rows = rows.filter(pc.invert(behind))
             state.append(ROWS, rows, clock.batch)
+        return late
 
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
         """Return the SELECT of rows that have arrived by the clock, which leave at once."""
@@ -226,8 +244,11 @@ class OverOperator(Operator):
             made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
             none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
-            before = f"SELECT {keys}{', '.join(self._running.columns)}, {none} FROM _old_{TOTALS}"
+            before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
+            if self._running.scans:
+                # Users' functions run once.
+                keep(con, "_totals", self._running.totals(context.partition_columns, "_running"))
 
     def _emitted(self, *, ends: bool) -> str:
         """Return the SELECT of the rows that leave, with the results of the calls."""
@@ -235,7 +256,7 @@ class OverOperator(Operator):
         items = ["*", *(f"{c.over_rows(partition)} AS {quote_name(c.name)}" for c in self._framed)]
         rows = f"(SELECT {', '.join(items)} FROM _context)"
         if self._running.calls:
-            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, "_running")]
+            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, "_running", "_totals")]
             rows = f"(SELECT * FROM {rows}{''.join(joined)})"
         order = f" ORDER BY {PLACE}" if self.sorts else ""
         return f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}"
@@ -259,8 +280,9 @@ class OverOperator(Operator):
             self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
         if self._running.calls:
             keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
-            grouped = f" GROUP BY {context.partition}" if self.keys else ""
-            new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
+            made = self._running.totals(context.partition_columns, "_running")
+            totals = "_totals" if self._running.scans else f"({made})"
+            new = f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})"
             self._known.store(con, state, TOTALS, new, clock)
         by = ", ".join([*self.hash_columns, ""])
         touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
@@ -295,7 +317,7 @@ class OverOperator(Operator):
     def _shown(self) -> tuple[Column, ...]:
         """The columns of the rows, what is known of partitions so far, and what a row of the view is."""
         taken = {c.name.lower() for c in self.outputs}
-        running = (Column(c.name, c.call.result_type) for c in self._running.calls)
+        running = (column for column, _ in self._running.shown(taken))
         state = next(n for n in ("state", "_state", "__state") if n not in taken)
         return (*self.columns, *(c for c, _ in self._computed_keys), *running, Column(state, "VARCHAR"))
 
@@ -335,7 +357,9 @@ class OverOperator(Operator):
         if self._running.calls:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
-            items = ", ".join([*keys, *computed, *of, *self._running.finals, f"'total' AS {state}"])
+            taken = {c.name.lower() for c in self.outputs}
+            totals = [f"{sql} AS {quote_name(c.name)}" for c, sql in self._running.shown(taken)]
+            items = ", ".join([*keys, *computed, *of, *totals, f"'total' AS {state}"])
             found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {known[TOTALS]})")
         rows = " UNION ALL BY NAME ".join(found)
         if not self._knows:

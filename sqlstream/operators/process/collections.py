@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.functions import types
 from sqlstream.functions.codecs import decoded
@@ -30,7 +30,7 @@ STRETCH = 50_000
 
 
 class Collection:
-    """The items of a list or a map, for the keys of a batch."""
+    """The items of a list or a map, or a broadcast value, for the keys of a batch: those in the temporary table `touched`."""
 
     def __init__(
         self,
@@ -40,10 +40,12 @@ class Collection:
         one: StateTable,
         clock: Clock,
         hints: tuple[Any, ...],
+        touched: str = TOUCHED,
     ):
         assert one.table is not None
         self.con, self.state, self.tables, self.one, self.clock = con, state, tables, one, clock
         self.table: str = one.table
+        self.touched = touched
         place_hint = hints[0] if one.state.kind == "map" else None
         self.place_codec = types.codec(one.place.type, place_hint)
         self.item_codec = types.codec(one.state.type, hints[-1])
@@ -91,10 +93,10 @@ class Collection:
         size = keep(
             self.con,
             self._loaded,
-            f"SELECT {own}, {total} AS {WEIGHT} FROM {rows} s JOIN {TOUCHED} t ON {self.tables.same('s', 't')} "
+            f"SELECT {own}, {total} AS {WEIGHT} FROM {rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')} "
             f"GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}",
         )
-        [(keys,)] = self.con.execute(f"SELECT count(*) FROM {TOUCHED}").fetchall()
+        [(keys,)] = self.con.execute(f"SELECT count(*) FROM {self.touched}").fetchall()
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
     def _fetch(self, number: int) -> None:
@@ -124,7 +126,7 @@ class Collection:
 
     def store(self) -> None:
         """Write what has changed."""
-        if self.cleared or (self.numbers and self.one.state.kind == "map"):
+        if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
         is_there = [item is not REMOVED for item in self.items]
         self._writing = list(compress(self.numbers, is_there))
@@ -139,8 +141,9 @@ class Collection:
         self.con.register("_items", pa.table(columns))
         at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
         own = typed(self.item_columns[:2])
-        items = f"{listed(self.tables.keys)}, {own}{at}, 1::BIGINT AS {WEIGHT}"
-        self._append(f"SELECT {items} FROM _items JOIN {TOUCHED} USING ({NUMBER})")
+        keys = "".join(f"{quote_name(k.name)}, " for k in self.tables.keys)
+        items = f"{keys}{own}{at}, 1::BIGINT AS {WEIGHT}"
+        self._append(f"SELECT {items} FROM _items JOIN {self.touched} USING ({NUMBER})")
 
     def _take_away(self) -> None:
         """Take away the items of keys that were cleared, and those in whose place others are put."""
@@ -149,12 +152,13 @@ class Collection:
             return
         gone = set(self.cleared)
         self.con.register("_cleared", pa.table({NUMBER: pa.array(self.cleared, pa.int64())}))
-        stored = f"{rows} s JOIN {TOUCHED} t ON {self.tables.same('s', 't')}"
-        own = stored if self._loaded is None else f"{self._loaded} s JOIN {TOUCHED} t USING ({NUMBER})"
-        columns = f"{listed(self.tables.keys, 't')}, {listed(self.item_columns, 's')}, s.{WEIGHT}"
+        stored = f"{rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')}"
+        own = stored if self._loaded is None else f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
+        keys = "".join(f"t.{quote_name(k.name)}, " for k in self.tables.keys)
+        columns = f"{keys}{listed(self.item_columns, 's')}, s.{WEIGHT}"
         parts = [f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"] if gone else []
         is_put = [number not in gone for number in self.numbers]
-        if any(is_put) and self.one.state.kind == "map":
+        if any(is_put) and self.one.state.kind != "list":
             what, place = f'a key of state "{self.one.state.name}"', self.one.place
             self._writing = list(compress(self.numbers, is_put))
             places = written(what, place.type, self.place_codec, list(compress(self.places, is_put)))
