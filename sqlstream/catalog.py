@@ -169,7 +169,8 @@ class AggregateFunction:
     """A user's aggregate function, by SQL name, with DuckDB types of its parameters, of its accumulator and of its result.
 
     Without `merges` its accumulators cannot be put together, without `retracts` no row can be taken out of one. A NULL for a
-    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function.
+    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function. A `vectorized`
+    one makes accumulators of rows for many groups at a time.
     """
 
     name: str
@@ -184,10 +185,22 @@ class AggregateFunction:
     location: str = field(default="", compare=False, repr=False)
     names: tuple[str, ...] = ()
     defaults: tuple[str | None, ...] = ()
+    vectorized: bool = False
 
     def step(self, name: str) -> str:
         """Return what DuckDB calls a step of it: `accumulate` takes a list of rows, `merge` one of accumulators."""
         return f"_{name}_{self.name}"
+
+    @property
+    def extends(self) -> bool:
+        """Whether rows can be taken into an accumulator that has some already."""
+        return self.merges or not self.vectorized
+
+    @property
+    def row(self) -> str:
+        """The type of a row as its steps take it: that of the argument, or a struct of several."""
+        fields = ", ".join(f"p{i} {type}" for i, type in enumerate(self.parameters))
+        return self.parameters[0] if len(self.parameters) == 1 else f"STRUCT({fields})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +218,8 @@ class TableArgument:
     """A table that a process function takes, and the method that gets its rows.
 
     `columns` are those that the hint of the row names, with their types; None: the row has all columns of the table. `line` is
-    the place of the hint in the Python file. A table that `changes` may take rows back.
+    the place of the hint in the Python file. A table that `changes` may take rows back. The rows of a `broadcast` one have no
+    key: they are for all keys.
     """
 
     name: str
@@ -213,14 +227,16 @@ class TableArgument:
     columns: tuple[Column, ...] | None
     line: str = ""
     changes: bool = False
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StateDeclaration:
     """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
 
-    A `ttl` of 0 is for ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also
-    from the last read. An expired value is `visible` until it is cleaned up, or not at all.
+    A `broadcast` state is one for all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 is for
+    ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also from the last read. An
+    expired value is `visible` until it is cleaned up, or not at all.
     """
 
     name: str
@@ -230,6 +246,7 @@ class StateDeclaration:
     ttl: Duration | None = None
     refreshed_by: Literal["write", "read"] = "write"
     visible: bool = False
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +277,21 @@ class ProcessFunction:
     ordered: bool = False
     changelog_mode: Literal["retract", "upsert"] | None = None
     side_outputs: tuple[SideOutputDeclaration, ...] = ()
+
+    @property
+    def keyed_states(self) -> tuple[StateDeclaration, ...]:
+        """The states that each key has of its own."""
+        return tuple(s for s in self.states if not s.broadcast)
+
+    @property
+    def broadcast_states(self) -> tuple[StateDeclaration, ...]:
+        """The states that all keys share."""
+        return tuple(s for s in self.states if s.broadcast)
+
+    @property
+    def partitioned(self) -> tuple[TableArgument, ...]:
+        """The tables that are not broadcast: there is one at least."""
+        return tuple(t for t in self.tables if not t.broadcast)
 
 
 # All that SQL can call by a name of the user's.

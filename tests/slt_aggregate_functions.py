@@ -32,6 +32,62 @@ class WeightedMean:
         return acc.total / acc.weight if acc.weight else None
 
 
+@udaf
+class RetractedMean(WeightedMean):
+    """It takes rows out, and says so where it was never given them."""
+
+    def retract(self, acc: Sums, value: float, weight: int = 1) -> None:
+        if acc.weight < weight:
+            raise ValueError("there is no such row")
+        acc.total -= value * weight
+        acc.weight -= weight
+
+
+@dataclass
+class Counted:
+    words: dict[str, int] = field(default_factory=dict)
+
+
+@udaf
+class WordsOf:
+    """It takes rows out, but cannot merge."""
+
+    def accumulate(self, acc: Counted, word: str | None) -> None:
+        word = word or "?"
+        acc.words[word] = acc.words.get(word, 0) + 1
+
+    def retract(self, acc: Counted, word: str | None) -> None:
+        word = word or "?"
+        acc.words[word] -= 1
+        if not acc.words[word]:
+            del acc.words[word]
+
+    def finish(self, acc: Counted) -> str:
+        return " ".join(f"{word}:{number}" for word, number in sorted(acc.words.items()))
+
+
+@udaf(vectorized=True, accumulator="STRUCT(total BIGINT, rows BIGINT)", returns="BIGINT", parameters={"x": "BIGINT"})
+class VectorSum:
+    """Takes rows out, many groups at a time."""
+
+    def accumulate(self, groups: pa.Array, x: pa.Array) -> pa.Table:
+        return self.sums(pa.table({"g": groups, "total": pc.fill_null(x, 0), "rows": pa.repeat(1, len(x))}))
+
+    def merge(self, groups: pa.Array, accumulators: pa.Table) -> pa.Table:
+        return self.sums(accumulators.append_column("g", groups))
+
+    def retract(self, accumulators: pa.Table, groups: pa.Array, x: pa.Array) -> pa.Table:
+        less = self.accumulate(groups, x)
+        return pa.table({name: pc.subtract(accumulators[name], less[name]) for name in ("total", "rows")})
+
+    def finish(self, accumulators: pa.Table) -> pa.Array:
+        return accumulators["total"]
+
+    def sums(self, rows: pa.Table) -> pa.Table:
+        found = rows.group_by("g", use_threads=False).aggregate([("total", "sum"), ("rows", "sum")])
+        return pa.table({"total": found["total_sum"], "rows": found["rows_sum"]})
+
+
 @udaf(
     vectorized=True, accumulator="STRUCT(lowest BIGINT, highest BIGINT)", returns="BIGINT", parameters={"x": "BIGINT"}
 )
@@ -116,4 +172,14 @@ class Summed:
         return acc
 
 
-AGGREGATE_FUNCTIONS: tuple[Callable[..., Any], ...] = (WeightedMean, Spread, PathOf, Bits, WrongResult, ChangingSum)
+AGGREGATE_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    WeightedMean,
+    RetractedMean,
+    WordsOf,
+    VectorSum,
+    Spread,
+    PathOf,
+    Bits,
+    WrongResult,
+    ChangingSum,
+)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sqlstream import udf
 from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
+from tests.slt_broadcast_functions import BROADCAST_FUNCTIONS
 from tests.slt_changing_process_functions import CHANGING_PROCESS_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
 from tests.slt_table_functions import TABLE_FUNCTIONS
@@ -64,6 +65,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     clipped,
     changing,
     Prefixed,
+    *BROADCAST_FUNCTIONS,
     *PROCESS_FUNCTIONS,
     *CHANGING_PROCESS_FUNCTIONS,
     *VECTORIZED_PROCESS_FUNCTIONS,

@@ -129,6 +129,14 @@ class Inverse:
         yield 1 / self.total.value
 
 
+@process
+class FileKinds:
+    """Emits what kind of file a row comes from."""
+
+    def process(self, ctx: Context, row: Row) -> Iterator[str]:
+        yield row.file.rsplit(".")[-1]
+
+
 @dataclass
 class Rejected:
     reason: str
@@ -258,6 +266,6 @@ class BothNotes:
 
 
 PROCESS_FUNCTIONS = (
-    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, Forgetful),
+    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, FileKinds, Forgetful),
     *(CheckedReadings, Parted, Astray, Notes, BothNotes),
 )

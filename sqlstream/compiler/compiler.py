@@ -46,6 +46,7 @@ from sqlstream.logical.bind.queries import Binder
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import shared
+from sqlstream.logical.plan.late_rows import united, with_late_reads
 from sqlstream.logical.plan.rules import optimize
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
@@ -441,12 +442,12 @@ class Compiler:
         check_tables(statement, logical, self.catalog)
         optimized, rules = list[ResultSink](), dict[str, None]()
         ttl = self.options.duration("table.exec.state.ttl")
-        for sink in logical:
+        for sink in with_late_reads(logical):
             better, applied = optimize(with_session_ttl(sink, ttl))
             assert isinstance(better, ResultSink)
             optimized.append(better)
             rules |= dict.fromkeys(applied)
-        optimized = shared(optimized)
+        optimized = shared(united(optimized))
         planned = PlannedJob(
             name=name,
             statement=statement,

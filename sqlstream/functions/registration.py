@@ -21,8 +21,8 @@ from sqlstream.functions import types
 from sqlstream.functions.invocation import Invocation
 
 _START = 'job failed: function "'
-# The steps of an aggregate function that DuckDB calls.
-STEPS = ("accumulate", "merge", "finish")
+# The steps of an aggregate function that DuckDB calls: see AggregateSteps.
+STEPS = ("accumulate", "merge", "change", "finish")
 
 
 class Registered:
@@ -187,18 +187,21 @@ def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateF
 
 
 def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunction, lazy: _Lazy) -> None:
-    kept = function.accumulator
-    fields = ", ".join(f"p{i} {type}" for i, type in enumerate(function.parameters))
-    row = function.parameters[0] if len(function.parameters) == 1 else f"STRUCT({fields})"
-    types_of = {"accumulate": (f"{row}[]", kept), "merge": (f"{kept}[]", kept), "finish": (kept, function.returns)}
+    kept, rows = function.accumulator, f"{function.row}[]"
+    types_of = {
+        "accumulate": ((rows,), kept),
+        "merge": ((f"{kept}[]",), kept),
+        "change": ((kept, rows, rows), kept),
+        "finish": ((kept,), function.returns),
+    }
     for step in STEPS:
         taken, returned = types_of[step]
-        _create_arrow(connection, function.step(step), _step(step, lazy), (taken,), returned)
+        _create_arrow(connection, function.step(step), _step(step, lazy), taken, returned)
 
 
 def _step(step: str, lazy: _Lazy) -> Callable[..., pa.Array]:
     def called(*chunks: pa.ChunkedArray) -> pa.Array:
-        return getattr(lazy.call(), step)(chunks[0].combine_chunks())
+        return getattr(lazy.call(), step)(*(chunk.combine_chunks() for chunk in chunks))
 
     return called
 

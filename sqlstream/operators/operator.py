@@ -76,6 +76,11 @@ class Operator(ABC):
         return tuple(Column(name, types[name]) for name in self.hash_columns)
 
     @property
+    def broadcast(self) -> frozenset[str]:
+        """The parts whose rows go to every bucket."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def tables(self) -> tuple[TableDeclaration, ...]:
         """Its state."""
@@ -121,6 +126,11 @@ class Operator(ABC):
     def accumulators(self) -> tuple[Column, ...]:
         """The columns that `current` has behind those of the result: what is kept of users' aggregate functions."""
         return ()
+
+    @property
+    def manner(self) -> str:
+        """How its results follow from its input, in words, where planning had a choice."""
+        return ""
 
     @property
     def key_times(self) -> tuple[Column, ...]:

@@ -15,13 +15,14 @@ from sqlstream.logical.plan.graph import once
 from sqlstream.logical.plan.joins import Joining, LookupJoin
 from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows, row_columns
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful, closed
+from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
 from sqlstream.operators.groups import stored_columns
+from sqlstream.operators.late_rows import late_output
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
@@ -146,10 +147,11 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
 
 def _of_late_rows(node: LateRows) -> Branch:
     """Return the path of the rows that an operator drops."""
-    own = stored_columns([Column(f.name, f.type) for f in row_columns(node.operator)])
+    own = stored_columns([Column(f.name, f.type) for f in row_columns(node.operator, node.place)])
     items = [f"{c.name} AS {name}" for c, name in own]
     rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
-    return Branch(node.operator, rows, weighted=False, are_on_time=False, output=LATE)
+    output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
+    return Branch(node.operator, rows, weighted=False, are_on_time=False, output=output)
 
 
 def _emitted(node: Process) -> list[Branch]:
@@ -226,8 +228,8 @@ def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]
     if isinstance(node, Process):
         return [
             (branch.with_weight() if below.is_changelog else branch, [part])
-            for below, part in zip(node.inputs, operator.parts, strict=True)
-            for branch in branches(arriving_at(node, below).node)
+            for place, (below, part) in enumerate(zip(node.inputs, operator.parts, strict=True))
+            for branch in branches(arriving_at(node, place).node)
         ]
     timed = isinstance(node, WindowAggregate | WindowRank) and LATE in operator.parts
     found = []

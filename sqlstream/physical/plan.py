@@ -22,11 +22,15 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part."""
+    """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part.
+
+    With `broadcast` they go to every bucket.
+    """
 
     stage: int
     keys: tuple[Column, ...]
     ports: tuple[tuple[str, int], ...]
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

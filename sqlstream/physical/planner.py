@@ -15,8 +15,6 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import Joining
-from sqlstream.logical.plan.late_rows import LateRows
-from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process
@@ -57,7 +55,7 @@ def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
     where state depends on it.
     """
-    planner = _Planner([n.operator for sink in sinks for n in walk(sink) if isinstance(n, LateRows)])
+    planner = _Planner()
     refuse(sinks)
     found: dict[str, SinkPlan] = {}
     for sink in sinks:
@@ -94,11 +92,11 @@ def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
 
 
 def _asks_watermark(sink: ResultSink) -> bool:
-    """Tell whether something on the way to a sink depends on the watermark before a batch: late rows do, too."""
+    """Tell whether something on the way to a sink depends on the watermark before a batch: late rows of windows do, too."""
     for node in walk(sink):
         if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
             return True
-        if isinstance(node, LateRows) or (isinstance(node, Windowed) and node.late_rows is not None):
+        if isinstance(node, Windowed) and (node.late_rows is not None or node.late_reads is not None):
             return True
         if any(e.reads.watermark for e in node.expressions):
             return True
@@ -134,9 +132,7 @@ class _Planner:
     Equal ones are one, with a fragment for each of those that want its rows.
     """
 
-    def __init__(self, late: Sequence[Node]) -> None:
-        # The operators whose late rows are read.
-        self.late = late
+    def __init__(self) -> None:
         self.scans: list[tuple[Scan, ScanStage, list[Fragment]]] = []
         self.stages: list[tuple[Stateful, StatefulStage, list[Fragment]]] = []
         self.names: set[str] = set()
@@ -180,7 +176,7 @@ class _Planner:
         )
 
     def _stateful(self, node: Stateful) -> None:
-        operator = operator_of(node, emits_late=node in self.late)
+        operator = operator_of(node)
         ports: list[Port] = []
         feeds = []
         for branch, wanted in feeding(node, operator):
@@ -194,7 +190,8 @@ class _Planner:
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
-            exchange = Exchange(place, operator.hashed, numbers)
+            everywhere = operator.broadcast.issuperset(part for part, _ in parts)
+            exchange = Exchange(place, () if everywhere else operator.hashed, numbers, everywhere)
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
         view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)

@@ -14,6 +14,7 @@ from sqlstream.functions import types
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.late_rows import Dropping
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import InOrder, Joins, Stateful
 from sqlstream.logical.plan.over import Sort
@@ -21,7 +22,7 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
-from sqlstream.operators.aggregates.linear_aggregate import LinearAggregates, is_linear
+from sqlstream.operators.aggregates.retracted_aggregates import RetractedAggregates, can_retract
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
 from sqlstream.operators.changelog.last_rows import LastRows
@@ -51,11 +52,11 @@ from sqlstream.physical.windows import (
 from sqlstream.units import NO_TIME
 
 
-def operator_of(node: Stateful, *, emits_late: bool = False) -> Operator:
-    """Return the operator that computes a stateful node; one over windows may emit its late rows, too."""
+def operator_of(node: Stateful) -> Operator:
+    """Return the operator that computes a stateful node; where late rows of it are read, it emits those, too."""
     match node:
         case SessionWindow() | WindowAggregate() | WindowRank():
-            return window_operator(node, emits_late=emits_late)
+            return window_operator(node)
         case tables.Normalize():
             types = {f.name: f.type for f in node.schema}
             # A table has its rows as long as the source has them.
@@ -65,7 +66,13 @@ def operator_of(node: Stateful, *, emits_late: bool = False) -> Operator:
             fields = {f.name: f for f in node.input.schema}
             row_keys = tuple((Column(k, fields[k].type), quote_name(k)) for k in node.keys)
             return CountWindowOperator(
-                row_keys, _columns(node.input), event_time(node), node.size, node.slide, node.ttl or NO_TIME
+                row_keys,
+                _columns(node.input),
+                event_time(node),
+                node.size,
+                node.slide,
+                node.ttl or NO_TIME,
+                node.late_reads is not None,
             )
         case Aggregate():
             return _aggregate(node)
@@ -82,10 +89,14 @@ def operator_of(node: Stateful, *, emits_late: bool = False) -> Operator:
             return _in_order(node)
         case joins.IntervalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
-            return IntervalJoinOperator(_matching(node), node.kind, (left, right), node.before, node.after)
+            return IntervalJoinOperator(
+                _matching(node), node.kind, (left, right), node.before, node.after, _late_inputs(node)
+            )
         case joins.TemporalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
-            return TemporalJoinOperator(_matching(node), node.kind, (left, right), node.inputs[1].is_changelog)
+            return TemporalJoinOperator(
+                _matching(node), node.kind, (left, right), node.inputs[1].is_changelog, _late_inputs(node)
+            )
         case joins.Join():
             changing = tuple(below.is_changelog for below in node.inputs)
             return RegularJoin(_matching(node), node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
@@ -102,8 +113,8 @@ def _aggregate(node: Aggregate) -> ChangelogOperator:
     of: ChangingResult
     if not node.input.is_changelog:
         of = MergedAggregates(keys, calls)
-    elif all(is_linear(call) for _, call in calls):
-        of = LinearAggregates(keys, calls)
+    elif all(can_retract(call) for _, call in calls):
+        of = RetractedAggregates(keys, calls)
     else:
         of = RecomputedAggregates(KeptRows(keys, used_columns(node), changing=True), calls)
     return ChangelogOperator("aggregate", keys, of)
@@ -123,15 +134,22 @@ def _process(node: Process) -> ProcessOperator:
                 tuple(k.sql for k in read.keys),
                 tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
                 time_sql(below, read.time) if read.time else None,
-                arriving_at(node, below).columns,
+                arriving_at(node, number).columns,
                 tuple(map(_sorted_by, read.order[1:])) if read.order else None,
                 below.is_changelog,
+                read.broadcast,
             )
         )
-    keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.reads[0].keys, strict=True))
+    keys = tuple(Column(n, k.type) for n, k in zip(node.key_names, node.keys, strict=True))
     ttls = tuple(node.ttl_of(s) for s in node.function.states)
     given = tuple(a.sql for a in node.arguments)
-    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type, node.late_rows)
+    late = _late_inputs(node)
+    return ProcessOperator(node.function, keys, tuple(inputs), given, ttls, node.time_type, node.late_rows, late)
+
+
+def _late_inputs(node: Dropping) -> tuple[int, ...]:
+    """Return the places of the inputs of an operator whose late rows are read."""
+    return node.late_reads.inputs if node.late_reads else ()
 
 
 def _sorted_by(item: Expression) -> tuple[Column, str, str]:
@@ -141,9 +159,10 @@ def _sorted_by(item: Expression) -> tuple[Column, str, str]:
     return Column(item.column, item.type), own, item.sql.removeprefix(own)
 
 
-def arriving_at(node: Process, below: Node) -> Ordered:
+def arriving_at(node: Process, place: int) -> Ordered:
     """Return an input of a process function with the columns of the order of its rows, where the function wants to know it."""
-    wants_order = not node.in_order and (node.function.vectorized != "bucket" or node.function.ordered)
+    below, read = node.inputs[place], node.reads[place]
+    wants_order = not read.order and (node.function.vectorized != "bucket" or node.function.ordered or read.broadcast)
     return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
 
 
@@ -185,7 +204,8 @@ def _in_order(node: InOrder) -> OverOperator:
         return OverOperator((), columns, time, order, by_clock=by_clock, sorts=True)
     names = [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]
     calls = over_calls_of(node.calls)
-    return OverOperator(named_keys(node.keys, names), columns, time, order, calls, by_clock, ttl=node.ttl or NO_TIME)
+    keys, late = named_keys(node.keys, names), node.late_reads is not None
+    return OverOperator(keys, columns, time, order, calls, by_clock, ttl=node.ttl or NO_TIME, emits_late=late)
 
 
 def _columns(node: Node) -> tuple[Column, ...]:
@@ -204,7 +224,7 @@ def state_bound(node: Stateful) -> str:
 
 def _keeps_rows(node: Aggregate) -> bool:
     """Tell whether results are made again of all rows of a key, since they do not follow from what came and went."""
-    return node.input.is_changelog and not all(is_linear(call) for _, call in calls_of(node.aggregates))
+    return node.input.is_changelog and not all(can_retract(call) for _, call in calls_of(node.aggregates))
 
 
 def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, Rows]]:

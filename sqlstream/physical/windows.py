@@ -25,6 +25,7 @@ from sqlstream.operators.aggregates.calls import is_aggregate, reason, strategy
 from sqlstream.operators.aggregates.functions import ALIASES, REFUSED
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups, Made
+from sqlstream.operators.late_rows import MARK, TIME
 from sqlstream.operators.over.calls import OverCall
 from sqlstream.operators.windows.assigners import AssignedWindows, window_time
 from sqlstream.operators.windows.changed_sessions import ChangedSessions
@@ -33,7 +34,7 @@ from sqlstream.operators.windows.corrections import Corrections
 from sqlstream.operators.windows.early_results import EarlyResults
 from sqlstream.operators.windows.emitted import EmittedResults
 from sqlstream.operators.windows.grid import Grid
-from sqlstream.operators.windows.late_rows import MARK, OPERATOR, TIME, LateRowsPart
+from sqlstream.operators.windows.late_rows import OPERATOR, LateRowsPart
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.session_pieces import ChangingPieces, Pieces
 from sqlstream.operators.windows.sessions import Sessions
@@ -186,8 +187,9 @@ def _is_by_the_keys_of(node: aggregates.WindowAggregate, session: SessionWindow)
     return found == set(session.keys)
 
 
-def window_operator(node: Windowed, *, emits_late: bool = False) -> WindowOperator:
+def window_operator(node: Windowed) -> WindowOperator:
     """Return the operator that computes a node over windows; its late rows may be an output, too."""
+    emits_late = node.late_reads is not None
     made = made_above(node)
     changing = (made.input if made is not None else node.input).is_changelog
     has_late = emits_late or node.late_rows is not None

@@ -164,10 +164,10 @@ def part_queries(
 def part_batches(
     con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
 ) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows for an exchange have a column of their bucket."""
+    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows for one bucket have a column of that."""
     for name, query in part_queries(con, fragment, rows, find):
         body = query
-        if fragment.exchange is not None:
+        if fragment.exchange is not None and not fragment.exchange.broadcast:
             # Without a key all rows meet in one bucket.
             body = f"SELECT *, {key_hash.bucket(fragment.exchange.keys, buckets)} AS {BUCKET} FROM ({query})"
         yield name, con.sql(body).to_arrow_reader(BATCH_ROWS)

@@ -85,6 +85,23 @@ def pack(
             yield _frame(batches, port, time, labels[number], write)
 
 
+def pack_for_all(
+    rows: Iterable[pa.RecordBatch], port: int, time: ProcessingTime, labels: Sequence[int], write: Write
+) -> Iterator[Frame]:
+    """Put rows into frames for every bucket: each of them gets them all, in as many frames as the others."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= SEGMENT_BYTES:
+            yield from (_frame(waiting, port, time, label, write) for label in labels)
+            waiting, size = [], 0
+    if waiting:
+        yield from (_frame(waiting, port, time, label, write) for label in labels)
+
+
 def _frame(batches: list[pa.RecordBatch], port: int, time: ProcessingTime, label: int, write: Write) -> Frame:
     table = pa.Table.from_batches(batches)
     if table.nbytes < INLINE_BYTES:

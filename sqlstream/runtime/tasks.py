@@ -33,7 +33,7 @@ from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
-from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, port_of, serialise
+from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.storage.bucket import EXPIRED, RETURNED
 from sqlstream.storage.metrics import BucketMetrics, BucketReport, ScanReport
@@ -246,7 +246,8 @@ def run_fragment(
         with overflows(job.plan.stages[stage].name, explain):
             for part, reader in execute.part_batches(con, fragment, rows, len(job.labels), find):
                 write = segment_writer(job, fragment.exchange, part, batch)
-                yield from pack(reader, ports[part], time, job.labels, write)
+                packed = pack_for_all if fragment.exchange.broadcast else pack
+                yield from packed(reader, ports[part], time, job.labels, write)
         return
     sink = job.plan.sinks[fragment.sink]
     with user_errors(sink.table.name, lambda e: execute.explain_refused(con, fragment, rows, sink, find) or explain(e)):

@@ -62,7 +62,10 @@ class JobSpec:
         at = self.plan.stages[stage]
         warehouse = Warehouse(self.warehouse)
         paths = warehouse.job(self.name).operator(at.name)
-        return Bucket.open(warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention)
+        first = bucket == min(self.labels)
+        return Bucket.open(
+            warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention, is_first=first
+        )
 
     def sink_paths(self, warehouse: Warehouse, sink: int) -> BucketedPaths:
         """Return where the results for a sink go: into its table, or past the job's folder on their way outside."""

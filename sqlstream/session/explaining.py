@@ -189,6 +189,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             lines.append(f"  rows: {_columns(operator.outputs)} ({kind}{key})")
             if node.time_column is not None:
                 lines.append(f"  time attribute: {node.time_column}, in order up to the watermark")
+            if operator.manner:
+                lines.append(f"  changes: {operator.manner}")
             lines += [f"  state table {table.name}: {_columns(table.columns)}" for table in operator.tables]
             lines.append(f"  state bounded by {node.bound}")
             lines.append(f"  view state.<job>.{node.name}: {', '.join(f'{n} {t}' for n, t in node.view.columns)}")

@@ -57,7 +57,8 @@ class Bucket:
     """The tables of one bucket during one batch.
 
     Rows go in with `append` and are read with `relation`; `commit` writes the manifest, and without it nothing counts.
-    `counters`, `event_timer` and `processing_timer` belong to the operator and travel in the manifest.
+    `counters`, `event_timer` and `processing_timer` belong to the operator and travel in the manifest. What all buckets see
+    alike is counted in the one that `is_first`.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class Bucket:
         manifest: Manifest | None,
         retention: Duration,
         retention_batches: int,
+        is_first: bool = True,
     ):
-        self.manifest = manifest
+        self.manifest, self.is_first = manifest, is_first
         # The file of the manifest that `commit` wrote.
         self.manifest_name = ""
         self.counters: dict[str, int] = dict(manifest.counters) if manifest else {}
@@ -104,12 +106,14 @@ class Bucket:
         manifest_json: str | None,
         retention: Duration,
         retention_batches: int = 100,
+        is_first: bool = True,
     ) -> Bucket:
         """Return the bucket as the manifest of an earlier batch left it, empty without one."""
         for column in (c for t in tables for c in t.columns):
             stored_type(column.type)  # refuses what cannot be kept
         manifest = Manifest.from_json(manifest_json) if manifest_json else None
-        return cls(fs, BucketedPaths(operator_directory), bucket, tables, manifest, retention, retention_batches)
+        paths = BucketedPaths(operator_directory)
+        return cls(fs, paths, bucket, tables, manifest, retention, retention_batches, is_first)
 
     def segments(self, table: str) -> tuple[Segment, ...]:
         return tuple(self._segments[table])

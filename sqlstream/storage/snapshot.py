@@ -155,12 +155,17 @@ class VisibleSegments:
 
 
 def visible_segments(
-    fs: Filesystem, paths: BucketedPaths, manifests: Mapping[int, str], snapshot: JobVersion
+    fs: Filesystem,
+    paths: BucketedPaths,
+    manifests: Mapping[int, str],
+    snapshot: JobVersion,
+    replicated: frozenset[str] = frozenset(),
 ) -> Mapping[str, VisibleSegments]:
     """Return what each table of an operator, or of what a job wrote into a table, holds at a version.
 
     `manifests` are the names of the buckets' manifests as the newest version has them. Rows know their batch, so these tell every
-    older version. Raises VersionGone, and DamageError; when a manifest is missing it may have been replaced meanwhile.
+    older version. Of `replicated` tables every bucket has all rows: one of them is read. Raises VersionGone, and DamageError;
+    when a manifest is missing it may have been replaced meanwhile.
     """
     found: dict[str, dict[str, list[Segment]]] = {}
     for bucket, name in manifests.items():
@@ -168,6 +173,8 @@ def visible_segments(
         if manifest.oldest > snapshot.version:
             raise VersionGone(manifest.oldest)
         for table, segments in manifest.tables.items():
+            if table in replicated and bucket != min(manifests):
+                continue
             groups = found.setdefault(table, {"whole": [], "forgetting": [], "mixed": []})
             for kind, segment in _visible(segments, snapshot):
                 groups[kind].append(structs.replace(segment, name=f"{bucket}/{segment.name}"))

@@ -35,7 +35,8 @@ def operator_view(
     visible: Mapping[str, VisibleSegments] = {}
     if snapshot is not None:
         named = snapshot.newest.state_manifests(operator.name)
-        visible = visible_segments(warehouse.fs, paths, named, snapshot)
+        replicated = frozenset(t.name for t in operator.tables if t.replicated)
+        visible = visible_segments(warehouse.fs, paths, named, snapshot, replicated)
     tables = {
         t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot)
         for t in (table.declaration for table in operator.tables)

@@ -17,7 +17,8 @@ class TableDeclaration:
     Without a `time_column` rows stay for ever. A time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT
     of microseconds, and never NULL. `merge` is a SELECT over MERGED which combines rows of equal key and time and
     yields the same columns; compaction may apply it to any of the rows that no retained version tells apart. With
-    `replaces`, it is applied to all rows of a segment, and older versions keep reading what was merged.
+    `replaces`, it is applied to all rows of a segment, and older versions keep reading what was merged. Of a `replicated` table
+    every bucket has all rows: whoever reads the state of all buckets reads one of them.
     """
 
     name: str
@@ -25,6 +26,7 @@ class TableDeclaration:
     time_column: str | None = None
     merge: str | None = None
     replaces: bool = False
+    replicated: bool = False
 
     @property
     def time_type(self) -> str:

@@ -41,16 +41,17 @@ class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     time_column: str | None = None
     merge: str | None = None
     replaces: bool = False
+    replicated: bool = False
 
     @classmethod
     def of(cls, table: TableDeclaration) -> TableRecord:
         columns = tuple((c.name, c.type) for c in table.columns)
-        return cls(table.name, columns, table.time_column, table.merge, table.replaces)
+        return cls(table.name, columns, table.time_column, table.merge, table.replaces, table.replicated)
 
     @property
     def declaration(self) -> TableDeclaration:
         columns = tuple(Column(name, type) for name, type in self.columns)
-        return TableDeclaration(self.name, columns, self.time_column, self.merge, self.replaces)
+        return TableDeclaration(self.name, columns, self.time_column, self.merge, self.replaces, self.replicated)
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):

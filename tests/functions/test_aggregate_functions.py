@@ -150,6 +150,12 @@ def test_classes_that_are_no_aggregates() -> None:
         def finish(self, acc: Sums) -> int:
             return 1
 
+    @udaf(vectorized=True, accumulator="BIGINT", returns="BIGINT", parameters={"x": "BIGINT"})
+    class Unmerged:
+        def accumulate(self, groups: Any, x: Any) -> pa.Table: ...
+        def retract(self, accumulators: Any, groups: Any, x: Any) -> pa.Table: ...
+        def finish(self, accumulators: Any) -> pa.Array: ...
+
     @udaf(vectorized=True, returns="DOUBLE")
     class Unnamed:
         def accumulate(self, groups: Any, x: pa.Int64Array) -> pa.Table: ...
@@ -169,6 +175,7 @@ def test_classes_that_are_no_aggregates() -> None:
         Untyped: 'the accumulator of aggregate function "Untyped" has no type',
         Unmade: 'an accumulator of aggregate function "Unmade" cannot be made',
         Other: 'retract of aggregate function "Other" takes other parameters than accumulate',
+        Unmerged: 'vectorized aggregate function "Unmerged" has retract, but no merge',
         Unnamed: 'the accumulator of aggregate function "Unnamed" has no type',
         Taken: 'function "avg" has the name of an aggregate function of SQL',
         Locked: "cannot be sent to worker processes",
@@ -198,8 +205,15 @@ def test_the_steps_of_both_forms(made: type) -> None:
     assert call.finish(accumulators).to_pylist() == [2.0, None, None, 7.0]
     merged = call.merge(pa.array([[sums[0], sums[3]], [None], [], [None, sums[3]]], pa.list_(accumulators.type)))
     assert merged.to_pylist() == [{"total": 27.0, "weight": 6}, None, None, sums[3]]
-    less = call.retract(accumulators, pairs([(4.0, 1)], [], [], []))
-    assert less.to_pylist() == [{"total": 2.0, "weight": 2}, None, None, sums[3]]
+    changed = call.change(
+        accumulators, pairs([], [(1.0, 2), (3.0, 1)], [], [(9.0, 1)]), pairs([(4.0, 1)], [(1.0, 2)], [], [])
+    )
+    assert changed.to_pylist() == [
+        {"total": 2.0, "weight": 2},
+        {"total": 3.0, "weight": 1},
+        None,
+        {"total": 30.0, "weight": 4},
+    ]
     assert call.accumulate(pairs()).to_pylist() == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -88,6 +89,53 @@ class VectorBag:
         return pa.table({"vals": pa.array([found[group] for group in sorted(found)], pa.list_(pa.int64()))})
 
 
+class _Takes(_Bag):
+    """A bag that gives rows back, and knows which it has."""
+
+    def accumulate(self, acc: Seen, x: int, y: int) -> None:
+        acc.values.append(100 * x + y)
+
+    def retract(self, acc: Seen, x: int, y: int) -> None:
+        acc.values.remove(100 * x + y)
+
+
+@udaf
+class Taking(_Takes):
+    """It takes rows out of what it has."""
+
+
+@udaf
+class TakingParts(_Takes):
+    """It merges, too."""
+
+    def merge(self, acc: Seen, other: Seen) -> None:
+        acc.values += other.values
+
+
+@udaf(vectorized=True, accumulator="STRUCT(vals BIGINT[])", returns="VARCHAR", parameters={"x": "BIGINT"})
+class TakingVectors(VectorBag):
+    def retract(self, accumulators: pa.Table, groups: pa.Array, x: pa.Array) -> pa.Table:
+        found = accumulators["vals"].to_pylist()
+        for group, value in zip(groups.to_pylist(), x.to_pylist(), strict=True):
+            found[group].remove(value)
+        return pa.table({"vals": pa.array(found, pa.list_(pa.int64()))})
+
+
+CHANGES = """
+CREATE TABLE t (op STRING, k BIGINT, x BIGINT, y BIGINT)
+WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = 't', 'changelog.op-column' = 'op');
+CREATE TABLE taken (k BIGINT, bag STRING, parts STRING, vectors STRING, some STRING, n BIGINT, total BIGINT,
+  PRIMARY KEY (k) NOT ENFORCED);
+CREATE TABLE anew LIKE taken;
+CREATE TABLE everything (bag STRING, parts STRING, vectors STRING);
+INSERT INTO taken WITH g AS (SELECT k, taking(x, y), taking_parts(x, y), taking_vectors(x), taking(x, y) FILTER (WHERE x > 0),
+  COUNT(*), SUM(y) FROM t GROUP BY k) SELECT * FROM g;
+INSERT INTO anew SELECT k, taking(x, y), taking_parts(x, y), taking_vectors(x), taking(x, y) FILTER (WHERE x > 0),
+  COUNT(*), SUM(y) FROM t GROUP BY k HAVING MAX(x) IS NULL OR MAX(x) < 99;
+INSERT INTO everything SELECT taking(x, y), taking_parts(x, y), taking_vectors(x) FROM t
+"""
+
+
 small = st.one_of(st.none(), st.integers(-2, 3))
 rows = st.lists(st.tuples(st.integers(0, 2), small, small, st.integers(0, 40)), min_size=1, max_size=8)
 
@@ -128,3 +176,58 @@ def test_groups_are_what_python_makes_of_their_rows(batches: list[list[Row]]) ->
             text([100 * y + 1 for x, y in mine if y is not None and x is not None and x > 0]),
             " ".join(sorted({str(x) for x, _ in mine})),
         )
+
+
+Change = tuple[str, int, int | None, int | None]
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> list[list[Change]]:
+    """Batches of changes that take away only rows that are there; a batch may take away what it has added."""
+    there: list[tuple[int, int | None, int | None]] = []
+    batches: list[list[Change]] = []
+    for _ in range(draw(st.integers(1, 4))):
+        batch: list[Change] = []
+        for _ in range(draw(st.integers(1, 8))):
+            if draw(st.booleans()) and there:
+                batch.append(("D", *there.pop(draw(st.integers(0, len(there) - 1)))))
+            else:
+                there.append((draw(st.integers(0, 2)), draw(small), draw(small)))
+                batch.append(("I", *there[-1]))
+        batches.append(batch)
+    return batches
+
+
+@settings(max_examples=8 * MORE, deadline=None, suppress_health_check=SLOW)
+@given(changes(), st.frozensets(st.integers(1, 3)), st.integers(1, 2))
+def test_rows_that_are_taken_away_leave_what_python_makes_of_the_rest(
+    batches: list[list[Change]], restarts: frozenset[int], parallelism: int
+) -> None:
+    with Stream(CHANGES, functions=[Taking, TakingParts, TakingVectors], parallelism=parallelism) as stream:
+        left: Counter[tuple[int, int | None, int | None]] = Counter()
+        for number, batch in enumerate(batches):
+            if number in restarts:
+                stream.restart()
+            stream.batch("t", batch)
+            for kind, k, x, y in batch:
+                left[k, x, y] += 1 if kind == "I" else -1
+            rows = list(left.elements())
+            expected = [(k, *_expected([r for r in rows if r[0] == k])) for k in sorted({r[0] for r in rows})]
+            assert sorted(stream.query("FROM taken")) == expected
+            assert sorted(stream.query("FROM anew")) == expected
+            bag, parts, vectors, *_ = _expected(rows)
+            assert stream.query("FROM everything") == [(bag, parts, vectors if rows else None)]
+            assert {row[0] for row in stream.query("SELECT k FROM state.taken.g")} == {row[0] for row in expected}
+
+
+def _expected(rows: Sequence[tuple[int, int | None, int | None]]) -> tuple[object, ...]:
+    """What Python makes of the rows of a group."""
+    known = [(x, y) for _, x, y in rows if x is not None and y is not None]
+
+    def text(values: Sequence[int]) -> str:
+        return " ".join(map(str, sorted(values)))
+
+    bag = text([100 * x + y for x, y in known])
+    ys = [y for _, _, y in rows if y is not None]
+    vectors = " ".join(sorted(str(x) for _, x, _ in rows))
+    return bag, bag, vectors, text([100 * x + y for x, y in known if x > 0]), len(rows), sum(ys) if ys else None

@@ -75,6 +75,7 @@ class AggregateDeclaration(Declaration):
             location=call.location,
             names=tuple(p.name for p in call.parameters),
             defaults=tuple(p.default for p in call.parameters),
+            vectorized=call.vectorized,
         )
 
     def _call(self) -> AggregateSteps:
@@ -88,7 +89,7 @@ class AggregateDeclaration(Declaration):
         returns, result = self._result(finish)
         methods = {m: f for m in ("accumulate", *_OPTIONAL) if (f := self._method(m)) is not None}
         if "retract" in methods:
-            self._check_retract(methods["retract"])
+            self._check_retract(methods["retract"], merges="merge" in methods)
         return AggregateSteps(
             name=name,
             function=self.function,
@@ -147,8 +148,14 @@ class AggregateDeclaration(Declaration):
     def _hints_of(self, method: FunctionType) -> dict[str, Any]:
         return AggregateDeclaration(self.function, method, self.options, self.root, method.__name__, None).hints()
 
-    def _check_retract(self, retract: FunctionType) -> None:
-        """Raise unless retract takes what accumulate takes."""
+    def _check_retract(self, retract: FunctionType, *, merges: bool) -> None:
+        """Raise unless retract takes what accumulate takes, and rows can be added to what it leaves."""
+        if self.options.vectorized and not merges:
+            raise BindError(
+                f'vectorized aggregate function "{self.function.__name__}" has retract, but no merge',
+                places.definition(retract, self.root),
+                hint="Write def merge(self, groups, accumulators): .., which adds further rows to an accumulator.",
+            )
         taken = [*inspect.signature(self.inner).parameters][self.own_parameters :]
         own = self.own_parameters + self.options.vectorized
         if [*inspect.signature(retract).parameters][own:] != taken:

@@ -41,9 +41,9 @@ class AggregateSteps(Invocation):
         """Return the accumulator of each group, which is a list of rows: arguments, or structs of several."""
         return self._with_rows("accumulate", None, rows)
 
-    def retract(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
-        """Return the accumulators of the groups without some of their rows."""
-        return self._with_rows("retract", accumulators, rows)
+    def change(self, accumulators: pa.Array, added: pa.ListArray, taken: pa.ListArray) -> pa.Array:
+        """Return the accumulators of the groups with some rows more, and then without some of their rows."""
+        return self._with_rows("retract", self._extended(accumulators, added), taken)
 
     def merge(self, lists: pa.ListArray) -> pa.Array:
         """Return the accumulator of each group, which is a list of them."""
@@ -83,6 +83,15 @@ class AggregateSteps(Invocation):
                     what = f"finish returned {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {self.returns}"
                     raise self.failed(what, self.location) from error
             raise
+
+    def _extended(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
+        """Return the accumulators of the groups with some rows more."""
+        if not self.vectorized:
+            return self._with_rows("accumulate", accumulators, rows)
+        both = pa.concat_arrays([accumulators, self.accumulate(rows)])
+        pairs = np.arange(len(both)).reshape(2, -1).T.ravel()
+        offsets = np.arange(0, len(both) + 1, 2)
+        return self.merge(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), both.take(pa.array(pairs))))
 
     # -- row by row
 

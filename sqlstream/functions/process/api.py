@@ -43,10 +43,14 @@ class TableMethodOptions:
 
     name: str | None = None
     changes: bool = False
+    broadcast: bool = False
 
 
 class DeclaredState:
     """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
+
+    # What an instance has while a method of a broadcast table runs: there is no current key.
+    WITHOUT_KEY = "__sqlstream_without_key__"
 
     def __init__(
         self,
@@ -54,8 +58,10 @@ class DeclaredState:
         reduce: Callable[[Any, Any], Any] | None,
         refresh: Literal["write", "read"],
         visibility: Literal["never", "until_cleaned"],
+        broadcast: bool,
     ):
         self.ttl, self.reduce, self.refresh, self.visibility = ttl, reduce, refresh, visibility
+        self.broadcast = broadcast
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -65,6 +71,9 @@ class DeclaredState:
         if instance is None:
             return self
         # The operator puts handles into the instance, which come before this.
+        if self.WITHOUT_KEY in vars(instance):
+            what = "and rows of a broadcast table have no key: only state(broadcast=True) is there for them"
+            raise AttributeError(f'state "{self.name}" is kept for each key, {what}')
         raise AttributeError(f'state "{self.name}" is there only while the function runs, not in __init__ or open')
 
 
@@ -74,14 +83,17 @@ def state(
     reduce: Callable[[Any, Any], Any] | None = None,
     refresh: Literal["write", "read"] = "write",
     visibility: Literal["never", "until_cleaned"] = "never",
+    broadcast: bool = False,
 ) -> Any:
     """Declare a state of a process function: `last: ValueState[float] = state(ttl="1 h")`.
 
     A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
     counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
     with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`.
+
+    With `broadcast=True` there is one state for all keys: methods under `@table(broadcast=True)` write it, all others read it.
     """
-    return DeclaredState(ttl, reduce, refresh, visibility)
+    return DeclaredState(ttl, reduce, refresh, visibility, broadcast)
 
 
 class SideOutput(Generic[T]):
@@ -151,15 +163,18 @@ def process(
 @overload
 def table(method: F, /) -> F: ...
 @overload
-def table(*, name: str | None = None, changes: bool = False) -> Callable[[F], F]: ...
-def table(method: F | None = None, /, *, name: str | None = None, changes: bool = False) -> F | Callable[[F], F]:
+def table(*, name: str | None = None, changes: bool = False, broadcast: bool = False) -> Callable[[F], F]: ...
+def table(
+    method: F | None = None, /, *, name: str | None = None, changes: bool = False, broadcast: bool = False
+) -> F | Callable[[F], F]:
     """Mark the method that gets the rows of one table argument; the argument has the method's name, or `name`.
 
-    The tables of a call are in the order of these methods. With `changes=True` the table may change.
+    The tables of a call are in the order of these methods. With `changes=True` the table may change. The rows of a table with
+    `broadcast=True` are for all keys: its method writes states with `broadcast=True`, and emits nothing.
     """
 
     def mark(method: F) -> F:
-        setattr(method, _TABLE, TableMethodOptions(name, changes))
+        setattr(method, _TABLE, TableMethodOptions(name, changes, broadcast))
         return method
 
     return mark if method is None else mark(method)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 # What `ctx.event_time` is without `on_time`. Its type is that of calls which have one: no method need ask for None first.
 NO_EVENT_TIME: Any = None
@@ -121,6 +121,42 @@ class Context:
     def count(self, name: str, number: int = 1) -> None:
         """Add to a counter of a name, which `sqlstream.operators` shows."""
         self._count(name, number)
+
+
+class BroadcastContext(Context):
+    """What methods of broadcast tables get: there is no key, so there are neither timers nor rows to emit."""
+
+    __slots__ = ()
+
+    def __init__(self, count: Callable[[str, int], None]):
+        super().__init__(_NoTimers(), _clear_nothing, count, _emit_nothing, _retract_nothing)
+
+    @property
+    def key(self) -> Any:
+        raise _without_key("ctx.key")
+
+
+class _NoTimers:
+    """The timers of no key."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _without_key(f"ctx.timers.{name}")
+
+
+def _clear_nothing() -> NoReturn:
+    raise _without_key("ctx.clear()")
+
+
+def _emit_nothing(output: str, row: Any) -> NoReturn:
+    raise _without_key("ctx.emit(..)")
+
+
+def _retract_nothing(row: Any) -> NoReturn:
+    raise _without_key("ctx.retract(..)")
+
+
+def _without_key(what: str) -> RuntimeError:
+    return RuntimeError(f"{what} needs a key, and rows of a broadcast table have none")
 
 
 def event_micros(time: dt.datetime) -> int:

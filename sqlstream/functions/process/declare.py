@@ -33,6 +33,7 @@ from sqlstream.functions.process.api import (
     process_options,
     table_options,
 )
+from sqlstream.functions.process.broadcast_checks import check_broadcast, check_silent, is_broadcast
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
 from sqlstream.functions.process.states import KINDS, MapState, ReducingState
@@ -96,9 +97,11 @@ class _Declaration:
         result = self._result(methods, hints)
         states, state_hints = self._states()
         sides = dict(self._side_outputs())
-        self._check_vectorized(tables, states, bool(sides), timer)
+        partitioned = [t for t in tables if not is_broadcast(self.made, t.name)]
+        self._check_vectorized(partitioned, [s for s in states if not s.broadcast], bool(sides), timer)
         scalars, scalar_hints = self._scalars()
         arguments = tuple(self._table(m, s) for m, s in zip(tables, shapes, strict=True))
+        check_broadcast(self.made, f'process function "{self.name}"', arguments, states, self.root)
         self._check_changes(any(a.changes for a in arguments), bool(sides))
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
@@ -188,8 +191,8 @@ class _Declaration:
 
     def _parameters(self, name: str, inner: FunctionType, count: int) -> list[inspect.Parameter]:
         parameters = list(inspect.signature(inner).parameters.values())[1:]
-        per_bucket = count == 2 and self.options.vectorized == "bucket"
-        count += per_bucket and self._has_states
+        per_bucket = count == 2 and self.options.vectorized == "bucket" and not is_broadcast(self.made, name)
+        count += per_bucket and self._has_keyed_states
         if len(parameters) != count or any(p.kind != inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
             rows = ["", ", rows" if self.options.vectorized else ", row", ", rows, state"][count - 1]
             form = f"def {name}(self, ctx{rows}): ..."
@@ -237,10 +240,16 @@ class _Declaration:
         line = places.location(method.inner, self.root)
         options = table_options(getattr(self.made, method.name))
         changes = self.options.changes or bool(options and options.changes)
-        return TableArgument(method.table, method.name, tuple(columns) if shape.made else None, line, changes)
+        broadcast = is_broadcast(self.made, method.name)
+        return TableArgument(
+            method.table, method.name, tuple(columns) if shape.made else None, line, changes, broadcast
+        )
 
     def _result(self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]]) -> ResultShape:
         """Return what methods emit; all that emit rows emit the same."""
+        for method in (m for m in methods if m.table is not None and is_broadcast(self.made, m.name)):
+            what = f'method "{method.name}" of process function "{self.name}"'
+            check_silent(method.inner, hints[method.name].get("return"), what, self.root)
         if self.options.vectorized:
             return self._emitted()
         if self.options.emits is not None:
@@ -287,7 +296,7 @@ class _Declaration:
         return found
 
     def _check_vectorized(
-        self, tables: list[_Method], states: tuple[StateDeclaration, ...], sides: bool, timer: FunctionType | None
+        self, tables: list[_Method], states: list[StateDeclaration], sides: bool, timer: FunctionType | None
     ) -> None:
         kind, what = self.options.vectorized, f'process function "{self.name}"'
         if kind not in (None, "key", "bucket"):
@@ -328,8 +337,8 @@ class _Declaration:
             raise self._error(f"{what} has side outputs, and emits changes", hint="Make two functions of it.")
 
     @property
-    def _has_states(self) -> bool:
-        return any(isinstance(value, DeclaredState) for base in self.made.__mro__ for value in vars(base).values())
+    def _has_keyed_states(self) -> bool:
+        return any(not one.broadcast for one in self._declared(DeclaredState).values())
 
     # -- state and arguments
 
@@ -364,6 +373,7 @@ class _Declaration:
                     ttl,
                     one.refresh,
                     one.visibility == "until_cleaned",
+                    one.broadcast,
                 )
             )
             hints[name] = parts

@@ -13,6 +13,14 @@ from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
 from sqlstream.functions.invocation import named
+from sqlstream.functions.process.api import DeclaredState
+from sqlstream.functions.process.broadcast_states import (
+    SharedHandle,
+    SharedList,
+    SharedMap,
+    SharedReducing,
+    SharedValue,
+)
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import python_values
 from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
@@ -24,7 +32,7 @@ KEPT = 32
 
 
 class Instance:
-    """An instance of the class with its methods, and a handle for each of its states."""
+    """An instance of the class with its methods, and a handle for each of its states: those of a key, and the `shared` ones."""
 
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
@@ -35,9 +43,9 @@ class Instance:
         if function.vectorized == "key":
             self.methods = list(map(listing, self.methods))
             self.on_timer = listing(self.on_timer) if self.on_timer else None
-        self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.states}
-        for name, handle in self.handles.items():
-            self._made.__dict__[name] = handle
+        self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.keyed_states}
+        self.shared: dict[str, SharedHandle] = {s.name: self._shared(s) for s in function.broadcast_states}
+        self._made.__dict__.update(self.handles | self.shared)
 
     def _handle(self, state: StateDeclaration) -> Handle:
         reduce = getattr(self.implementation.made, state.name).reduce
@@ -50,6 +58,35 @@ class Instance:
                 return ListState()
             case "map":
                 return MapState()
+
+    def _shared(self, state: StateDeclaration) -> SharedHandle:
+        reduce = getattr(self.implementation.made, state.name).reduce
+        if reduce is not None:
+            return SharedReducing(reduce)
+        match state.kind:
+            case "value":
+                return SharedValue()
+            case "list":
+                return SharedList()
+            case "map":
+                return SharedMap()
+
+    @contextmanager
+    def without_key(self) -> Iterator[None]:
+        """Let methods of broadcast tables run: the states of keys are not there, and those that all share can be written."""
+        own = vars(self._made)
+        for name in self.handles:
+            own.pop(name, None)
+        own[DeclaredState.WITHOUT_KEY] = True
+        for handle in self.shared.values():
+            handle.writes = True
+        try:
+            yield
+        finally:
+            for handle in self.shared.values():
+                handle.writes = False
+            del own[DeclaredState.WITHOUT_KEY]
+            own.update(self.handles)
 
     def _values(self, arguments: tuple[str, ...]) -> dict[str, Any]:
         """Return the values of constants, which are SQL."""
@@ -82,15 +119,15 @@ class Instance:
         except (Exception, SystemExit) as error:
             raise self.raised(error, "could not be closed, it ") from error
 
-    def raised(self, error: BaseException, when: str = "", about: str = "") -> JobError:
+    def raised(self, error: BaseException, when: str = "", about: str = "", hint: str | None = None) -> JobError:
         """Return the error for what the user's code has raised."""
         place = raised_at(error.__traceback__, self.implementation.root)
-        return self.failed(f"{when}raised {named(error)}", about, place)
+        return self.failed(f"{when}raised {named(error)}", about, place, hint)
 
-    def failed(self, what: str, about: str = "", place: str | None = None) -> JobError:
+    def failed(self, what: str, about: str = "", place: str | None = None, hint: str | None = None) -> JobError:
         """Return an error of the function, with the key and the row that it is about."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
-        return JobError(f'process function "{self.function.name}" {what}', detail=detail)
+        return JobError(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
 
 _Key = tuple[bytes, tuple[str, ...]]

@@ -57,15 +57,23 @@ class ProcessBinder:
         orders = self._orders(function, given, relations)
         times = self._times(function, given, relations, orders)
         reads = tuple(
-            ProcessInput(relation.alias, own, self._columns(function, argument, relation, given), time, order)
+            ProcessInput(
+                relation.alias,
+                own,
+                self._columns(function, argument, relation, given),
+                time,
+                order,
+                argument.broadcast,
+            )
             for argument, relation, own, time, order in zip(
                 function.tables, relations, keys, times, orders, strict=True
             )
         )
         span = self._span(call.this)
-        self._check_state(function, keys, span)
+        keyed = next(own for argument, own in zip(function.tables, keys, strict=True) if not argument.broadcast)
+        self._check_state(function, keyed, span)
         name = self._uid(given)
-        names = tuple(k.column or "" for k in keys[0])
+        names = tuple(k.column or "" for k in keyed)
         node = Process(
             tuple(r.node for r in relations),
             name or "",
@@ -118,7 +126,7 @@ class ProcessBinder:
             self._take(function, given, name, argument)
         for table in function.tables:
             if table.name not in given.tables:
-                hint = f"Write {table.name} => TABLE t PARTITION BY k."
+                hint = f"Write {table.name} => TABLE t {'BROADCAST' if table.broadcast else 'PARTITION BY k'}."
                 raise self._error(function, f'it needs a table for "{table.name}"', call.this, hint)
         return given
 
@@ -200,8 +208,7 @@ class ProcessBinder:
         self, function: ProcessFunction, argument: TableArgument, node: TableArgumentSQL, relation: Relation
     ) -> None:
         span = self._span(node.this)
-        if node.args.get("broadcast"):
-            raise UnsupportedError("BROADCAST in a call of a process function", self._span(node))
+        self._check_broadcast(function, argument, node)
         origin = relation.node.changelog_origin
         if origin is not None and not argument.changes:
             raise UnsupportedError(
@@ -209,6 +216,19 @@ class ProcessBinder:
                 span,
                 detail=f"{origin.label} takes rows back that it has emitted.",
                 hint="Aggregate in windows: their results are final. Or let the class take changes: @process(changes=True).",
+            )
+
+    def _check_broadcast(self, function: ProcessFunction, argument: TableArgument, node: TableArgumentSQL) -> None:
+        said = bool(node.args.get("broadcast"))
+        if argument.broadcast and not said:
+            message = f'"{argument.name}" is a broadcast table: all keys see its rows'
+            raise self._error(function, message, node, f"Write {argument.name} => TABLE t BROADCAST.")
+        if said and not argument.broadcast:
+            message = f'BROADCAST for "{argument.name}", whose rows are those of keys'
+            raise self._error(function, message, node, "In Python such a method has @table(broadcast=True).")
+        if argument.broadcast and (columns := node.args.get("partition_by")):
+            raise self._error(
+                function, "PARTITION BY for a broadcast table", columns[0], "All keys see its rows: leave it out."
             )
 
     def _keys(
@@ -219,16 +239,22 @@ class ProcessBinder:
         for table, relation in zip(function.tables, relations, strict=True):
             columns = given.tables[table.name].args.get("partition_by") or ()
             found.append(tuple(self._column(relation, column) for column in columns))
-        for table, keys in zip(function.tables[1:], found[1:], strict=True):
+        (first, first_keys), *others = (
+            (table, keys) for table, keys in zip(function.tables, found, strict=True) if not table.broadcast
+        )
+        for table, keys in others:
             node = given.tables[table.name]
-            first = function.tables[0].name
-            if len(keys) != len(found[0]):
-                message = f'"{table.name}" is partitioned by {len(keys)} columns, but "{first}" by {len(found[0])}'
+            if len(keys) != len(first_keys):
+                message = (
+                    f'"{table.name}" is partitioned by {len(keys)} columns, but "{first.name}" by {len(first_keys)}'
+                )
                 hint = "All tables of a call are partitioned alike: rows of equal keys meet."
                 raise self._error(function, message, node, hint)
-            for own, other in zip(keys, found[0], strict=True):
+            for own, other in zip(keys, first_keys, strict=True):
                 if own.type != other.type:
-                    message = f'column "{own.column}" is {own.type}, but "{other.column}" of "{first}" is {other.type}'
+                    message = (
+                        f'column "{own.column}" is {own.type}, but "{other.column}" of "{first.name}" is {other.type}'
+                    )
                     hint = f"Convert it in a subquery: TABLE (SELECT CAST({own.column} AS {other.type}) AS .. FROM ..)."
                     raise BindError(f"{_called(function)}: {message}", own.span, hint=hint)
         return found
@@ -245,12 +271,15 @@ class ProcessBinder:
     def _orders(
         self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
     ) -> list[tuple[Expression, ...]]:
-        """Return the order of each table, which begins with its time attribute; either all have one, or none."""
+        """Return the order of each table, which begins with its time attribute; either all have one, or none.
+
+        A broadcast table may have none beside others that have one: its rows come as they arrive.
+        """
         found = []
         for table, relation in zip(function.tables, relations, strict=True):
             node = given.tables[table.name]
             items = node.args.get("order_by") or ()
-            if items and not node.args.get("partition_by"):
+            if items and not node.args.get("partition_by") and not table.broadcast:
                 hint = "Rows are in the order of time within a key: write TABLE t PARTITION BY k ORDER BY ts."
                 raise self._error(function, "ORDER BY without PARTITION BY", items[0], hint)
             if items and function.vectorized:
@@ -264,8 +293,9 @@ class ProcessBinder:
                 message = f"ORDER BY in a call of {_called(function)}, which takes or emits changes"
                 raise UnsupportedError(message, self._span(items[0]), hint=hint)
             found.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
-        without = [t for t, order in zip(function.tables, found, strict=True) if not order]
-        if without and len(without) < len(found):
+        pairs = list(zip(function.tables, found, strict=True))
+        without = [t for t, order in pairs if not order and not t.broadcast]
+        if without and any(order for _, order in pairs):
             hint = "All tables of a call come in one order of time, or none of them."
             message = f'"{without[0].name}" has no ORDER BY, but others have'
             raise self._error(function, message, given.tables[without[0].name], hint)
@@ -302,15 +332,23 @@ class ProcessBinder:
         """Return the event time of each table: a column of the same name in all, or one for each."""
         if given.on_time is None:
             return [order[0].column if order else None for order in orders]
-        columns = given.on_time.expressions
-        if len(columns) not in (1, len(relations)):
+        columns = list(given.on_time.expressions)
+        partitioned = len(function.partitioned)
+        if len(columns) not in (1, partitioned, len(relations)):
             message = f"on_time has {len(columns)} columns for {len(relations)} tables"
             hint = "Name one column that all tables have, or one for each table."
             raise self._error(function, message, given.on_time, hint)
+        for_all = len(columns) == len(relations) or partitioned == len(relations)
+        if len(columns) == 1:
+            columns *= len(relations) if for_all else partitioned
         found: list[str | None] = []
         types = []
-        for place, relation in enumerate(relations):
-            column = self._column(relation, columns[place if len(columns) > 1 else 0])
+        for place, (table, relation) in enumerate(zip(function.tables, relations, strict=True)):
+            if table.broadcast and not for_all:
+                # Its own time is that of its order, if it has one.
+                found.append(orders[place][0].column if orders[place] else None)
+                continue
+            column = self._column(relation, columns.pop(0))
             assert column.column is not None
             self._check_time(relation, column)
             if orders[place] and orders[place][0].column != column.column:
@@ -397,15 +435,15 @@ class ProcessBinder:
 
     # -- the whole
 
-    def _check_state(self, function: ProcessFunction, keys: Sequence[Sequence[Expression]], span: Span) -> None:
-        if keys[0]:
+    def _check_state(self, function: ProcessFunction, keys: Sequence[Expression], span: Span) -> None:
+        if keys:
             return
         what = "it emits the row of each key" if function.changelog_mode == "upsert" else None
-        if function.states:
-            what = f"it keeps {', '.join(s.name for s in function.states)} for each key"
+        if function.keyed_states:
+            what = f"it keeps {', '.join(s.name for s in function.keyed_states)} for each key"
         elif function.has_timers:
             what = "its timers are those of keys"
-        elif len(function.tables) > 1:
+        elif len(function.partitioned) > 1:
             what = "its tables meet by their keys"
         if what is not None:
             hint = (
@@ -430,7 +468,7 @@ class ProcessBinder:
         if node.function.vectorized != "bucket":
             return
         keys = {name.lower() for name in node.key_names}
-        if (clash := next((s.name for s in node.function.states if s.name.lower() in keys), None)) is not None:
+        if (clash := next((s.name for s in node.function.keyed_states if s.name.lower() in keys), None)) is not None:
             hint = "Rename the state in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
             message = f'its table of state has two columns "{clash}", a partition column and a state'
             raise BindError(f"{_called(node.function)}: {message}", span, hint=hint)

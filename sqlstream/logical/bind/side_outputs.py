@@ -11,20 +11,22 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, miss
 from sqlstream.logical.bind.joins.joins import Relation
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.late_rows import LateRows
+from sqlstream.logical.plan.joins import IntervalJoin, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import MARK, TIME, Dropping, LateRows, inputs_of, row_columns
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
+from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
-from sqlstream.logical.plan.relational import Expand, Filter, Projection
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.logical.plan.windows import SessionWindow
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.spans import span_of
 
 SIDE_OUTPUT, LATE_ROWS = "SIDE_OUTPUT", "LATE_ROWS"
 USAGE = {
     SIDE_OUTPUT: "Write SIDE_OUTPUT(TABLE v, 'name'), v being a view of a call of a process function.",
-    LATE_ROWS: "Write LATE_ROWS(TABLE v), v being a view of windows.",
+    LATE_ROWS: "Write LATE_ROWS(TABLE v), or LATE_ROWS(TABLE v, 'a') for input a of a join.",
 }
 
 
@@ -86,44 +88,102 @@ def _is_plain(argument: exp.Expr) -> TypeGuard[TableArgumentSQL]:
 
 def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> LateRows:
     """Return the node that a call of LATE_ROWS is; `relation` binds a table, a view or a subquery."""
-    given = [a.args["value"] for a in call.expressions if a.args.get("name") is None]
-    if len(call.expressions) != 1 or len(given) != 1 or not _is_plain(given[0]):
-        raise BindError("LATE_ROWS takes a table", span_of(call, source), hint=USAGE[LATE_ROWS])
-    table = given[0]
+    table, name = _late_arguments(call, source)
     named = relation(table.this)
     span = span_of(table.this, source)
-    operator = windows_of(named.node)
+    operator = dropping(named.node)
     if operator is None:
+        _refuse_on_time(named, span)
         raise UnsupportedError(
             f"LATE_ROWS of {named.described}",
             span,
-            hint="There are some of a view, or a query of WITH, whose SELECT aggregates or ranks in windows of time.",
+            hint="There are some of a view, or a query of WITH, with windows, OVER, a join by time, or a process function "
+            "with ORDER BY.",
         )
-    if any(isinstance(n, Scan) and n.by_clock for n in walk(operator)):
-        raise BindError(f"no row of {named.described} is late", span, hint="Its windows are by the batch's own time.")
-    if _input_of(operator).on_time:
+    place = _place(operator, name, named, span, source)
+    below = operator.children[place]
+    if any(isinstance(n, Scan) and n.by_clock for n in walk(below)):
+        what = "Its windows are" if isinstance(operator, Windowed | CountWindows) else "It is"
+        raise BindError(f"no row of {named.described} is late", span, hint=f"{what} by the batch's own time.")
+    of = f'input "{name.name}" of {named.described}' if name is not None else named.described
+    if isinstance(operator, Process) and not operator.reads[place].order:
+        raise BindError(f"no row of {of} is dropped as late", span, hint="Without ORDER BY its rows come at once.")
+    if _made_below(operator, place).on_time:
         hint = "Its rows come from another operator, which emits them in time."
-        raise BindError(f"no row of {named.described} is late", span, hint=hint)
-    return LateRows(operator, span_of(call, source))
+        raise BindError(f"no row of {of} is late", span, hint=hint)
+    _check_late_rows(operator, place, span)
+    return LateRows(operator, place, span_of(call, source))
 
 
-def windows_of(node: Node) -> Windowed | None:
-    """Return the operator over windows to which the rows of a query come that can be late."""
-    found: list[Windowed] = []
-    while isinstance(node, Projection | Filter | Expand | Windowed):
-        if isinstance(node, Windowed):
+def _late_arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumentSQL, exp.Literal | None]:
+    given = [a.args["value"] for a in call.expressions if a.args.get("name") is None]
+    if len(given) == len(call.expressions) and len(given) in (1, 2) and _is_plain(given[0]):
+        name = given[1] if len(given) == 2 else None
+        if name is None or (isinstance(name, exp.Literal) and name.is_string):
+            return given[0], name
+    message = "LATE_ROWS takes a table, and the name of an input in quotes"
+    raise BindError(message, span_of(call, source), hint=USAGE[LATE_ROWS])
+
+
+def dropping(node: Node) -> Dropping | None:
+    """Return the operator to which the rows of a query come that can be late: the lowest of its operators that drops some."""
+    found: list[Dropping] = []
+    while isinstance(node, Projection | Filter | Expand | Lateral | LookupJoin | Windowed | CountWindows | Over):
+        if isinstance(node, Dropping):
             found.append(node)
+        elif found and isinstance(node, Lateral | LookupJoin):
+            break
         node = node.input
+    if isinstance(node, IntervalJoin | TemporalJoin) or (isinstance(node, Process) and node.in_order):
+        found.append(node)
     if len(found) > 1 and isinstance(found[-1], SessionWindow) and isinstance(found[-2], WindowAggregate):
         # It makes the sessions itself.
         return found[-2]
     return found[-1] if found else None
 
 
-def _input_of(node: Windowed) -> Node:
-    """Return what makes the rows that come to an operator, and to the sessions that it may make."""
-    below = node.input
-    while isinstance(below, Projection | Filter | Expand | SessionWindow):
+def _place(operator: Dropping, name: exp.Literal | None, named: Relation, span: Span, source: SourceText) -> int:
+    """Return the place of the input of a name, which must be given where an operator has several."""
+    names = inputs_of(operator)
+    several = " or ".join(f"LATE_ROWS(TABLE v, '{own}')" for own in names)
+    if name is None:
+        if len(names) > 1:
+            message = f"LATE_ROWS of {named.described} needs the name of an input"
+            raise BindError(message, span, hint=f"Write {several}.")
+        return 0
+    at = span_of(name, source)
+    if not names:
+        raise BindError(f"{named.described} has one input, and no name for it", at, hint="Write LATE_ROWS(TABLE v).")
+    for place, own in enumerate(names):
+        if own.lower() == name.name.lower():
+            return place
+    raise BindError(f'{named.described} has no input "{name.name}"', at, hint=missing("input", name.name, names))
+
+
+def _refuse_on_time(named: Relation, span: Span) -> None:
+    process = process_of(named.node)
+    if process is not None:
+        hint = "A process function without ORDER BY gets late rows, too."
+        raise BindError(f"no row of {named.described} is dropped as late", span, hint=hint)
+
+
+def _check_late_rows(operator: Dropping, place: int, span: Span) -> None:
+    """Refuse late rows that cannot be shown."""
+    if not isinstance(operator, Windowed) and operator.children[place].is_changelog:
+        hint = "Late changes are counted in late_rows of sqlstream.operators."
+        raise UnsupportedError("LATE_ROWS of a table with changes", span, hint=hint)
+    for field in row_columns(operator, place):
+        if field.name.lower() in (TIME, MARK):
+            hint = "It adds one of that name: rename yours in a subquery."
+            raise UnsupportedError(f'LATE_ROWS of rows with a column "{field.name}"', span, hint=hint)
+
+
+def _made_below(node: Dropping, place: int) -> Node:
+    """Return what makes the rows of an input of an operator, and of the sessions that it may make."""
+    below = node.children[place]
+    while isinstance(below, Projection | Filter | Expand) or (
+        isinstance(below, SessionWindow) and isinstance(node, Windowed)
+    ):
         below = below.input
     return below
 

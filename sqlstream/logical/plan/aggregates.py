@@ -10,7 +10,16 @@ from typing import Literal
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Updating, WindowColumns, bound_of_keys
+from sqlstream.logical.plan.node import (
+    FEW_VALUES,
+    Keys,
+    LateReads,
+    Node,
+    SingleInput,
+    Updating,
+    WindowColumns,
+    bound_of_keys,
+)
 from sqlstream.logical.plan.relational import Expand
 from sqlstream.logical.plan.windows import (
     AtWindowEnd,
@@ -51,6 +60,7 @@ class WindowAggregate(AtWindowEnd):
     lateness: Duration = NO_TIME
     early: EarlyFire | None = None
     late_rows: str | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

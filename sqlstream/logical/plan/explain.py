@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import assert_never
 
-from sqlstream.catalog import IDLE_TIMEOUT, Column
+from sqlstream.catalog import IDLE_TIMEOUT, Column, StateDeclaration
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.graph import walk
@@ -98,7 +99,7 @@ def describe(node: Node) -> str:
         case SideOutputRead():
             return f"SideOutput {node.name}"
         case LateRows():
-            return "LateRows"
+            return f"LateRows{_quoted(node.input_name)}"
         case Union():
             return f"Union of {len(node.inputs)}"
         case ResultSink():
@@ -138,7 +139,8 @@ def _describe_operator(node: Stateful) -> str:
             return f"WindowAggregate{_quoted(node.name)} by {keys} per {node.window.end}{firing}{_late(node)}: {calls}"
         case Aggregate():
             keys = ", ".join(f"{k.expression.sql} AS {k.name}" for k in node.keys) or "no key"
-            calls = ", ".join(str(a) for a in node.aggregates) or "no aggregate"
+            retracts = node.input.is_changelog
+            calls = ", ".join(a.retracting if retracts else str(a) for a in node.aggregates) or "no aggregate"
             return f"Aggregate{_quoted(node.name)} by {keys}: {calls}"
         case Rank():
             keys = ", ".join(k.sql for k in node.keys) or "no key"
@@ -165,21 +167,24 @@ def _describe_process(node: Process) -> str:
     inputs = []
     for argument, read in zip(node.function.tables, node.reads, strict=True):
         columns = ", ".join(f"{i.expression.sql} AS {i.name}" for i in read.columns)
-        by = ", ".join(k.sql for k in read.keys) or "no key"
+        by = "broadcast" if read.broadcast else f"by {', '.join(k.sql for k in read.keys) or 'no key'}"
         order = f" order {', '.join(o.sql for o in read.order)}" if read.order else ""
         at = f" at {read.time}" if read.time and not order else ""
-        inputs.append(f"{argument.name} by {by}{at}{order} ({columns})")
+        inputs.append(f"{argument.name} {by}{at}{order} ({columns})")
     given = (f"{s.name} => {a.sql}" for s, a in zip(node.function.scalars, node.arguments, strict=True))
-    states = "".join(
-        f"; {s.kind} {s.name} {f'{s.key_type} to ' if s.key_type else ''}{s.type}{' that expires' if node.ttl_of(s) else ''}"
-        for s in node.function.states
-    )
+    states = "".join(map(partial(_describe_state, node), node.function.states))
     results = _columns(node.function.outputs)
     sides = "".join(f"; side output {s.name} ({_columns(s.columns)})" for s in node.function.side_outputs)
     call = f"{node.function.name}({', '.join([*inputs, *given])})"
     how = f" vectorized by {node.function.vectorized}" if node.function.vectorized else ""
     how += f" ({node.function.changelog_mode})" if node.function.changelog_mode else ""
     return f"Process{_quoted(node.name)}{how} {call} emits {results}{sides}{states}{_late(node)}"
+
+
+def _describe_state(node: Process, state: StateDeclaration) -> str:
+    kind = f"broadcast {state.kind}" if state.broadcast else state.kind
+    entry = f"{state.key_type} to " if state.key_type else ""
+    return f"; {kind} {state.name} {entry}{state.type}{' that expires' if node.ttl_of(state) else ''}"
 
 
 def _columns(columns: Iterable[Column]) -> str:

@@ -177,5 +177,11 @@ class AggregateItem:
         kept = f" [{self.python.accumulator}]" if self.python is not None and self.python.merges else ""
         return f"{self.function}({inside}){where}{kept}"
 
+    @property
+    def retracting(self) -> str:
+        """The call over rows that may be taken away: what is kept depends on whether a user's function has `retract`."""
+        how = f" retracting {self.python.accumulator}" if self.python is not None and self.python.retracts else ""
+        return f"{self.sql}{how} AS {self.name}"
+
     def __str__(self) -> str:
         return f"{self.sql} AS {self.name}"

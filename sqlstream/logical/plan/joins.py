@@ -11,7 +11,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.node import Keys, Node, PassThrough, WindowColumns
+from sqlstream.logical.plan.node import Keys, LateReads, Node, PassThrough, WindowColumns
 from sqlstream.logical.plan.windows import WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -176,6 +176,7 @@ class IntervalJoin(Joining):
     before: Duration = NO_TIME
     after: Duration = NO_TIME
     windowed: bool = False
+    late_reads: LateReads | None = None
 
     @property
     def label(self) -> str:
@@ -255,6 +256,7 @@ class TemporalJoin(Joining):
     """
 
     times: tuple[str, str] = ("", "")
+    late_reads: LateReads | None = None
 
     @property
     def label(self) -> str:

@@ -37,6 +37,14 @@ class WindowColumns:
         return tuple(name for name in (self.start, self.end, self.time) if name is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class LateReads:
+    """That a query reads late rows of an operator: which of those operators of the job it is, and the places of the inputs."""
+
+    operator: int
+    inputs: tuple[int, ...]
+
+
 class Node(ABC):
     """A node of a logical plan."""
 

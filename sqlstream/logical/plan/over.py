@@ -12,6 +12,7 @@ from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field,
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
+    LateReads,
     Node,
     SingleInput,
     WindowColumns,
@@ -144,6 +145,7 @@ class Over(InTimeOrder):
     order: tuple[Expression, ...]
     calls: tuple[OverItem, ...]
     ttl: Duration | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -9,7 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
 from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -21,7 +21,8 @@ ROWTIME = "rowtime"
 class ProcessInput:
     """How the rows of one input come to a function: its keys, the columns that it gets, and their event time, if any.
 
-    With an `order`, which begins with the event time, they wait for the watermark and come in that order.
+    With an `order`, which begins with the event time, they wait for the watermark and come in that order. Those of a `broadcast`
+    input have no keys: they come before those of the others, or before those of their time, and are for all keys.
     """
 
     alias: str
@@ -29,6 +30,7 @@ class ProcessInput:
     columns: tuple[Item, ...]
     time: str | None = None
     order: tuple[Expression, ...] = ()
+    broadcast: bool = False
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -43,7 +45,7 @@ class Process(Unwindowed):
     row was emitted. Where its inputs have an order, a row comes once, when the watermark has passed it; one that comes after
     that is dropped and counted, and kept where `late_rows` names a table for it. Keeps the states and the timers of each key; a
     value that was not written for its time to live is forgotten. `ttl` is that of states which have none of their own. Without
-    keys the function keeps nothing.
+    keys the function keeps nothing but the states that broadcast inputs write, of which every bucket has a copy.
     """
 
     inputs: tuple[Node, ...]
@@ -57,6 +59,7 @@ class Process(Unwindowed):
     late_rows: str | None = None
     # What the call says itself: a view's name does not replace it.
     uid: str | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -80,22 +83,32 @@ class Process(Unwindowed):
 
     def schema_of(self, emitted: Iterable[Column]) -> Schema:
         """Return the columns of the rows of an output that has these of its own."""
-        keys = tuple(Field(n, k.type) for n, k in zip(self.key_names, self.reads[0].keys, strict=True))
+        keys = tuple(Field(n, k.type) for n, k in zip(self.key_names, self.keys, strict=True))
         own = tuple(Field(c.name, c.type) for c in emitted)
         return (*keys, *own, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
 
+    @cached_property
+    def _keyed(self) -> int:
+        """The place of the first input that is not broadcast: in what concerns keys and time, all of these are alike."""
+        return next(place for place, read in enumerate(self.reads) if not read.broadcast)
+
+    @property
+    def keys(self) -> tuple[Expression, ...]:
+        """The keys, as expressions over the first input that has some."""
+        return self.reads[self._keyed].keys
+
     @property
     def in_order(self) -> bool:
-        """Whether rows come in the order of time."""
-        return bool(self.reads[0].order)
+        """Whether rows of keys come in the order of time."""
+        return bool(self.reads[self._keyed].order)
 
     @cached_property
     def time_type(self) -> str | None:
         """The type of the event times of the result, None where there are none: changes are in the order of no time."""
         if self.function.changelog_mode or not self.has_rowtime:
             return None
-        read = self.reads[0]
-        return next((f.type for f in self.inputs[0].schema if f.name == read.time), None)
+        time = self.reads[self._keyed].time
+        return next((f.type for f in self.inputs[self._keyed].schema if f.name == time), None)
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -132,11 +145,11 @@ class Process(Unwindowed):
 
     @property
     def forgets_keys(self) -> bool:
-        return any(map(self.ttl_of, self.function.states))
+        return any(map(self.ttl_of, self.function.keyed_states))
 
     @property
     def _lasting(self) -> tuple[StateDeclaration, ...]:
-        return tuple(s for s in self.function.states if not self.ttl_of(s))
+        return tuple(s for s in self.function.keyed_states if not self.ttl_of(s))
 
     @cached_property
     def state_bound(self) -> str:
@@ -156,6 +169,9 @@ class Process(Unwindowed):
                 if self._growth_of_states
                 else f"the values of the key, for {names}"
             )
+        shared = [s.name for s in self.function.broadcast_states if not self.ttl_of(s)]
+        if shared:
+            parts.append(f"what broadcast rows write to {', '.join(shared)}, in every bucket")
         forgetting = [s for s in self.function.states if self.ttl_of(s)]
         parts += [f"time to live of {s.name}: {duration(self.ttl_of(s))}" for s in forgetting]
         if self.function.has_timers:
@@ -173,9 +189,12 @@ class Process(Unwindowed):
 
     @cached_property
     def _growth_of_states(self) -> str | None:
+        lists = [s.name for s in self.function.broadcast_states if s.kind == "list" and not self.ttl_of(s)]
+        if lists:
+            return f"every bucket keeps what broadcast rows append to {', '.join(lists)}"
         if not (self._lasting or self._keeps_result) or self.function.has_timers:
             return None
-        if all(k.type in FEW_VALUES for k in self.reads[0].keys) and not any(s.kind != "value" for s in self._lasting):
+        if all(k.type in FEW_VALUES for k in self.keys) and not any(s.kind != "value" for s in self._lasting):
             return None
         kept = [s.name for s in self._lasting] + (["the row of the result"] if self._keeps_result else [])
         return f"it keeps {', '.join(kept)} for every key"

@@ -10,6 +10,7 @@ from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
+    LateReads,
     SingleInput,
     Updating,
     WindowColumns,
@@ -38,6 +39,7 @@ class WindowRank(AtWindowEnd):
     order: tuple[Expression, ...]
     limit: int | None = None
     late_rows: str | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -214,7 +214,10 @@ def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
             used = wanted | _read_by(k for keys in node.keys for k in keys)
             used |= node.condition.reads.columns if node.condition else frozenset()
             used |= frozenset(node.times) if not isinstance(node, Join) else frozenset()
-            return node.with_children(tuple(_only(below, used) for below in node.inputs))
+            # Late rows are shown whole.
+            whole = node.late_reads.inputs if not isinstance(node, Join) and node.late_reads else ()
+            inputs = enumerate(node.inputs)
+            return node.with_children(tuple(below if n in whole else _only(below, used) for n, below in inputs))
         case _:
             return node
 

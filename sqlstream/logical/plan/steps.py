@@ -55,7 +55,8 @@ def title(node: Stateful) -> str:
         case Sort():
             return f"sort by {_list(node.order)}"
         case Process():
-            return f"{node.label} over {' and '.join(read.alias or 'a subquery' for read in node.reads)}"
+            names = (f"{r.alias or 'a subquery'}{' (broadcast)' if r.broadcast else ''}" for r in node.reads)
+            return f"{node.label} over {' and '.join(names)}"
         case Joining():
             return _join_title(node)
         case _:
@@ -173,6 +174,7 @@ def kept(node: Stateful) -> str:
     for state in node.function.states:
         ttl = node.ttl_of(state)
         type = {"value": "", "list": "list of ", "map": f"map of {state.key_type} to "}[state.kind] + state.type
+        type = f"broadcast {type}" if state.broadcast else type
         found.append(f"{state.name} ({type}, {f'expires after {duration(ttl)}' if ttl else 'for ever'})")
     return ", ".join([*found, *(["timers"] if node.function.has_timers else [])])
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, Node, PassThrough, SingleInput, WindowColumns
+from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, PassThrough, SingleInput, WindowColumns
 from sqlstream.units import MILLISECOND, NO_TIME, Duration, duration
 
 # What a window table function adds to its input.
@@ -109,6 +109,7 @@ class SessionWindow(AtWindowEnd):
     time_column: str
     gap: Duration | Expression
     late_rows: str | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -165,6 +166,7 @@ class CountWindows(SingleInput):
     size: int
     slide: int
     ttl: Duration | None = None
+    late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -76,6 +76,10 @@ class ChangelogOperator(Operator):
         return self.of.accumulators
 
     @property
+    def manner(self) -> str:
+        return self.of.manner
+
+    @property
     def key_times(self) -> tuple[Column, ...]:
         """The columns of `current` beside those of the result."""
         return self._state.times(self.of.columns)

@@ -61,6 +61,11 @@ class ChangingResult(ABC):
         """Return the SELECT of the result, without weights, over FROM-able SQL of the parts of the state, a row each."""
 
     @property
+    def manner(self) -> str:
+        """How results follow from rows that are taken away, in words, where one has a choice."""
+        return ""
+
+    @property
     def accumulators(self) -> tuple[Column, ...]:
         """The columns that `shown` has behind those of the result: what is kept of users' aggregate functions."""
         return ()

@@ -10,6 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import names
 from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, grouped, is_inexact, opening_rows, result_columns
+from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.kept_rows import ROWS, BestRows, KeptRows
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import KEYS
@@ -43,18 +44,37 @@ class RecomputedAggregates(ChangingResult):
         return frozenset({ROWS}) if any(is_inexact(c) for _, c in self.calls) else frozenset()
 
     @property
+    def manner(self) -> str:
+        return "groups that change are aggregated anew from their rows"
+
+    @property
     def opening(self) -> Mapping[str, str]:
         return opening_rows(self.rows.keys, ROWS, self.rows.deltas[ROWS], {WEIGHT: "0"})
 
+    @cached_property
+    def _grouped(self) -> Grouped:
+        return grouped(self.rows.keys, self.calls)
+
+    @property
+    def accumulators(self) -> tuple[Column, ...]:
+        return tuple(column for column, _ in self._grouped.accumulators)
+
     def result(self, relations: Mapping[str, str]) -> str:
-        keys = self.rows.keys
-        rows, aggregate = self.rows.named_rows(relations), grouped(keys, self.calls)
+        return f"SELECT {names(self.columns)} FROM ({self._aggregated(relations)})"
+
+    def shown(self, relations: Mapping[str, str]) -> str:
+        columns = names((*self.columns, *self.accumulators))
+        return f"SELECT {columns} FROM ({self._aggregated(relations, accumulators=True)})"
+
+    def _aggregated(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
+        keys, aggregate = self.rows.keys, self._grouped
+        rows = self.rows.named_rows(relations)
         parts = {part: f"(WITH _rows AS (FROM {rows}) {sql})" for part, sql in aggregate.computed.items()}
         if keys.lasting:
             listed = ", ".join(keys.names) or ", ".join(f"{value} AS {name}" for name, value in ALL_KEY.items())
             without_rows = f"SELECT {listed}, 0 AS {COUNT} FROM {relations[KEYS]} WHERE {keys.lasts}"
             parts[PARTIALS] = f"(FROM {parts[PARTIALS]} UNION ALL BY NAME {without_rows})"
-        return f"SELECT {names(self.columns)} FROM ({aggregate.result(parts)})"
+        return aggregate.result(parts, accumulators=accumulators)
 
 
 @dataclass(frozen=True)

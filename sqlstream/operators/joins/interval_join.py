@@ -19,7 +19,8 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.late_rows import LateOutput, late_outputs
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -35,7 +36,8 @@ SIDES = ("left", "right")
 class IntervalJoinOperator(Operator):
     """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart.
 
-    The time of a right row lies from `before` before that of the left one to `after`.
+    The time of a right row lies from `before` before that of the left one to `after`. Late rows are dropped; those of
+    `late_inputs` are side outputs.
     """
 
     matching: Matching
@@ -43,6 +45,7 @@ class IntervalJoinOperator(Operator):
     times: tuple[str, str]
     before: Duration
     after: Duration
+    late_inputs: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -86,6 +89,14 @@ class IntervalJoinOperator(Operator):
         shown = self.matching.columns[:1] if self.join in ("semi", "anti") else self.matching.columns
         return tuple(c for columns in shown for c in columns)
 
+    @cached_property
+    def _late(self) -> dict[int, LateOutput]:
+        return {place: self.matching.late(place, f"make_timestamp({AT.name})") for place in self.late_inputs}
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return late_outputs(self._late.values())
+
     # -- a batch
 
     def step(
@@ -94,9 +105,13 @@ class IntervalJoinOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take the rows of a batch, emit the pairs that they make, then rows that can have no match any more."""
-        stored, arrived = self._arrive(state, inputs, clock.watermark)
+        late: tuple[list[pa.Table], ...] = ([], [])
+        stored, arrived = self._arrive(state, inputs, clock.watermark, late)
+        if clock.watermark is not None:
+            for place, output in self._late.items():
+                yield from output.rows(con, late[place], clock.watermark)
         ranges = [self._register(con, place, rows) for place, rows in enumerate(arrived)]
         found = self._pairs(state, ranges)
         if found:
@@ -116,9 +131,9 @@ class IntervalJoinOperator(Operator):
         state.event_timer = self._wake_at(con, state, clock.watermark)
 
     def _arrive(
-        self, state: Bucket, inputs: Inputs, watermark: EventTime | None
+        self, state: Bucket, inputs: Inputs, watermark: EventTime | None, late: tuple[list[pa.Table], ...]
     ) -> tuple[list[list[pa.Table | Segment]], list[list[pa.Table]]]:
-        """Return the rows of both sides that are not late: as they are to be stored, and as tables."""
+        """Return the rows of both sides that are not late, as they are to be stored, and as tables; put others into `late`."""
         stored: list[list[pa.Table | Segment]] = [[], []]
         arrived: list[list[pa.Table]] = [[], []]
         for port, given in inputs:
@@ -128,8 +143,10 @@ class IntervalJoinOperator(Operator):
                 continue
             if not port.on_time and watermark is not None:
                 behind = pc.less_equal(rows.column(AT.name), watermark)
-                if late := pc.sum(behind).as_py():
-                    state.count("late_rows", late)
+                if count := pc.sum(behind).as_py():
+                    state.count("late_rows", count)
+                    if place in self.late_inputs:
+                        late[place].append(rows.filter(behind))
                     given = rows = rows.filter(pc.invert(behind))
             stored[place].append(given)
             arrived[place].append(rows)

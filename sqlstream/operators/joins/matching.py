@@ -9,6 +9,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.operators.groups import stored_columns
+from sqlstream.operators.late_rows import LateOutput
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class Matching:
     def stored(self, place: int) -> tuple[Column, ...]:
         """Return the columns in which rows of an input are stored: the keys, then its others under names of ours."""
         return (*self.key_columns, *(c for c, _ in self._own(place) if c not in self.key_columns))
+
+    def late(self, place: int, time: str) -> LateOutput:
+        """Return the side output of late rows of an input, given the SQL of their event time."""
+        return LateOutput(
+            place, tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True)), time
+        )
 
     def made(self, place: int, *more: str) -> str:
         """Return the SELECT of rows in that form, and more columns, from an input's `_rows`."""

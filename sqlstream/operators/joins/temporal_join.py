@@ -22,7 +22,8 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.late_rows import LateOutput, late_outputs
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -42,12 +43,14 @@ class TemporalJoinOperator(Operator):
 
     With `changing` the versions are changes of a table with a key. Of several versions of one time the last one in the order of
     the source counts there, else the first one in the order of all columns.
+    Late rows are dropped; those of `late_inputs` are side outputs.
     """
 
     matching: Matching
     join: str
     times: tuple[str, str]
     changing: bool = False
+    late_inputs: tuple[int, ...] = ()
 
     # -- what is stored
 
@@ -101,6 +104,14 @@ class TemporalJoinOperator(Operator):
     def outputs(self) -> tuple[Column, ...]:
         return tuple(c for columns in self.matching.columns for c in columns)
 
+    @cached_property
+    def _late(self) -> dict[int, LateOutput]:
+        return {place: self.matching.late(place, f"make_timestamp({AT.name})") for place in self.late_inputs}
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return late_outputs(self._late.values())
+
     # -- a batch
 
     def step(
@@ -109,9 +120,13 @@ class TemporalJoinOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take the rows of a batch, and emit those that the watermark has passed with their versions."""
-        behind = self._arrive(state, inputs, clock)
+        late: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
+        behind = self._arrive(state, inputs, clock, late)
+        if clock.watermark is not None:
+            for place, output in self._late.items():
+                yield from output.rows(con, late[(ROWS, VERSIONS)[place]], clock.watermark)
         if clock.watermark is not None:
             rows = self._passed(con, state, "_due", ROWS, self._row, behind[ROWS], clock.watermark)
             news = self._passed(con, state, "_news", VERSIONS, self._version, behind[VERSIONS], clock.watermark)
@@ -124,8 +139,10 @@ class TemporalJoinOperator(Operator):
         times = (state.forget(con, t, NEVER if clock.watermark is None else clock.watermark) for t in (ROWS, VERSIONS))
         state.event_timer = min((t for t in times if t is not None), default=None)
 
-    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> dict[str, list[pa.Table]]:
-        """Store what the watermark has not passed; return what it has, and is not late."""
+    def _arrive(
+        self, state: Bucket, inputs: Inputs, clock: Clock, late: dict[str, list[pa.Table]]
+    ) -> dict[str, list[pa.Table]]:
+        """Store what the watermark has not passed; return what it has, and is not late; put what is into `late`."""
         found: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
         for port, given in inputs:
             if isinstance(given, Segment):
@@ -140,6 +157,7 @@ class TemporalJoinOperator(Operator):
                     found[port.part].append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
+                    late[port.part].append(behind)
             state.append(port.part, given, clock.batch)
         return found
 

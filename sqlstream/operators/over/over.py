@@ -22,7 +22,8 @@ from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.late_rows import LateOutput, late_outputs
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.scratch import BATCH_ROWS, keep
@@ -43,6 +44,7 @@ class OverOperator(Operator):
 
     With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
     beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` (0: never).
+    Late rows are dropped, and with `emits_late` a side output.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -53,6 +55,7 @@ class OverOperator(Operator):
     by_clock: bool = False
     sorts: bool = False
     ttl: Duration = NO_TIME
+    emits_late: bool = False
 
     @property
     def kind(self) -> str:
@@ -130,6 +133,14 @@ class OverOperator(Operator):
     def outputs(self) -> tuple[Column, ...]:
         return (*self.columns, *(Column(c.name, c.call.result_type) for c in self.calls))
 
+    @cached_property
+    def _late(self) -> LateOutput:
+        return LateOutput(0, tuple((c, f"c{i}") for i, c in enumerate(self.columns)), f"make_timestamp({AT})")
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return late_outputs([self._late] if self.emits_late else [])
+
     # -- a batch
 
     def step(
@@ -138,14 +149,16 @@ class OverOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take the rows of a batch, then emit those whose place is final."""
         if self.by_clock:
             known = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
             keep(con, "_new", self._of_clock(con, arrived, clock.batch))
         else:
-            self._arrive(state, inputs, clock)
+            late = self._arrive(state, inputs, clock)
+            if self.emits_late and clock.watermark is not None:
+                yield from self._late.rows(con, late, clock.watermark)
             known = self._pass(con, state, clock.watermark)
         ends = clock.watermark == END_OF_INPUT and self._context.following > 0
         [(due,)] = con.execute("SELECT count(*) FROM _new").fetchall()
@@ -157,8 +170,9 @@ class OverOperator(Operator):
             self._known.sweep(con, state, clock)
         state.event_timer = self._wake_at(con, state, clock.watermark)
 
-    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> None:
-        """Store rows that are not late."""
+    def _arrive(self, state: Bucket, inputs: Inputs, clock: Clock) -> list[pa.Table]:
+        """Store rows that are not late; return the others."""
+        late = []
         for port, rows in inputs:
             passed = None if port.on_time else clock.watermark
             last = None if passed is None else min(passed + self._stay, END_OF_INPUT)
@@ -170,8 +184,11 @@ class OverOperator(Operator):
             if last is not None:
                 behind = pc.less_equal(rows.column(UNTIL), last)
                 state.count("late_rows", pc.sum(behind).as_py() or 0)
+                if self.emits_late:
+                    late.append(rows.filter(behind))
                 rows = rows.filter(pc.invert(behind))
             state.append(ROWS, rows, clock.batch)
+        return late
 
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
         """Return the SELECT of rows that have arrived by the clock, which leave at once."""

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import PLACE
+from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.operators.operator import Inputs
 from sqlstream.operators.process.tables import listed
-from sqlstream.operators.process.waiting import UNTIL
+from sqlstream.operators.process.waiting import UNTIL, due_name
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 TOUCHED, NUMBER = "_touched", "n"
 # So many rows become Python objects together.
 BLOCK = 50_000
+# Where a row stands among those of a batch: the number of its file, then its number in it.
+_STANDS = Column("o0", "BIGINT")
+_ROW_BITS = 40
+_MORE_OF_PLACE = tuple(f"o{i}" for i in range(1, len(PLACE)))
 
 
 class Arrivals:
@@ -38,13 +43,19 @@ class Arrivals:
         keys: tuple[Column, ...],
         *,
         gives_times: bool,
+        ordered: bool = True,
     ):
         self.con, self.inputs, self.keys = con, inputs, keys
-        # Whether rows have event times, and what is emitted for them, too.
-        self.timed, self.gives_times = inputs[0].time is not None, gives_times
+        # Whether the order in which rows come is of use.
+        self.ordered = ordered
+        # Inputs whose rows have keys, and those whose rows are for all keys, with their numbers.
+        self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
+        self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
+        # Whether rows of keys have event times, and what is emitted for them, too.
+        self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs) -> None:
-        """Make `_arrived_<n>` of the rows of each input."""
+        """Make `_arrived_<n>` of the rows of each input; of those that waited some are due, which are there already."""
         arrived: dict[str, list[pa.Table]] = {one.name: [] for one in self.inputs}
         for port, rows in inputs:
             table = state.read(rows) if isinstance(rows, Segment) else rows
@@ -52,21 +63,37 @@ class Arrivals:
             if table.num_columns:
                 arrived[port.part].append(table)
         for number, one in enumerate(self.inputs):
-            columns = one.arriving(self.keys)
-            rows = no_rows(columns)
+            columns = self.columns(one)
+            rows = f"FROM {due_name(one)}" if one.waits else no_rows(columns)
             if found := arrived[one.name]:
-                self.con.register(f"_stored_{number}", pa.concat_tables(found, promote_options="permissive"))
+                stored = pa.concat_tables(found, promote_options="permissive")
+                self.con.register(f"_stored_{number}", _with_numbers(stored) if self._has_files(one) else stored)
                 rows = f"SELECT {typed(columns)} FROM _stored_{number}"
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS {rows}")
 
     def touch(self, due: Sequence[str]) -> int:
         """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
         if not self.keys:
-            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE EXISTS (FROM _arrived_0)")
+            [(only, _)] = self.keyed
+            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE EXISTS (FROM _arrived_{only})")
         keys = listed(self.keys)
-        parts = [f"SELECT {keys} FROM _arrived_{i}" for i in range(len(self.inputs))]
+        parts = [f"SELECT {keys} FROM _arrived_{i}" for i, _ in self.keyed]
         distinct = f"SELECT DISTINCT {keys} FROM ({' UNION ALL '.join([*parts, *due])})"
         return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
+
+    def columns(self, one: InputPlan) -> tuple[Column, ...]:
+        """The columns of the rows of an input: as they arrive, but with one number for the order of files."""
+        arriving = one.arriving(self.keys)
+        if not self._has_files(one):
+            return arriving
+        return tuple(_STANDS if c.name == _STANDS.name else c for c in arriving if c.name not in _MORE_OF_PLACE)
+
+    def order(self, one: InputPlan) -> list[str]:
+        """The columns by which the rows of a key are in the order in which they arrived."""
+        return [c.name for c in self.columns(one) if c.name.startswith("o")]
+
+    def _has_files(self, one: InputPlan) -> bool:
+        return self.ordered and one.order == PLACE and not one.waits
 
     def same(self, a: str, b: str) -> str:
         """Return the condition that rows of two relations have the same key."""
@@ -75,13 +102,13 @@ class Arrivals:
     def rows(self, number: int) -> pa.Table:
         """Return the rows of an input in the order of their keys' numbers, which are the first column; the last is their time.
 
-        Rows of a key are in the order that the call wants, or of their source where that is known, else of their time, then
-        of their values: so a batch that is repeated gives them in the same order.
+        Those of a broadcast table have no such number. Rows of a key are in the order that the call wants, or of their source
+        where that is known, else of their time, then of their values: so a batch that is repeated gives them in the same order.
         """
         one = self.inputs[number]
-        arriving = one.arriving(self.keys)
+        arriving = self.columns(one)
         own = [c for c in arriving if c.name.startswith("c")]
-        order = [f"r.o{i}" for i in range(len(one.order))]
+        order = [f"r.{name}" for name in self.order(one)]
         if one.waits:
             order = [f"r.{UNTIL.name}"]
             order += [f"r.s{i} {turn}" for i, (_, _, turn) in enumerate(one.sort or ())]
@@ -93,12 +120,34 @@ class Arrivals:
             order = [f"r.{WEIGHT} > 0", *order]
             net = summed(arriving[:-1], arrived)
             arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
-        items = [f"t.{NUMBER}", *(f"r.{c.name}" for c in own)]
+        items = [f"r.{c.name}" for c in own]
         items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
         items += [f"r.{WEIGHT}"] if one.changing else []
+        if one.broadcast:
+            return self.con.sql(
+                f"SELECT {', '.join(items)} FROM {arrived} r ORDER BY {', '.join(order)}"
+            ).to_arrow_table()
         joined = f"{arrived} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
-        sql = f"SELECT {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
+        sql = f"SELECT t.{NUMBER}, {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
         return self.con.sql(sql).to_arrow_table()
+
+
+def _with_numbers(rows: pa.Table) -> pa.Table:
+    """Return rows with a number in the place of the columns of PLACE, in the same order: text is slow to sort by."""
+    modified, path, row = (rows.column(f"o{PLACE.index(column)}") for column in (MODIFIED, PATH, ROW))
+    paths, places = _ranked(path)
+    times, _ = _ranked(modified)
+    files, _ = _ranked(pa.chunked_array([times * places + paths]))
+    numbers = (files << _ROW_BITS) + row.to_numpy()
+    others = rows.drop_columns([f"o{i}" for i in range(len(PLACE))])
+    return others.append_column(_STANDS.name, pa.array(numbers))
+
+
+def _ranked(values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+    """Return the rank of each value among the distinct ones, and how many these are."""
+    found = values.dictionary_encode().unify_dictionaries().combine_chunks()
+    ranks = np.argsort(np.argsort(found.dictionary.to_numpy(zero_copy_only=False)))
+    return ranks[found.indices.to_numpy()], len(ranks)
 
 
 def blocks(table: pa.Table) -> Iterator[pa.Table]:

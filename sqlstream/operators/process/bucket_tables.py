@@ -56,7 +56,7 @@ class BucketTablesRun:
     ):
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
-        self.values = tuple(Column(s.name, s.type) for s in instance.function.states)
+        self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Call the function, if rows have come; yield what it emits, and write the state that it returns."""
@@ -73,7 +73,7 @@ class BucketTablesRun:
 
     def _rows(self) -> pa.Table:
         """Return the rows: their keys, then their other columns."""
-        one = self.arrivals.inputs[0]
+        [(number, one)] = self.arrivals.keyed
         names = [*(c.name for c in self.keys), *(c.name for c, _ in one.columns)]
         own = [c for c in one.arriving(self.tables.keys) if c.name.startswith("c")]
         stored = [*zip(self.tables.keys, (c.type for c in self.keys), strict=True), *((c, c.type) for c in own)]
@@ -82,14 +82,15 @@ class BucketTablesRun:
         ]
         order = [c.name for c in self.tables.keys] if self.instance.function.ordered else []
         if self.instance.function.ordered:
-            order += [f"o{i}" for i in range(len(one.order))]
+            order += self.arrivals.order(one)
             order += [c.name for c in own] if one.order != PLACE else []
         by = f" ORDER BY {', '.join(order)}" if order else ""
-        return self.con.sql(f"SELECT {', '.join(items)} FROM _arrived_0{by}").to_arrow_table().combine_chunks()
+        return self.con.sql(f"SELECT {', '.join(items)} FROM _arrived_{number}{by}").to_arrow_table().combine_chunks()
 
     def _state(self) -> pa.Table:
         """Return the keys that have come, and what is seen of their values; keep what is stored."""
-        keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_0")
+        [(number, _)] = self.arrivals.keyed
+        keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{number}")
         rows = self.state.relation(KEYS)
         own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
         none = ", ".join(f"NULL AS {c.name}" for c in (*self.tables.row, WEIGHT_COLUMN))
@@ -110,7 +111,8 @@ class BucketTablesRun:
     def _called(self, rows: pa.Table) -> tuple[Any, Any]:
         """Return the rows and the state that the function gives for rows."""
         state = self._state() if self.values else None
-        [method] = self.instance.methods
+        [(number, _)] = self.arrivals.keyed
+        method = self.instance.methods[number]
         try:
             if state is None:
                 return method(self._context, rows), None

@@ -15,7 +15,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.emitted import EmittedRows
-from sqlstream.operators.process.runs import BatchRun, KeyedInput
+from sqlstream.operators.process.runs import BatchRun, KeyedInput, row_reader
 from sqlstream.operators.process.tables import RESULT
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import WEIGHTS
@@ -46,11 +46,11 @@ class ChangesRun(BatchRun):
 
     def _inputs(self) -> list[KeyedInput]:
         found: list[KeyedInput] = []
-        for number, one in enumerate(self.arrivals.inputs):
+        for number, one in self.arrivals.keyed:
             rows = self.arrivals.rows(number)
             signs = pc.less(rows.column(WEIGHT), 0).to_pylist() if one.changing else None
             own = rows.drop_columns([WEIGHT]) if one.changing else rows
-            found.append(_ChangingInput(own, self._reader(number), self.count, self.timed, signs))
+            found.append(_ChangingInput(own, row_reader(self.instance, number, one), self.count, self.timed, signs))
         return found
 
     def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import typed
+from sqlstream.duck.sql import quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.functions import types
 from sqlstream.functions.process.shapes import python_values, written
@@ -27,7 +27,7 @@ STRETCH = 2_000
 
 
 class Collection:
-    """The items of a list or a map, for the keys of a batch."""
+    """The items of a list or a map, or a broadcast value, for the keys of a batch: those in the temporary table `touched`."""
 
     def __init__(
         self,
@@ -37,10 +37,12 @@ class Collection:
         one: StateTable,
         clock: Clock,
         hints: tuple[Any, ...],
+        touched: str = TOUCHED,
     ):
         assert one.table is not None
         self.con, self.state, self.tables, self.one, self.clock = con, state, tables, one, clock
         self.table: str = one.table
+        self.touched = touched
         place_hint = hints[0] if one.state.kind == "map" else None
         self.place_codec = types.codec(one.place.type, place_hint)
         self.item_codec = types.codec(one.state.type, hints[-1])
@@ -80,10 +82,10 @@ class Collection:
         if rows is None:
             return
         self._loaded = f"_items_{self.one.number}"
-        own = f"(SELECT * FROM {rows} _item SEMI JOIN {TOUCHED} t ON {self.tables.same('_item', 't')})"
+        own = f"(SELECT * FROM {rows} _item SEMI JOIN {self.touched} t ON {self.tables.same('_item', 't')})"
         live = is_live(self.one, f"s.{AT.name}", str(self.clock.time))
         items = listed(self.columns[len(self.tables.keys) :], "s")
-        sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {TOUCHED} t"
+        sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {self.touched} t"
         keep(self.con, self._loaded, f"{sql} ON {self.tables.same('s', 't')} WHERE {live} ORDER BY t.{NUMBER}")
 
     def _fetch(self, number: int) -> None:
@@ -113,7 +115,7 @@ class Collection:
 
     def store(self) -> None:
         """Write what has changed."""
-        if self.cleared or (self.numbers and self.one.state.kind == "map"):
+        if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
         kept = [i for i, item in enumerate(self.items) if item is not REMOVED]
         if not kept:
@@ -134,8 +136,9 @@ class Collection:
         )
         at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
         own = typed(self.columns[len(self.tables.keys) :][:2])
-        items = f"{listed(self.tables.keys)}, {own}{at}, 1::BIGINT AS {WEIGHT}"
-        self._append(f"SELECT {items} FROM _items JOIN {TOUCHED} USING ({NUMBER})")
+        keys = "".join(f"{quote_name(k.name)}, " for k in self.tables.keys)
+        items = f"{keys}{own}{at}, 1::BIGINT AS {WEIGHT}"
+        self._append(f"SELECT {items} FROM _items JOIN {self.touched} USING ({NUMBER})")
 
     def _take_away(self) -> None:
         """Take away the items of keys that were cleared, and those in whose place others are put."""
@@ -144,11 +147,11 @@ class Collection:
             return
         gone = set(self.cleared)
         self.con.register("_cleared", pa.table({NUMBER: pa.array(self.cleared, pa.int64())}))
-        own = f"{rows} s JOIN {TOUCHED} t ON {self.tables.same('s', 't')}"
+        own = f"{rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')}"
         columns = f"{listed(self.columns, 's')}, s.{WEIGHT}"
         parts = [f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"] if gone else []
         replaced = [i for i, number in enumerate(self.numbers) if number not in gone]
-        if replaced and self.one.state.kind == "map":
+        if replaced and self.one.state.kind != "list":
             what, place = f'a key of state "{self.one.state.name}"', self.one.place
             self._writing = [self.numbers[i] for i in replaced]
             places = written(what, place.type, self.place_codec, [self.places[i] for i in replaced])

@@ -39,7 +39,7 @@ class KeyTablesRun(BatchRun):
     def _inputs(self) -> list[Any]:
         return [
             _Tables(self.arrivals.rows(i), [c.name for c, _ in one.columns], self.count, self.timed)
-            for i, one in enumerate(self.arrivals.inputs)
+            for i, one in self.arrivals.keyed
         ]
 
     def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:

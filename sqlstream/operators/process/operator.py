@@ -14,8 +14,10 @@ from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
+from sqlstream.operators.late_rows import late_outputs
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.broadcast import BroadcastRun
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
 from sqlstream.operators.process.changes import ChangesRun
 from sqlstream.operators.process.emitted import LATE_RESULT
@@ -52,6 +54,8 @@ class InputPlan:
     sort: tuple[tuple[Column, str, str], ...] | None = None
     # Whether rows are taken away, too: then each has a weight.
     changing: bool = False
+    # Whether rows are for all keys: then they have none.
+    broadcast: bool = False
 
     @property
     def waits(self) -> bool:
@@ -64,7 +68,7 @@ class InputPlan:
         order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
         time = UNTIL if self.waits else EVENT_TIME
         weight = (WEIGHT_COLUMN,) if self.changing else ()
-        return (*keys, *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
+        return (*(() if self.broadcast else keys), *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
 
     def made(self, keys: tuple[Column, ...]) -> str:
         """Return the SELECT of the columns in which rows arrive, over `_rows`."""
@@ -84,7 +88,7 @@ class ProcessOperator(Operator):
     """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
 
     `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any. Rows that come too late
-    to be in their place are dropped, with `late_rows` kept under this name.
+    to be in their place are dropped, with `late_rows` kept under this name; those of `late_inputs` are side outputs.
     """
 
     function: ProcessFunction
@@ -94,6 +98,7 @@ class ProcessOperator(Operator):
     ttls: tuple[Duration, ...]
     time_type: str | None
     late_rows: str | None = None
+    late_inputs: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -107,19 +112,35 @@ class ProcessOperator(Operator):
 
     @cached_property
     def state_tables(self) -> StateTables:
-        pairs = zip(self.function.states, self.ttls, strict=True)
-        states = tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
+        states = tuple(one for one in self._states if not one.state.broadcast)
         emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
         result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
         return StateTables(self.stored_keys, states, self.function.has_timers, self.in_order, result)
 
+    @cached_property
+    def broadcast_tables(self) -> StateTables:
+        """The tables of the states that all keys share."""
+        return StateTables((), tuple(one for one in self._states if one.state.broadcast), False)
+
+    @property
+    def _states(self) -> tuple[StateTable, ...]:
+        pairs = zip(self.function.states, self.ttls, strict=True)
+        return tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
+
+    @cached_property
+    def _keyed(self) -> InputPlan:
+        """The first input whose rows have keys: in what concerns keys and order, all of these are alike."""
+        return next(one for one in self.inputs if not one.broadcast)
+
     @property
     def in_order(self) -> bool:
-        return self.inputs[0].waits
+        return self._keyed.waits
 
     @cached_property
     def waiting_tables(self) -> WaitingTables:
-        return WaitingTables(self.inputs if self.in_order else (), self.stored_keys, self.late_rows is not None)
+        waiting = tuple(one for one in self.inputs if one.waits)
+        emitted = tuple((place, self.inputs[place]) for place in self.late_inputs)
+        return WaitingTables(waiting, self.stored_keys, self.late_rows is not None, emitted)
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -128,16 +149,21 @@ class ProcessOperator(Operator):
     @cached_property
     def hash_columns(self) -> tuple[str, ...]:
         """The keys; without them rows are spread by all that they have, so that every task gets some."""
-        return tuple(c.name for c in (self.stored_keys or self.inputs[0].arriving(())))
+        return tuple(c.name for c in (self.stored_keys or self._keyed.arriving(())))
 
     @property
     def hashed(self) -> tuple[Column, ...]:
-        columns = self.stored_keys or self.inputs[0].arriving(())
+        columns = self.stored_keys or self._keyed.arriving(())
         return tuple(Column(c.name, stored_type(c.type)) for c in columns)
 
     @cached_property
+    def broadcast(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.inputs if one.broadcast)
+
+    @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
-        return (*self.state_tables.declarations, *self.waiting_tables.declarations)
+        shared = self.broadcast_tables.declarations
+        return (*self.state_tables.declarations, *shared, *self.waiting_tables.declarations)
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
@@ -145,7 +171,8 @@ class ProcessOperator(Operator):
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:
-        return {side.name: self._leaving(side.columns) for side in self.function.side_outputs}
+        own = {side.name: self._leaving(side.columns) for side in self.function.side_outputs}
+        return own | late_outputs(self.waiting_tables.late_outputs())
 
     def _leaving(self, emitted: tuple[Column, ...]) -> tuple[Column, ...]:
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
@@ -163,15 +190,27 @@ class ProcessOperator(Operator):
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
         """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
-        arrivals = Arrivals(con, self.inputs, self.stored_keys, gives_times=self.time_type is not None)
+        arrivals = Arrivals(
+            con,
+            self.inputs,
+            self.stored_keys,
+            gives_times=self.time_type is not None,
+            ordered=self.function.vectorized != "bucket" or self.function.ordered,
+        )
         waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
+        arrivals.take(state, waiting.take(inputs) if waiting else inputs)
         if waiting:
-            waiting.take(inputs)
-        else:
-            arrivals.take(state, inputs)
+            yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:
+            move_to = None
+            if self.broadcast:
+                broadcast = BroadcastRun(con, state, clock, self.broadcast_tables, instance, arrivals)
+                broadcast.apply()
+                move_to = broadcast.move_to if broadcast.times else None
             run_of = OrderedRun if waiting else self._run
             run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
+            if isinstance(run, OrderedRun):
+                run.move_to = move_to
             yield from run.rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None
@@ -200,6 +239,7 @@ class ProcessOperator(Operator):
     def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
         """Yield the views of lists, maps, timers and waiting rows, by their names."""
         yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
+        yield from more_views(self.broadcast_tables, (), (), relations)
         yield from self.waiting_tables.waiting_views(relations)
 
     def late_views(self, operator: str) -> Iterator[tuple[str, Rows]]:

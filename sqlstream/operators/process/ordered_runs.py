@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.functions.process.context import NO_EVENT_TIME, event_datetime
+from sqlstream.functions.process.context import NO_EVENT_TIME, event_datetime, event_micros
 from sqlstream.operators.process.runs import BatchRun, KeyedInput
-from sqlstream.units import EventTime
+from sqlstream.units import END_OF_INPUT, EventTime
 
 # The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row.
 _Row = tuple[EventTime, dt.datetime, Any, Any]
@@ -21,12 +21,15 @@ class OrderedRun(BatchRun):
     """Gives a key the rows that the watermark has passed, of all inputs, and between them the timers of event time.
 
     For the user's code event time has come as far as the row, or the timer, for which it is called; only timers of processing
-    time, which fire last, see the watermark of the batch.
+    time, which fire last, see the watermark of the batch. `move_to` lets the states that all keys share show what they were then;
+    None: they are the same for the whole batch.
     """
+
+    move_to: Callable[[EventTime], None] | None = None
 
     def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
-        ended, context.input_ended = context.input_ended, False
+        ended, context.input_ended, move_to = context.input_ended, False, self.move_to
         self.fired, self.fires_late = 0, False
         # How far the key has come.
         self.reached: dt.datetime | None = None
@@ -34,6 +37,8 @@ class OrderedRun(BatchRun):
             if timers.soonest < micros:
                 self._fire_before(number, micros)
             self.reached = context.event_time = context.watermark = time
+            if move_to is not None:
+                move_to(micros)
             before = len(emitted)
             try:
                 result = method(context, row)
@@ -51,7 +56,7 @@ class OrderedRun(BatchRun):
         """Return the rows of a key in the order of time; those of one time in the order of the inputs."""
         found = [
             zip(islice(one.micros, size), one.times or (), repeat(method), one.rows, strict=False)
-            for one, method in zip(inputs, self.instance.methods, strict=True)
+            for one, method in zip(inputs, self.methods, strict=True)
             if (size := one.sizes[number])
         ]
         if len(found) == 1:
@@ -65,6 +70,8 @@ class OrderedRun(BatchRun):
             # One that was set for a time before the row that set it is due as soon as that is done.
             time = timer.time if self.reached is None else max(timer.time, self.reached)
             self.reached = context.event_time = context.watermark = time
+            if self.move_to is not None:
+                self.move_to(EventTime(event_micros(time)))
             self._call_timer(number, timer, self.fired)
             self.fired += 1
 
@@ -74,6 +81,8 @@ class OrderedRun(BatchRun):
         self._fire_before(number, NEVER if watermark is None else watermark)
         self.reached = self.context.watermark = None if watermark is None else event_datetime(watermark)
         for timer in self.timers.due_by_clock():
+            if self.move_to is not None:
+                self.move_to(END_OF_INPUT)
             self.context.event_time = NO_EVENT_TIME
             self._call_timer(number, timer, self.fired)
             self.fired += 1

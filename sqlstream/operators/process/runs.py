@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -30,6 +31,9 @@ from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, Ti
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, EventTime
 
+if TYPE_CHECKING:
+    from sqlstream.operators.process.operator import InputPlan
+
 # The counters of the user's code begin so.
 COUNTED = "user."
 
@@ -53,6 +57,8 @@ class BatchRun:
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
+        # Those that get rows of keys.
+        self.methods = [instance.methods[i] for i, _ in arrivals.keyed]
         self.timed = arrivals.timed
         self.output = EmittedRows(instance.implementation.result, arrivals.gives_times)
         self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times)
@@ -136,19 +142,9 @@ class BatchRun:
 
     def _inputs(self) -> list[KeyedInput]:
         return [
-            KeyedInput(self.arrivals.rows(i), self._reader(i), self.count, self.timed)
-            for i in range(len(self.function.tables))
+            KeyedInput(self.arrivals.rows(i), row_reader(self.instance, i, one), self.count, self.timed)
+            for i, one in self.arrivals.keyed
         ]
-
-    def _reader(self, number: int) -> Any:
-        argument = self.function.tables[number]
-        columns = self.arrivals.inputs[number].columns
-        shape = self.instance.implementation.rows[number]
-        assert argument.columns is None or len(columns) == len(argument.columns)
-        try:
-            return shape.reader([(c.name, c.type) for c, _ in columns])
-        except types.UnusableType as error:
-            raise self.instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
     def _keys(self) -> Iterator[Any]:
         """Yield the keys as Python values."""
@@ -178,7 +174,7 @@ class BatchRun:
         """Give a key its timers and its rows."""
         if self.timers.known:
             self._fire(number, late=False)
-        for method, one_input in zip(self.instance.methods, inputs, strict=True):
+        for method, one_input in zip(self.methods, inputs, strict=True):
             if size := one_input.sizes[number]:
                 self._call(method, one_input, size, number)
         if self.timers.is_behind:
@@ -273,7 +269,17 @@ class BatchRun:
         if isinstance(error, TypeError) and "object is not iterable" in str(error) and _is_ours(error):
             what = f'method "{method.__name__}" returned what is no rows: yield them, or return a list ({error})'
             return self.instance.failed(what, "\n".join(about))
-        return self.instance.raised(error, about="\n".join(about))
+        return self.instance.raised(error, about="\n".join(about), hint=self._hint(error))
+
+    def _hint(self, error: BaseException) -> str | None:
+        """Return what is missing in the call where a method computes with the event time, and there is none."""
+        is_none = isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error)
+        if not is_none or self.context.event_time is not None:
+            return None
+        frames = (frame.f_code.co_names for frame, _ in traceback.walk_tb(error.__traceback__))
+        if not any("event_time" in names for names in frames):
+            return None
+        return "ctx.event_time is None: give the call the event time, as in on_time => DESCRIPTOR(ts)."
 
     # -- what stays
 
@@ -325,6 +331,16 @@ class BatchRun:
                 [key] = islice(self._keys(), number := number_of(error.number), number + 1)
                 about = f"key: {shown(key, 200)}"
             raise self.instance.failed(error.what, about) from error
+
+
+def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
+    """Return what makes Python objects of the rows of an input, which has a number among all inputs."""
+    argument = instance.function.tables[number]
+    assert argument.columns is None or len(one.columns) == len(argument.columns)
+    try:
+        return instance.implementation.rows[number].reader([(c.name, c.type) for c, _ in one.columns])
+    except types.UnusableType as error:
+        raise instance.failed(f"cannot take its rows: {error}", place=argument.line) from error
 
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:

@@ -12,13 +12,14 @@ from sqlstream.units import MILLISECOND
 SWEEPS = 4
 
 
-def is_sweep_due(state: Bucket, tables: StateTables, clock: Clock) -> bool:
-    """Tell whether a bucket is looked through in this batch, and note that it is."""
+def is_sweep_due(state: Bucket, tables: StateTables, clock: Clock, name: str = "") -> bool:
+    """Tell whether some tables of a bucket, which `name` tells apart, are looked through in this batch; note that they are."""
+    counter = f"{SWEPT_AT}_{name}" if name else SWEPT_AT
     ttls = [one.ttl for one in tables.states if one.ttl]
     if not ttls:
         return False
-    swept = state.counters.setdefault(SWEPT_AT, clock.time)
+    swept = state.counters.setdefault(counter, clock.time)
     if clock.time - swept < max(min(ttls) // SWEEPS, MILLISECOND):
         return False
-    state.counters[SWEPT_AT] = clock.time
+    state.counters[counter] = clock.time
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlstream.catalog import Column, StateDeclaration
@@ -31,7 +31,7 @@ class StateTable:
     """A state, its time to live (0: for ever), and where it is stored: its columns in the row of the key.
 
     `column` has a value, or the place of the next item of a list; `written` says when it was written, where it can expire.
-    A list or a map has a table of its own.
+    A list or a map has a table of its own, as every broadcast state.
     """
 
     number: int
@@ -40,6 +40,8 @@ class StateTable:
 
     @property
     def column(self) -> Column | None:
+        if self.state.broadcast:
+            return None
         match self.state.kind:
             case "value":
                 return Column(f"s{self.number}", self.state.type)
@@ -53,12 +55,12 @@ class StateTable:
 
     @property
     def table(self) -> str | None:
-        return None if self.state.kind == "value" else f"{self.state.kind}_{self.number}"
+        return None if self.state.kind == "value" and not self.state.broadcast else f"{self.state.kind}_{self.number}"
 
     @property
     def place(self) -> Column:
         """What tells the items of a key apart."""
-        if self.state.kind == "list":
+        if self.state.kind != "map":
             return Column(POSITION, "BIGINT")
         assert self.state.key_type is not None
         return Column(ENTRY, self.state.key_type)
@@ -112,7 +114,9 @@ class StateTables:
     @cached_property
     def declarations(self) -> tuple[TableDeclaration, ...]:
         found = [zset(KEYS, self.row)] if self.in_row else []
-        found += [zset(s.table, self.items(s)) for s in self.collections if s.table]
+        for one in self.collections:
+            assert one.table is not None
+            found.append(replace(zset(one.table, self.items(one)), replicated=one.state.broadcast))
         if self.result:
             found.append(zset(RESULT, (*self.keys, *self.result)))
         if self.has_timers:
@@ -192,7 +196,9 @@ def more_views(
     for one in tables.collections:
         taken = [n.name for n in names]
         assert one.table is not None
-        items = [*keys, (_free(one.place.name, taken), one.place.type, one.place.name)]
+        items = [*keys]
+        if one.state.kind != "value":
+            items.append((_free(one.place.name, taken), one.place.type, one.place.name))
         items.append((_free("value", taken), one.state.type, ITEM))
         where = "true"
         if one.ttl:

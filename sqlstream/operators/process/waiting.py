@@ -18,9 +18,10 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
-from sqlstream.operators.operator import Clock, Inputs
+from sqlstream.operators.late_rows import MARK, TIME, LateOutput
+from sqlstream.operators.operator import Clock, Inputs, SideRows
 from sqlstream.operators.scratch import keep
-from sqlstream.operators.windows.late_rows import LATE, MARK, OPERATOR, TIME
+from sqlstream.operators.windows.late_rows import LATE, OPERATOR
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
 from sqlstream.storage.segments import Segment
@@ -32,24 +33,39 @@ if TYPE_CHECKING:
 
 # The time at which the watermark has passed a row.
 UNTIL = Column("_until", "BIGINT")
+# Its event time.
+_TIME = f"make_timestamp({UNTIL.name} - 1)"
 
 
 @dataclass(frozen=True)
 class WaitingTables:
-    """The tables of the rows that wait, one for each input, and of those that came late, if they are kept."""
+    """The tables of the rows that wait, one for each input, and of those that came late, if they are kept.
+
+    Those of `late_inputs`, which have their places among the inputs of the operator, are side outputs, too.
+    """
 
     inputs: tuple[InputPlan, ...]
     keys: tuple[Column, ...]
     keeps_late: bool
+    late_inputs: tuple[tuple[int, InputPlan], ...] = ()
 
     @property
     def declarations(self) -> tuple[TableDeclaration, ...]:
-        waiting = [TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name) for one in self.inputs]
+        waiting = [
+            TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name, replicated=one.broadcast)
+            for one in self.inputs
+        ]
         return (*waiting, *(self.late(i) for i in range(len(self.inputs)) if self.keeps_late))
 
     def late(self, number: int) -> TableDeclaration:
         """The table of the late rows of an input."""
         return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), MARK))
+
+    def late_outputs(self) -> Iterator[LateOutput]:
+        """Yield the side outputs of late rows: of the columns of their view, without those that it adds."""
+        for place, one in self.late_inputs:
+            columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
+            yield LateOutput(place, columns, _TIME)
 
     def waiting_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
         """Yield the views of the rows that wait, by their names."""
@@ -67,11 +83,21 @@ class WaitingTables:
 
     def _shown(self, one: InputPlan) -> list[tuple[str, str, str]]:
         """Return the columns of a view of rows: the keys, those that the function gets, and the event time."""
-        items = [(n, k.type, k.name) for n, k in zip(one.key_names, self.keys, strict=True)]
-        taken = {n.lower() for n in (*one.key_names, TIME.name)}
+        own = [item for item in self._columns(one) if item[0].lower() != TIME.name]
+        return [*own, (TIME.name, TIME.type, _TIME)]
+
+    def _columns(self, one: InputPlan) -> list[tuple[str, str, str]]:
+        """Return the columns of rows, each with its type and that in which it is stored: the keys come first."""
+        keys = () if one.broadcast else self.keys
+        items = [(n, k.type, k.name) for n, k in zip(one.key_names, keys, strict=True)]
+        taken = {n.lower() for n in one.key_names}
         own = [(c.name, c.type, f"c{i}") for i, (c, _) in enumerate(one.columns)]
-        items += [item for item in own if item[0].lower() not in taken]
-        return [*items, (TIME.name, TIME.type, f"make_timestamp({UNTIL.name} - 1)")]
+        return [*items, *(item for item in own if item[0].lower() not in taken)]
+
+
+def due_name(one: InputPlan) -> str:
+    """Return the temporary table of the rows of an input that the watermark has passed."""
+    return f"_due_{one.name}"
 
 
 class WaitingRows:
@@ -79,18 +105,25 @@ class WaitingRows:
 
     def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: WaitingTables, clock: Clock):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
+        self._dropped: dict[str, list[pa.Table]] = {one.name: [] for one in tables.inputs}
 
-    def take(self, inputs: Inputs) -> None:
-        """Store what has arrived and is not late, then make `_arrived_<n>` of the rows that the watermark has passed."""
+    def take(self, inputs: Inputs) -> Inputs:
+        """Store what has arrived and is not late, make `_due_<input>` of the rows that the watermark has passed; yield what
+        does not wait.
+        """
+        waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
-            self._arrive(port.part, rows, on_time=port.on_time)
-        for number, one in enumerate(self.tables.inputs):
+            if port.part in waiting:
+                self._arrive(port.part, rows, on_time=port.on_time)
+            else:
+                yield port, rows
+        for one in self.tables.inputs:
             columns = one.arriving(self.tables.keys)
             due = None
             if self.clock.watermark is not None:
                 due = self.state.relation(one.name, up_to=self.clock.watermark)
-            keep(self.con, f"_due_{number}", no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}")
-            self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS FROM _due_{number}")
+            rows_due = no_rows(columns) if due is None else f"SELECT {typed(columns)} FROM {due}"
+            keep(self.con, due_name(one), rows_due)
 
     def _arrive(self, part: str, rows: pa.Table | Segment, *, on_time: bool) -> None:
         passed = None if on_time else self.clock.watermark
@@ -107,8 +140,13 @@ class WaitingRows:
         self.state.append(part, rows, self.clock.batch)
 
     def _drop(self, part: str, rows: pa.Table, watermark: EventTime) -> None:
-        """Count late rows, and keep them where that is wanted."""
+        """Count late rows, and keep or emit them where that is wanted."""
+        one = next(one for one in self.tables.inputs if one.name == part)
+        if one.broadcast and not self.state.is_first:
+            # All buckets see them: one of them counts and keeps them.
+            return
         self.state.count("late_rows", rows.num_rows)
+        self._dropped[part].append(rows)
         if not self.tables.keeps_late or not rows.num_rows:
             return
         number = [one.name for one in self.tables.inputs].index(part)
@@ -116,6 +154,13 @@ class WaitingRows:
         self.con.register("_late", rows)
         marked = f"(SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late)"
         self.state.append(table.name, self.con.sql(encoded(table.columns, marked)).to_arrow_table(), self.clock.batch)
+
+    def late_rows(self) -> Iterator[SideRows]:
+        """Yield the late rows of the batch that are side outputs."""
+        if self.clock.watermark is None:
+            return
+        for output, (_, one) in zip(self.tables.late_outputs(), self.tables.late_inputs, strict=True):
+            yield from output.rows(self.con, self._dropped[one.name], self.clock.watermark)
 
     def wake_at(self) -> EventTime | None:
         """Let go of the rows that were due, and return the time at which the next one is."""

@@ -20,7 +20,8 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.late_rows import LateOutput, late_outputs
+from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_batch import empty_relation
@@ -44,7 +45,7 @@ class CountWindowOperator(Operator):
 
     Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
     need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for so long as
-    `ttl` (0: never).
+    `ttl` (0: never). Late rows are dropped, and with `emits_late` a side output.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -53,6 +54,7 @@ class CountWindowOperator(Operator):
     size: int
     slide: int
     ttl: Duration = NO_TIME
+    emits_late: bool = False
 
     @property
     def kind(self) -> str:
@@ -97,6 +99,14 @@ class CountWindowOperator(Operator):
         return (*self.columns, *(Column(name, type) for name, type in zip(BOUNDS, types, strict=True)))
 
     @cached_property
+    def _late(self) -> LateOutput:
+        return LateOutput(0, tuple((c, c.name) for c in self._stored), TIME.name)
+
+    @cached_property
+    def side_outputs(self) -> dict[str, tuple[Column, ...]]:
+        return late_outputs([self._late] if self.emits_late else [])
+
+    @cached_property
     def _named(self) -> str:
         """The stored columns of a row under their own names."""
         return ", ".join(
@@ -132,7 +142,7 @@ class CountWindowOperator(Operator):
         state: Bucket,
         inputs: Inputs,
         clock: Clock,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """Take the rows of a batch, number those that the watermark has passed, and emit the windows that are complete."""
         on_time = []
         for port, given in inputs:
@@ -144,6 +154,8 @@ class CountWindowOperator(Operator):
                     on_time.append(behind)
                 else:
                     state.count("late_rows", behind.num_rows)
+                    if self.emits_late:
+                        yield from self._late.rows(con, [behind], clock.watermark)
             state.append(WAITING, rows, clock.batch)
         if clock.watermark is not None:
             if self._final(con, state, on_time, clock.watermark):

@@ -15,8 +15,8 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock
 from sqlstream.duck.sql import Rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
-from sqlstream.logical.plan import late_rows as plan
 from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.late_rows import MARK, TIME
 from sqlstream.operators.windows.assigners import WindowAssigner
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.units import NO_TIME, Duration, EventTime
@@ -24,8 +24,6 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 # The part, the table, and the side output.
 LATE = "late_rows"
-TIME = Column(plan.TIME, "TIMESTAMP")
-MARK = Column(plan.MARK, "TIMESTAMP")
 OPERATOR = Column("_operator", "VARCHAR")
 
 

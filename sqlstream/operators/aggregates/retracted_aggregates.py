@@ -1,4 +1,4 @@
-"""Counts and exact sums over a changelog: retracted rows are subtracted, so no row has to be kept."""
+"""Aggregates over a changelog that take rows back, so that no row has to be kept: counts, exact sums, users' functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import opening_rows, result_columns
+from sqlstream.operators.aggregates.kept_accumulator import KeptAccumulator, keeps_accumulator
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
@@ -41,9 +42,17 @@ def is_linear(call: AggregateCall) -> bool:
     return call.function in ("sum", "avg") and _total_type(call.argument_types[0]) is not None
 
 
+def can_retract(call: AggregateCall) -> bool:
+    """Tell whether a call's result follows from what is kept of its rows so far, and from those that have come and gone."""
+    return is_linear(call) or keeps_accumulator(call)
+
+
 @dataclass(frozen=True)
-class LinearAggregates(ChangingResult, KeptState):
-    """Linear aggregates over a changelog: keeps the sums of every key, in a row."""
+class RetractedAggregates(ChangingResult, KeptState):
+    """Aggregates over a changelog that take rows back: keeps sums and accumulators of every key, and no rows.
+
+    The sums of all linear calls are a row in a part that has every key; each call of a user's function has a part of its own.
+    """
 
     keys: Keys
     calls: tuple[tuple[str, AggregateCall], ...]
@@ -51,6 +60,10 @@ class LinearAggregates(ChangingResult, KeptState):
     @property
     def kept(self) -> KeptState:
         return self
+
+    @property
+    def manner(self) -> str:
+        return "rows that are taken away are taken out of what is kept of their group"
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -62,13 +75,24 @@ class LinearAggregates(ChangingResult, KeptState):
 
     @cached_property
     def _sums(self) -> dict[_Sum, Column]:
-        """The stored columns that the calls need; they may share one."""
-        found = dict.fromkeys(one for _, call in self.calls for one in _sums_of(call))
+        """The stored columns that the linear calls need; they may share one."""
+        found = dict.fromkeys(one for _, call in self.calls if is_linear(call) for one in _sums_of(call))
         return {(type, made): Column(f"s{i}", type) for i, (type, made) in enumerate(found)}
 
     @cached_property
+    def _accumulators(self) -> dict[str, KeptAccumulator]:
+        """What is kept of calls of users' functions, by the names of the results."""
+        own = [(name, call) for name, call in self.calls if not is_linear(call)]
+        return {name: KeptAccumulator(f"accumulators_{i}", self.keys, call) for i, (name, call) in enumerate(own)}
+
+    @cached_property
+    def _by_part(self) -> dict[str, KeptAccumulator]:
+        return {one.part: one for one in self._accumulators.values()}
+
+    @cached_property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:
-        return {SUMS: (*self.keys.stored, _ROWS, *self._sums.values(), _ADDED)}
+        sums = (*self.keys.stored, _ROWS, *self._sums.values(), _ADDED)
+        return {SUMS: sums, **{part: one.deltas for part, one in self._by_part.items()}}
 
     @property
     def opening(self) -> Mapping[str, str]:
@@ -77,7 +101,8 @@ class LinearAggregates(ChangingResult, KeptState):
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
-        return {SUMS: (*self.keys.stored, _ROWS, *self._sums.values(), AT)}
+        sums = (*self.keys.stored, _ROWS, *self._sums.values(), AT)
+        return {SUMS: sums, **{part: one.stored for part, one in self._by_part.items()}}
 
     @cached_property
     def parts(self) -> dict[str, str]:
@@ -86,9 +111,14 @@ class LinearAggregates(ChangingResult, KeptState):
         sums += [f"CAST({made} AS {type}) AS {c.name}" for (type, made), c in self._sums.items()]
         by = ", ".join(str(i + 1) for i in range(len(keys) + 1))
         items = ", ".join([*keys, f"{WEIGHT} > 0 AS {_ADDED.name}", *sums])
-        return {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
+        found = {SUMS: encoded(self.deltas[SUMS], f"(SELECT {items} FROM _rows GROUP BY {by})")}
+        return {**found, **{part: one.arriving for part, one in self._by_part.items()}}
 
     def advance(self, part: str, old: str, delta: str) -> str:
+        return self._by_part[part].advance(old, delta) if part in self._by_part else self._summed(old, delta)
+
+    def _summed(self, old: str, delta: str) -> str:
+        """Return the SELECT of the new sums, with weights."""
         sums = [_ROWS, *self._sums.values()]
         listed = names((*self.keys.stored, *sums))
         if self.keys.ttl:
@@ -104,12 +134,30 @@ class LinearAggregates(ChangingResult, KeptState):
         return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.keys.lasts}"
 
     def result(self, relations: Mapping[str, str]) -> str:
-        rows = repeated(self.stored[SUMS][:-1], relations[SUMS])
+        return self._selected(relations, [])
+
+    @cached_property
+    def accumulators(self) -> tuple[Column, ...]:
+        found = ((name, one.call.python) for name, one in self._accumulators.items())
+        return tuple(Column(f"{name}_accumulator", function.accumulator) for name, function in found if function)
+
+    def shown(self, relations: Mapping[str, str]) -> str:
+        named = zip(self._by_part, self.accumulators, strict=True)
+        return self._selected(relations, [f"{part} AS {quote_name(c.name)}" for part, c in named])
+
+    def _selected(self, relations: Mapping[str, str], further: list[str]) -> str:
+        """Return the SELECT of the results, and of further items."""
+        rows = f"({repeated(self.stored[SUMS][:-1], relations[SUMS])})"
+        for one in self._by_part.values():
+            rows = one.joined(rows, relations)
         items = [*self.keys.named]
         for name, call in self.calls:
-            columns = [self._sums[one].name for one in _sums_of(call)]
-            items.append(f"CAST({_final(call, columns)} AS {call.result_type}) AS {quote_name(name)}")
-        return f"SELECT {', '.join(items)} FROM ({rows}) WHERE {_ROWS.name} > 0 OR {self.keys.lasts}"
+            if name in self._accumulators:
+                final = self._accumulators[name].final
+            else:
+                final = _final(call, [self._sums[one].name for one in _sums_of(call)])
+            items.append(f"CAST({final} AS {call.result_type}) AS {quote_name(name)}")
+        return f"SELECT {', '.join([*items, *further])} FROM {rows} WHERE {_ROWS.name} > 0 OR {self.keys.lasts}"
 
 
 def _total_type(type: str) -> str | None:

@@ -1,0 +1,62 @@
+"""What it takes for a class to have broadcast tables: their methods emit nothing, and write the states that all keys share."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Sequence
+from types import FunctionType
+
+from sqlstream.catalog import StateDeclaration, TableArgument
+from sqlstream.errors import BindError
+from sqlstream.functions import source_locations as places
+from sqlstream.functions.process.api import table_options
+
+_STATE = "Write limits: MapState[str, float] = state(broadcast=True)."
+
+
+def is_broadcast(made: type, method: str) -> bool:
+    """Tell whether a method of a class gets the rows of a broadcast table."""
+    options = table_options(getattr(made, method))
+    return options is not None and options.broadcast
+
+
+def check_silent(inner: FunctionType, hint: object, what: str, root: str) -> None:
+    """Raise BindError where the method of a broadcast table emits rows, or says that it does."""
+    if hint in (None, type(None)) and not inspect.isgeneratorfunction(inner):
+        return
+    message = f"{what} emits rows, but those of a broadcast table have no key"
+    hint_text = "Write -> None, and keep them in a state: rows of a key, and its timers, emit."
+    raise BindError(message, places.definition(inner, root), hint=hint_text)
+
+
+def check_broadcast(
+    made: type, what: str, tables: Sequence[TableArgument], states: Sequence[StateDeclaration], root: str = ""
+) -> None:
+    """Raise BindError where tables and states of a class, `what` to people, do not belong together."""
+    root = root or os.getcwd()
+    shared = [s for s in states if s.broadcast]
+    broadcast = [t for t in tables if t.broadcast]
+    for one in shared:
+        span = places.assignment(made, one.name, root)
+        named = f'broadcast state "{one.name}" of {what}'
+        if not broadcast:
+            hint = "Write @table(broadcast=True) above the method that writes it."
+            raise BindError(f"{named}: no table is broadcast", span, hint=hint)
+        if one.refreshed_by == "read":
+            hint = "Its time to live counts from the last write: each bucket reads its own copy."
+            raise BindError(f'{named} has refresh="read"', span, hint=hint)
+        if one.visible:
+            hint = "An expired value is not seen: each bucket cleans up its own copy, at its own time."
+            raise BindError(f'{named} has visibility="until_cleaned"', span, hint=hint)
+    if not broadcast:
+        return
+    inner = places.unwrapped(getattr(made, broadcast[0].method))
+    span = places.definition(inner, root) if inner is not None else None
+    if len(broadcast) == len(tables):
+        hint = "One table at least has keys, or is read row by row: @table without broadcast."
+        raise BindError(f"all tables of {what} are broadcast", span, hint=hint)
+    if not shared:
+        raise BindError(
+            f'{what} has the broadcast table "{broadcast[0].name}", but no broadcast state', span, hint=_STATE
+        )

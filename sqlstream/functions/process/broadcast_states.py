@@ -1,0 +1,231 @@
+"""States that all keys share: the rows of broadcast tables write them, and the code of keys reads them.
+
+Each bucket of keys has a copy; all get the same rows in the same order. In a batch the rows of broadcast tables come first, and
+are numbered; a state remembers what each of them has left. So the rows of keys, which come key by key, can each see it as it was
+at their own time: after so many of these rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
+from typing import Any, TypeAlias, TypeVar
+
+from sqlstream.functions.process.states import REMOVED, ListState, MapState, ReducingState, ValueState
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+# What there was after so many rows of the batch, beginning with what was stored.
+History: TypeAlias = list[tuple[int, T]]
+# So many snapshots of a map are kept.
+SNAPSHOTS = 64
+# Where items are, and what they are: lists of equal length.
+Stored: TypeAlias = tuple[list[Any], list[Any]]
+
+
+class Shared:
+    """What handles of broadcast states have in common.
+
+    They show what there was after `version` rows, None standing for all that have come. While a row of a broadcast table
+    `writes` they show what there is then; otherwise nobody can change them.
+    """
+
+    name = ""
+    version: int | None = None
+    writes = False
+    # How many rows of the batch have come, with the one that writes.
+    row = 0
+
+    def begin(self, name: str, load: Callable[[], Stored]) -> None:
+        """Begin a batch of a bucket, whose state is loaded when it is needed."""
+        self.name, self.load_items = name, load
+        self.version, self.row = None, 0
+        self._forget()
+
+    @property
+    def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        """Whether all that was stored goes, and then the items that are put at places, or REMOVED there."""
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        raise NotImplementedError
+
+    def _may_write(self) -> None:
+        if not self.writes:
+            raise RuntimeError(f'state "{self.name}" is broadcast: only the methods of broadcast tables write it')
+
+
+def as_of(history: History[T], version: int) -> T:
+    """Return what there was after so many rows.
+
+    >>> as_of([(0, "a"), (2, "b"), (2, "c")], 1), as_of([(0, "a"), (2, "b"), (2, "c")], 2)
+    ('a', 'c')
+    """
+    return history[bisect_right(history, version, key=itemgetter(0)) - 1][1]
+
+
+class _SharedValue(Shared):
+    def _forget(self) -> None:
+        self._history: History[Any] | None = None
+
+    def _known(self) -> History[Any]:
+        if self._history is None:
+            _, items = self.load_items()
+            self._history = [(0, items[0] if items else None)]
+        return self._history
+
+    @property
+    def value(self) -> Any:
+        """The value."""
+        history = self._history or self._known()
+        return history[-1][1] if self.version is None else as_of(history, self.version)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._may_write()
+        self._known().append((self.row, value))
+
+    def clear(self) -> None:
+        self.value = None
+
+    @property
+    def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        history = self._history or []
+        if len(history) < 2:
+            return False, []
+        _, value = history[-1]
+        return False, [(0, REMOVED if value is None else value)]
+
+
+class SharedValue(_SharedValue, ValueState[T]):
+    """One value for all keys."""
+
+
+class SharedReducing(_SharedValue, ReducingState[T]):
+    """One value for all keys, into which a function combines every further one."""
+
+
+class SharedList(Shared, ListState[T]):
+    """One list for all keys."""
+
+    def _forget(self) -> None:
+        # Lists that only grew since, and how long they were.
+        self._history: History[tuple[list[T], int]] | None = None
+        self._places: list[int] = []
+
+    def _known(self) -> History[tuple[list[T], int]]:
+        if self._history is None:
+            self._places, items = self.load_items()
+            self._history = [(0, (items, len(items)))]
+        return self._history
+
+    def append(self, item: T) -> None:
+        self.extend([item])
+
+    def extend(self, items: Iterable[T]) -> None:
+        self._may_write()
+        history = self._known()
+        _, (now, _) = history[-1]
+        now.extend(items)
+        history.append((self.row, (now, len(now))))
+
+    def set(self, items: Iterable[T]) -> None:
+        self._may_write()
+        found = list(items)
+        self._known().append((self.row, (found, len(found))))
+
+    def clear(self) -> None:
+        self.set([])
+
+    def get(self) -> list[T]:
+        history = self._known()
+        items, length = history[-1][1] if self.version is None else as_of(history, self.version)
+        return items[:length]
+
+    def __bool__(self) -> bool:
+        return bool(self.get())
+
+    @property
+    def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        history = self._history or []
+        if len(history) < 2:
+            return False, []
+        (_, (before, length)), (_, (now, _)) = history[0], history[-1]
+        if now is not before:
+            return True, list(enumerate(now))
+        return False, list(enumerate(now[length:], self._places[-1] + 1 if self._places else 0))
+
+
+class SharedMap(Shared, MapState[K, V]):
+    """One map for all keys. Entries come in the order of their keys: so it does not matter in which batch they were put."""
+
+    def _forget(self) -> None:
+        self._entries: dict[K, V] | None = None
+        # Of the entries that were changed in this batch.
+        self._history: dict[K, History[Any]] = {}
+        self._snapshots: dict[int | None, dict[K, V]] = {}
+
+    def _known(self) -> dict[K, V]:
+        if self._entries is None:
+            self._entries = dict(zip(*self.load_items(), strict=True))
+        return self._entries
+
+    def _write(self, key: K, value: Any) -> None:
+        self._may_write()
+        entries = self._known()
+        history = self._history.setdefault(key, [(0, entries.get(key, REMOVED))])
+        history.append((self.row, value))
+        if value is REMOVED:
+            entries.pop(key, None)
+        else:
+            entries[key] = value
+        self._snapshots.clear()
+
+    def put(self, key: K, value: V) -> None:
+        self._write(key, value)
+
+    def update(self, entries: Mapping[K, V]) -> None:
+        for key, value in entries.items():
+            self._write(key, value)
+
+    def remove(self, key: K) -> None:
+        self._write(key, REMOVED)
+
+    def clear(self) -> None:
+        self._may_write()
+        for key in list(self._known()):
+            self._write(key, REMOVED)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        entries = self._known() if self._entries is None else self._entries
+        if self.version is None or key not in self._history:
+            return entries.get(key, default)
+        found = as_of(self._history[key], self.version)
+        return default if found is REMOVED else found
+
+    def get_all(self) -> dict[K, V]:
+        if (found := self._snapshots.get(self.version)) is None:
+            if len(self._snapshots) >= SNAPSHOTS:
+                self._snapshots.clear()
+            found = self._snapshots[self.version] = self._snapshot()
+        return dict(found)
+
+    def _snapshot(self) -> dict[K, V]:
+        entries: dict[K, Any] = dict(self._known())
+        if self.version is not None:
+            entries |= {key: as_of(history, self.version) for key, history in self._history.items()}
+        try:
+            keys = sorted(entries)  # type: ignore[type-var]
+        except TypeError:
+            keys = sorted(entries, key=repr)
+        return {key: entries[key] for key in keys if entries[key] is not REMOVED}
+
+    @property
+    def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
+        entries = self._entries or {}
+        return False, [(key, entries.get(key, REMOVED)) for key in self._history]
+
+
+SharedHandle = SharedValue[Any] | SharedReducing[Any] | SharedList[Any] | SharedMap[Any, Any]

@@ -1,0 +1,101 @@
+"""The accumulator of a user's function for each key of a changelog: rows are taken in, and out again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.duck.types import encoded
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall, row_of
+from sqlstream.operators.keys import Keys
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
+
+# How many rows an accumulator has.
+_NUMBER = Column("number", "BIGINT")
+
+
+def keeps_accumulator(call: AggregateCall) -> bool:
+    """Tell whether a call is of a user's function that can take rows out of its accumulator."""
+    return call.python is not None and call.python.retracts and not call.distinct and not call.order_by
+
+
+@dataclass(frozen=True)
+class KeptAccumulator:
+    """What is kept of a call of a user's function that retracts, in a part of its own.
+
+    Rows arrive with weights: what a batch adds and takes away of equal rows never reaches the function. An accumulator without
+    rows is forgotten.
+    """
+
+    part: str
+    keys: Keys
+    call: AggregateCall
+
+    @cached_property
+    def _accumulator(self) -> Column:
+        assert self.call.python is not None
+        return Column("accumulator", self.call.python.accumulator)
+
+    @cached_property
+    def _values(self) -> tuple[Column, ...]:
+        return tuple(Column(f"v{i}", type) for i, type in enumerate(self.call.argument_types))
+
+    @cached_property
+    def deltas(self) -> tuple[Column, ...]:
+        return (*self.keys.stored, *self._values, WEIGHT_COLUMN)
+
+    @cached_property
+    def stored(self) -> tuple[Column, ...]:
+        return (*self.keys.stored, _NUMBER, self._accumulator)
+
+    @property
+    def arriving(self) -> str:
+        """What the fragment before the exchange computes from `_rows`: the rows that the function takes."""
+        assert self.call.python is not None
+        conditions = [f"({self.call.filter})"] if self.call.filter else []
+        strict = zip(self.call.arguments, self.call.python.nullable, strict=True)
+        conditions += [f"({argument}) IS NOT NULL" for argument, nullable in strict if not nullable]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        values = [f"{sql} AS {c.name}" for sql, c in zip(self.call.arguments, self._values, strict=True)]
+        rows = f"(SELECT {', '.join([*self.keys.items, *values, WEIGHT])} FROM _rows{where})"
+        return encoded(self.deltas, f"({summed((*self.keys.stored, *self._values), rows)})")
+
+    def advance(self, old: str, delta: str) -> str:
+        """Return the SELECT of the new accumulators, with weights."""
+        keys = "".join(f"{k}, " for k in self.keys.names)
+        by = f" GROUP BY {', '.join(self.keys.names)}" if self.keys.names else " HAVING count(*) > 0"
+        row = row_of([c.name for c in self._values])
+        net = f"({summed((*self.keys.stored, *self._values), delta)})"
+        each = f"SELECT {keys}{row} AS _row, {WEIGHT} > 0 AS _adds, unnest(range(abs({WEIGHT}))) FROM {net}"
+        lists = ", ".join(
+            f"coalesce(list(_row ORDER BY _row) FILTER ({which}), []) AS {name}"
+            for which, name in (("_adds", "_added"), ("NOT _adds", "_gone"))
+        )
+        changed = f"(SELECT {keys}{lists} FROM ({each}){by})"
+        same = self._same("_old_", "_changed_")
+        # What is taken away of a key that was forgotten is not there.
+        gone = "CASE WHEN number IS NULL THEN [] ELSE _gone END" if self.keys.ttl else "_gone"
+        all_keys = "".join(f"_changed_.{k}, " for k in self.keys.names)
+        both = f"SELECT {all_keys}number, accumulator, _added, {gone} AS _taken"
+        both += f" FROM {changed} _changed_ LEFT JOIN {old} _old_ ON {same}"
+        after = f"SELECT *, coalesce(number, 0) + len(_added) - len(_taken) AS _after FROM ({both})"
+        step = self.call.step("change", "accumulator, _added, _taken")
+        rest = f"SELECT {keys}number, accumulator FROM {old} _old_ ANTI JOIN {changed} _changed_ ON {same}"
+        new = f"{rest} UNION ALL SELECT {keys}_after, {step} FROM (SELECT * FROM ({after}) WHERE _after <> 0)"
+        return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({new})"
+
+    def _same(self, a: str, b: str) -> str:
+        return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys.names) or "true"
+
+    def joined(self, rows: str, relations: Mapping[str, str]) -> str:
+        """Return rows of keys, to go behind FROM, with their accumulators in a column that is called as the part."""
+        own = ", ".join([*(f"{k} AS {self.part}_{k}" for k in self.keys.names), f"accumulator AS {self.part}"])
+        same = " AND ".join(f"{k} IS NOT DISTINCT FROM {self.part}_{k}" for k in self.keys.names) or "true"
+        return f"{rows} LEFT JOIN (SELECT {own} FROM {relations[self.part]}) ON {same}"
+
+    @property
+    def final(self) -> str:
+        """The SQL of the result over such rows."""
+        return self.call.step("finish", self.part)

@@ -1,0 +1,167 @@
+"""A batch of broadcast tables: their rows come before those of keys, and write the states that all keys share.
+
+Every bucket gets every row of a broadcast table and keeps the states whole, so a key finds them where it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any
+
+import duckdb
+import pyarrow.compute as pc
+
+from sqlstream.duck.clock import NEVER
+from sqlstream.functions.invocation import shown
+from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime, instant
+from sqlstream.functions.process.instances import Instance
+from sqlstream.functions.process.shapes import Misfit
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.arrivals import NUMBER, Arrivals, blocks
+from sqlstream.operators.process.collections import Collection
+from sqlstream.operators.process.runs import COUNTED, row_reader
+from sqlstream.operators.process.sweeps import is_sweep_due
+from sqlstream.operators.process.tables import StateTables
+from sqlstream.operators.scratch import keep
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.zsets import WEIGHT
+from sqlstream.units import END_OF_INPUT, EventTime
+
+# The temporary table of the one that all keys are, in the place of those of a batch.
+EVERYONE = "_everyone"
+# The event time of a row (NEVER: it comes before all others), the method that gets it, the row, and whether it is taken away.
+_Row = tuple[int, Callable[..., Any], Any, bool]
+
+
+class BroadcastRun:
+    """One batch of one bucket; `tables` are those of its broadcast states."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        state: Bucket,
+        clock: Clock,
+        tables: StateTables,
+        instance: Instance,
+        arrivals: Arrivals,
+    ):
+        self.con, self.state, self.clock, self.tables = con, state, clock, tables
+        self.instance, self.arrivals = instance, arrivals
+        hints = dict(instance.implementation.hints)
+        self.collections = {
+            one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name], EVERYONE)
+            for one in tables.collections
+        }
+        self.handles = list(instance.shared.values())
+        # The event times of the rows that have come, in their order.
+        self.times: list[int] = []
+
+    def apply(self) -> None:
+        """Give the rows to their methods, and write what these have left in the states."""
+        keep(self.con, EVERYONE, f"SELECT 0 AS {NUMBER}")
+        for name, handle in self.instance.shared.items():
+            handle.begin(name, partial(self.collections[name].stored, 0))
+        if self.instance.function.vectorized:
+            self._call_with_tables()
+        else:
+            self._call_by_row()
+        self._store()
+        if is_sweep_due(self.state, self.tables, self.clock, "broadcast"):
+            for collection in self.collections.values():
+                collection.sweep()
+
+    def move_to(self, time: EventTime) -> None:
+        """Let states show what they were at an event time: all rows up to then have come."""
+        version = bisect_right(self.times, time)
+        for handle in self.handles:
+            handle.version = version
+
+    # -- the user's code
+
+    def _call_by_row(self) -> None:
+        rows = self._rows()
+        if not rows:
+            return
+        context = self._context
+        watermark = context.watermark
+        in_order = any(one.waits for _, one in self.arrivals.broadcast)
+        with self.instance.without_key():
+            for number, (micros, method, row, is_retraction) in enumerate(rows, 1):
+                for handle in self.handles:
+                    handle.row = number
+                context.event_time = NO_EVENT_TIME if micros == NEVER else event_datetime(micros)
+                context.watermark = context.event_time if in_order and micros != NEVER else watermark
+                context.is_retraction = is_retraction
+                self._call(method, context, row, f"row: {shown(row, 400)}")
+        if in_order:
+            self.times = [micros for micros, *_ in rows]
+
+    def _rows(self) -> list[_Row]:
+        """Return the rows of all broadcast tables: in the order of time where they have one, else table by table."""
+        found: list[_Row] = []
+        for number, one in self.arrivals.broadcast:
+            table = self.arrivals.rows(number)
+            if not table.num_rows:
+                continue
+            own = len(one.columns)
+            values = chain.from_iterable(map(row_reader(self.instance, number, one), blocks(table.select(range(own)))))
+            times = table.column("_time").to_pylist() if one.time else repeat(NEVER)
+            signs = pc.less(table.column(WEIGHT), 0).to_pylist() if one.changing else repeat(False)
+            found += zip(times, repeat(self.instance.methods[number]), values, signs, strict=False)
+        if any(one.waits for _, one in self.arrivals.broadcast):
+            found.sort(key=itemgetter(0))
+        return found
+
+    def _call_with_tables(self) -> None:
+        """Give the rows of each table to a vectorized function, as one Arrow table."""
+        for number, one in self.arrivals.broadcast:
+            rows = self.arrivals.rows(number)
+            if rows.num_rows:
+                own = rows.select(range(len(one.columns))).combine_chunks()
+                with self.instance.without_key():
+                    for handle in self.handles:
+                        handle.row += 1
+                    named = own.rename_columns([c.name for c, _ in one.columns])
+                    self._call(self.instance.methods[number], self._context, named, f"rows: {rows.num_rows:,}")
+
+    def _call(self, method: Callable[..., Any], context: BroadcastContext, rows: Any, about: str) -> None:
+        try:
+            result = method(context, rows)
+        except (Exception, SystemExit) as error:
+            raise self.instance.raised(error, about=about) from error
+        if result is not None:
+            what = f'method "{method.__name__}" returned rows, but those of a broadcast table emit none'
+            raise self.instance.failed(what, about)
+
+    @property
+    def _context(self) -> BroadcastContext:
+        watermark = self.clock.watermark
+        context = BroadcastContext(self._count)
+        context.watermark = None if watermark is None else event_datetime(watermark)
+        context.processing_time = instant(self.clock.time)
+        context.input_ended = watermark == END_OF_INPUT
+        return context
+
+    def _count(self, name: str, number: int) -> None:
+        # All buckets see the row: one of them counts it.
+        if self.state.is_first:
+            self.state.count(f"{COUNTED}{name}", number)
+
+    # -- what stays
+
+    def _store(self) -> None:
+        for name, handle in self.instance.shared.items():
+            collection = self.collections[name]
+            is_cleared, items = handle.changes
+            if is_cleared:
+                collection.cleared.append(0)
+            for place, item in items:
+                collection.put(0, place, item)
+            try:
+                collection.store()
+            except Misfit as error:
+                raise self.instance.failed(error.what) from error
