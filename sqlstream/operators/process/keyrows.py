@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import repeat
 from typing import Any
@@ -16,6 +16,7 @@ from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded, encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec
+from sqlstream.functions.process.aggregating import Aggregator
 from sqlstream.functions.process.shapes import python_values, written
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
@@ -40,8 +41,11 @@ class KeyRows:
         tables: StateTables,
         clock: Clock,
         hints: dict[str, tuple[Any, ...]],
+        aggregates: Mapping[str, Aggregator],
     ):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
+        # The functions whose accumulators some columns have.
+        self.aggregates = {one.column: aggregates[n] for one in tables.in_row if (n := one.state.name) in aggregates}
         # What rows hold behind the key: column, codec, what errors call it.
         self.parts: list[tuple[Column, Codec, str]] = []
         for one in tables.in_row:
@@ -98,7 +102,9 @@ class KeyRows:
             self._append(old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
         for (column, codec, what), values in zip(self.parts, zip(*self.changed, strict=True), strict=True):
-            columns[column.name] = written(what, column.type, codec, list(values))
+            aggregate = self.aggregates.get(column)
+            settled = aggregate.settled(values) if aggregate else list(values)
+            columns[column.name] = written(what, column.type, codec, settled)
         self.con.register("_changed_keys", pa.table(columns))
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         parts = typed(column for column, _, _ in self.parts)

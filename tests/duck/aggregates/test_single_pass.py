@@ -12,7 +12,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.duck.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
 
 from sqlstream.catalog import Column
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
@@ -20,6 +19,7 @@ from sqlstream.duck.aggregates.calls import partials, reason, strategy, values
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.types import check_encoded, encoded
+from tests.duck.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
 
 pytestmark = pytest.mark.slow
 
