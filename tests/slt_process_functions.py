@@ -269,3 +269,17 @@ PROCESS_FUNCTIONS = (
     *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, FileKinds, Forgetful),
     *(CheckedReadings, Parted, Astray, Notes, BothNotes),
 )
+
+
+@dataclass
+class Passed:
+    value: float | None
+    seen: datetime
+
+
+@process
+class PassedOn:
+    """Emits a row for each reading."""
+
+    def process(self, ctx: Context, reading: Row) -> Iterator[Passed]:
+        yield Passed(reading.temperature, reading.ts)

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.functions import types
-from sqlstream.functions.codecs import column
+from sqlstream.functions.codecs import column, decoded
 from sqlstream.functions.process.aggregating import Unaggregable, aggregator_of
-from sqlstream.functions.process.shapes import python_values
 from sqlstream.functions.process.states import AggregatingState
 
 FUNCTIONS = ("count", "sum", "avg", "min", "max", "stddev_samp", "var_pop", "bit_xor", "product", "skewness")
@@ -55,7 +54,7 @@ def test_plain_python_equals_duckdb(function: str, given: list[float | None]) ->
     for value in given:
         accumulator = aggregate.add(accumulator, value)
         # As it is stored, and read again.
-        [accumulator] = python_values(
+        [accumulator] = decoded(
             types.codec(aggregate.type), pa.chunked_array([column(types.codec(aggregate.type), [accumulator])])
         )
     [(wanted,)] = duckdb.execute(

@@ -22,9 +22,8 @@ from sqlstream.errors import nearest
 from sqlstream.functions import types
 from sqlstream.functions.aggregates.declaration import aggregate_steps
 from sqlstream.functions.aggregates.steps import AggregateSteps
-from sqlstream.functions.codecs import Codec, column
+from sqlstream.functions.codecs import Codec, column, decoded
 from sqlstream.functions.process.plain_aggregates import PlainAggregate, plain_aggregate
-from sqlstream.functions.process.shapes import python_values
 
 # Functions whose result depends on the order of rows, or that keep the values: nothing of them merges.
 _NOT_MERGING = (Kind.PICK, Kind.QUANTILE)
@@ -173,7 +172,7 @@ class DuckAggregator(Aggregator):
         with databases.passing() as con:
             con.register("_kept", self._table([0], [accumulator]))
             found = con.sql(f"SELECT CAST({self.partial.final} AS {self.returns}) FROM _kept").to_arrow_table()
-        [value] = python_values(types.codec(self.returns), found.column(0))
+        [value] = decoded(types.codec(self.returns), found.column(0))
         return value
 
     def _merged(self, waiting: Sequence[_Waiting]) -> list[Any]:
@@ -192,10 +191,10 @@ class DuckAggregator(Aggregator):
             con.register("_values", pa.table({"n": pa.array(numbers, pa.int64()), **values}))
             found = con.sql(f"SELECT {', '.join(merged)} FROM ({both}) GROUP BY n ORDER BY n").to_arrow_table()
         if len(self._names) == 1:
-            return python_values(self._codec, found.column(0).cast(self._codec.arrow))
+            return decoded(self._codec, found.column(0).cast(self._codec.arrow))
         fields = [found.column(i).combine_chunks() for i in range(found.num_columns)]
         struct = pa.StructArray.from_arrays(fields, names=self._names).cast(self._codec.arrow)
-        return python_values(self._codec, pa.chunked_array([struct]))
+        return decoded(self._codec, pa.chunked_array([struct]))
 
     def _table(self, numbers: Sequence[int], accumulators: Sequence[Any]) -> pa.Table:
         array = column(self._codec, list(accumulators))
