@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlstream.errors import JobError
-from sqlstream.functions.codecs import Codec, column, objects
+from sqlstream.functions.codecs import Codec, column, decoded
 from sqlstream.functions.invocation import SHOWN, Invocation, named, shown
 from sqlstream.functions.rows import MISMATCHES, RowType, WrongTable
 
@@ -151,11 +151,11 @@ class AggregateSteps(Invocation):
         columns = self._columns(flat)
         if self.vectorized:
             return self._with_arrays(method, accumulators, owners, len(rows), columns)
-        decoded = self.decoded(columns)
+        given = self.decoded(columns)
         if (called := self.called(columns)) is not None:
-            decoded, owners = [list(compress(values, called)) for values in decoded], owners[called]
+            given, owners = [list(compress(values, called)) for values in given], owners[called]
         found = [None] * len(rows) if accumulators is None else self._objects(accumulators)
-        self._fold(method, found, owners.tolist(), decoded, True)
+        self._fold(method, found, owners.tolist(), given, True)
         return self._encoded(found)
 
     def _fold(
@@ -189,8 +189,7 @@ class AggregateSteps(Invocation):
         return method
 
     def _objects(self, accumulators: pa.Array) -> list[Any]:
-        values = objects(self.codec, pa.chunked_array([accumulators]))
-        return values if self.codec.plain else list(map(self.codec.decode, values))
+        return decoded(self.codec, pa.chunked_array([accumulators]))
 
     def _encoded(self, values: list[Any]) -> pa.Array:
         try:

@@ -12,6 +12,7 @@ from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import named
 from sqlstream.functions.process.api import DeclaredState
 from sqlstream.functions.process.broadcast_states import (
@@ -22,7 +23,6 @@ from sqlstream.functions.process.broadcast_states import (
     SharedValue,
 )
 from sqlstream.functions.process.implementation import Implementation
-from sqlstream.functions.process.shapes import python_values
 from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.source_locations import raised_at
@@ -97,7 +97,7 @@ class Instance:
             row = con.sql(f"SELECT {items}").to_arrow_table()
         hints = self.implementation.scalars
         return {
-            scalar.name: python_values(types.codec(scalar.type, hints[scalar.name]), column)[0]
+            scalar.name: decoded(types.codec(scalar.type, hints[scalar.name]), column)[0]
             for scalar, column in zip(self.function.scalars, row.columns, strict=True)
         }
 
