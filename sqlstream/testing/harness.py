@@ -16,10 +16,11 @@ from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError, missing
 from sqlstream.functions import types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.declaration import literal
 from sqlstream.functions.process.context import Timer, instant
 from sqlstream.functions.process.declare import declare_process, implementation_of
-from sqlstream.functions.process.shapes import ResultShape, python_values
+from sqlstream.functions.process.shapes import ResultShape
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
@@ -251,8 +252,7 @@ class ProcessHarness:
     def _rows_of(self, table: pa.Table, shape: ResultShape) -> list[Emitted]:
         keys = len(self._keyed.keys)
         own = [
-            python_values(types.codec(type, hint), table.column(keys + i))
-            for i, (_, type, hint) in enumerate(shape.fields)
+            decoded(types.codec(type, hint), table.column(keys + i)) for i, (_, type, hint) in enumerate(shape.fields)
         ]
         rows = own[0] if shape.kind == "value" else [shape.made(*row) for row in zip(*own, strict=True)]
         is_timed = table.num_columns > keys + len(own)
@@ -275,8 +275,15 @@ class ProcessHarness:
         table = self._read(_OPERATOR)
         place = [s.name for s in self._function.keyed_states if s.kind == "value"].index(state.name)
         column = table.column(len(self._keyed.keys) + place)
-        values = python_values(types.codec(state.type, self._implementation.hints[state.name][0]), column)
-        return {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
+        values = decoded(types.codec(state.type, self._implementation.hints[state.name][0]), column)
+        known = {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
+        if (aggregate := self._implementation.aggregates.get(state.name)) is None:
+            return known
+        opened = aggregate.opened()
+        try:
+            return {key: opened.result(accumulator) for key, accumulator in known.items()}
+        finally:
+            opened.close()
 
     def _collections(self, state: StateDeclaration) -> dict[Any, Any]:
         if not self._is_started:
@@ -285,12 +292,12 @@ class ProcessHarness:
         keys = 0 if state.broadcast else len(self._keyed.keys)
         hints = self._implementation.hints[state.name]
         if state.kind == "value":
-            values = python_values(types.codec(state.type, hints[0]), table.column(0))
+            values = decoded(types.codec(state.type, hints[0]), table.column(0))
             return dict(zip([None], values, strict=False))
-        items = python_values(types.codec(state.type, hints[-1]), table.column(keys + 1))
+        items = decoded(types.codec(state.type, hints[-1]), table.column(keys + 1))
         if state.kind == "map":
             assert state.key_type is not None
-            places = python_values(types.codec(state.key_type, hints[0]), table.column(keys))
+            places = decoded(types.codec(state.key_type, hints[0]), table.column(keys))
         else:
             places = table.column(keys).to_pylist()
         found: dict[Any, dict[Any, Any]] = {}

@@ -12,6 +12,7 @@ from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import named
 from sqlstream.functions.process.api import DeclaredState
 from sqlstream.functions.process.broadcast_states import (
@@ -22,8 +23,7 @@ from sqlstream.functions.process.broadcast_states import (
     SharedValue,
 )
 from sqlstream.functions.process.implementation import Implementation
-from sqlstream.functions.process.shapes import python_values
-from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
+from sqlstream.functions.process.states import AggregatingState, Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.source_locations import raised_at
 
@@ -43,11 +43,14 @@ class Instance:
         if function.vectorized == "key":
             self.methods = list(map(listing, self.methods))
             self.on_timer = listing(self.on_timer) if self.on_timer else None
+        self.aggregates = {name: one.opened() for name, one in self.implementation.aggregates.items()}
         self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.keyed_states}
         self.shared: dict[str, SharedHandle] = {s.name: self._shared(s) for s in function.broadcast_states}
         self._made.__dict__.update(self.handles | self.shared)
 
     def _handle(self, state: StateDeclaration) -> Handle:
+        if state.name in self.aggregates:
+            return AggregatingState(self.aggregates[state.name])
         reduce = getattr(self.implementation.made, state.name).reduce
         if reduce is not None:
             return ReducingState(reduce)
@@ -97,7 +100,7 @@ class Instance:
             row = con.sql(f"SELECT {items}").to_arrow_table()
         hints = self.implementation.scalars
         return {
-            scalar.name: python_values(types.codec(scalar.type, hints[scalar.name]), column)[0]
+            scalar.name: decoded(types.codec(scalar.type, hints[scalar.name]), column)[0]
             for scalar, column in zip(self.function.scalars, row.columns, strict=True)
         }
 
@@ -118,6 +121,8 @@ class Instance:
                 closing()
         except (Exception, SystemExit) as error:
             raise self.raised(error, "could not be closed, it ") from error
+        for one in self.aggregates.values():
+            one.close()
 
     def raised(self, error: BaseException, when: str = "", about: str = "", hint: str | None = None) -> JobError:
         """Return the error for what the user's code has raised."""

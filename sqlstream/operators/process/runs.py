@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions import types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit, python_values
+from sqlstream.functions.process.shapes import Misfit
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
@@ -42,7 +43,7 @@ class BatchRun:
     """One batch of one bucket."""
 
     # So many emitted rows leave together.
-    most = 100_000
+    most = 8_000
 
     def __init__(
         self,
@@ -67,13 +68,15 @@ class BatchRun:
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
         self.timers = KeyTimers(EventTime(watermark - tables.shift), clock.time, self.timed, tables.has_timers)
-        self.timer_changes = TimerChanges()
+        # Those of event time, and of processing time.
+        self.timer_changes = {True: TimerChanges(), False: TimerChanges()}
         self.context = Context(self.timers, self._clear, self._count, self._emit)
+        self.context._is_late = self._is_late
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
         self.context.processing_time = instant(clock.time)
         self.context.input_ended = clock.watermark == END_OF_INPUT
         hints = dict(instance.implementation.hints)
-        self.key_rows = KeyRows(con, state, tables, clock, hints)
+        self.key_rows = KeyRows(con, state, tables, clock, hints, instance.aggregates)
         self.collections = {
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
@@ -153,7 +156,7 @@ class BatchRun:
             return
         codecs = [types.codec(c.type) for c in self.keys]
         for block in blocks(self.touched.drop_columns([NUMBER])):
-            columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
+            columns = [decoded(c, v) for c, v in zip(codecs, block.columns, strict=True)]
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
     def _states(self) -> list[tuple[Any, bool, bool, bool]]:
@@ -172,7 +175,7 @@ class BatchRun:
 
     def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
         """Give a key its timers and its rows."""
-        if self.timers.known:
+        if self.timers.known and self.timers.is_any_due():
             self._fire(number, late=False)
         for method, one_input in zip(self.methods, inputs, strict=True):
             if size := one_input.sizes[number]:
@@ -245,12 +248,17 @@ class BatchRun:
 
     def _emit(self, output: str, row: Any) -> None:
         """Take a row of a side output, for the row or the timer for which the user's code runs."""
-        time, watermark, late = self.context.event_time, self.context.watermark, self.fires_late
-        if late is None:
-            late = time is not None and watermark is not None and time <= watermark
-        elif time is None:
+        time: Any = self.context.event_time
+        if time is None and self.fires_late is not None:
             time = self._time_now
-        self.sides.add(output, row, self.number, time, late=late)
+        self.sides.add(output, row, self.number, time, late=self._is_late())
+
+    def _is_late(self) -> bool:
+        """Tell whether what is emitted for the current row or timer is late."""
+        if self.fires_late is not None:
+            return self.fires_late
+        time, watermark = self.context.event_time, self.context.watermark
+        return time is not None and watermark is not None and time <= watermark
 
     def _clear(self) -> None:
         """Forget what there is of the current key."""
@@ -301,13 +309,14 @@ class BatchRun:
                 length = collections[id(handle)].leave(stored[place] or 0)
                 is_changed, value = length is not None, length or None
             if is_changed:
-                row = row or list(stored)
+                row = list(stored) if row is None else row
                 row[place] = value
                 if has_ttl:
                     row[place + 1] = self.clock.time if value is not None else None
             place += 2 if has_ttl else 1
-        if row is not None:
-            self.key_rows.change(number, tuple(row))
+        # What was written and forgotten within the batch leaves no trace.
+        if row is not None and (_has_value(row) or _has_value(stored)):
+            self.key_rows.change(number, row)
 
     # -- what leaves
 
@@ -367,6 +376,14 @@ def _listed(values: Any) -> Iterator[list[Any]]:
     """Yield the values of an array as lists of Python objects."""
     for start in range(0, len(values), BLOCK):
         yield values[start : start + BLOCK].tolist()
+
+
+def _has_value(row: Sequence[Any]) -> bool:
+    # Not any(..): for each key, a generator takes longer than this.
+    for value in row:  # noqa: SIM110
+        if value is not None:
+            return True
+    return False
 
 
 def _is_ours(error: BaseException) -> bool:
