@@ -78,15 +78,18 @@ class Collection:
     def _load(self) -> None:
         """Keep the items of all keys of the batch."""
         self._is_loaded = True
-        rows = self.state.relation(self.table)
-        if rows is None:
+        own = self._stored_rows()
+        if own is None:
             return
         self._loaded = f"_items_{self.one.number}"
-        own = f"(SELECT * FROM {rows} _item SEMI JOIN {self.touched} t ON {self.tables.same('_item', 't')})"
         live = is_live(self.one, f"s.{AT.name}", str(self.clock.time))
         items = listed(self.columns[len(self.tables.keys) :], "s")
         sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {self.touched} t"
         keep(self.con, self._loaded, f"{sql} ON {self.tables.same('s', 't')} WHERE {live} ORDER BY t.{NUMBER}")
+
+    def _stored_rows(self) -> str | None:
+        """Return what to write behind FROM to read what is stored of the keys of the batch."""
+        return self.state.rows_of(self.con, self.table, self.tables.key_names, self.touched)
 
     def _fetch(self, number: int) -> None:
         """Make Python objects of the items of some keys, from one on."""
@@ -142,7 +145,7 @@ class Collection:
 
     def _take_away(self) -> None:
         """Take away the items of keys that were cleared, and those in whose place others are put."""
-        rows = self.state.relation(self.table)
+        rows = self._stored_rows()
         if rows is None:
             return
         gone = set(self.cleared)

@@ -55,10 +55,9 @@ class TimerTables:
         """Return the timers of the keys of the batch, by their numbers."""
         found: dict[int, dict[Identity, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
-            rows = self.state.relation(table)
-            if rows is None:
+            own = self.state.rows_of(self.con, table, self.tables.key_names, TOUCHED)
+            if own is None:
                 continue
-            own = f"(SELECT * FROM {rows} _timer SEMI JOIN {TOUCHED} t ON {self.tables.same('_timer', 't')})"
             known = summed(self.tables.timer_columns, own)
             sql = f"SELECT t.{NUMBER}, s.{TIMER_NAME.name}, s.{DUE.name} FROM ({known}) s JOIN {TOUCHED} t"
             shift = self.tables.shift if is_event else 0
