@@ -7,17 +7,26 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import psutil
 
+# So long a condition is waited for, and the end of a process: a JVM starts in seconds, on a busy machine in a minute.
+SECONDS = 240.0
 
-def wait_until(condition: Callable[..., object], seconds: float = 60.0) -> None:
+
+def wait_until(condition: Callable[..., object], seconds: float = SECONDS) -> None:
     """Poll a condition until it holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to this in time"
         time.sleep(0.02)
+
+
+def wait_with(process: subprocess.Popen[str], condition: Callable[..., object]) -> None:
+    """Poll a condition until it holds, for something that a process does which must not end meanwhile."""
+    wait_until(lambda: condition() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[0]
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
@@ -28,27 +37,51 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 
 def kill_family(process: subprocess.Popen[str]) -> None:
     """Kill a process and all that it started, and wait until all are gone."""
-    parent = psutil.Process(process.pid)
-    family = [parent, *parent.children(recursive=True)]
+    family = list(_frozen(psutil.Process(process.pid)))
     for member in family:
-        # Workers end with their JVM, maybe before their turn comes.
+        # It may have ended before its turn came.
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(family, timeout=30)
-    assert alive == []
+    await_end(family)
+
+
+def _frozen(parent: psutil.Process) -> Iterator[psutil.Process]:
+    """Stop a process, so that it starts no further ones, and then those that it has started."""
+    yield parent
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent.suspend()
+        for child in parent.children():
+            yield from _frozen(child)
+
+
+def await_end(processes: Iterable[psutil.Process]) -> None:
+    """Wait until processes have ended, whether their parents have noticed or not."""
+    left = list(processes)
+    wait_until(lambda: all(map(has_ended, left)))
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether a process has ended. One that nobody has reaped yet is a zombie."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process has ended. One that nobody has reaped yet is a zombie."""
+    """Return whether no process has this id, or one that has ended."""
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+        return has_ended(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return True
 
 
 def children_of(pid: int, word: str) -> list[psutil.Process]:
-    """Return the processes that one has started, also through others, in whose command line a word stands."""
+    """Return the processes that one has started, also through others, in whose command line a word stands.
+
+    Its own come before those of others. One that has just been forked still has its parent's command line.
+    """
     called = []
     for child in psutil.Process(pid).children(recursive=True):
         # It may end while it is looked at.

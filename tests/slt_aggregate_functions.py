@@ -152,6 +152,20 @@ class WrongResult:
         return "many" if acc > 9 else acc  # type: ignore[return-value]
 
 
+@udaf
+class OneByOne:
+    """Its accumulators cannot really be put together."""
+
+    def accumulate(self, acc: int, x: int) -> int:
+        return acc + x
+
+    def merge(self, acc: int, other: int) -> int:
+        raise ValueError("never merged")
+
+    def finish(self, acc: int) -> int:
+        return acc
+
+
 @udaf(deterministic=False)
 class ChangingSum:
     def accumulate(self, acc: int, x: int) -> int:
@@ -181,5 +195,6 @@ AGGREGATE_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     PathOf,
     Bits,
     WrongResult,
+    OneByOne,
     ChangingSum,
 )

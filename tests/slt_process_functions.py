@@ -129,6 +129,14 @@ class Inverse:
         yield 1 / self.total.value
 
 
+@process
+class FileKinds:
+    """Emits what kind of file a row comes from."""
+
+    def process(self, ctx: Context, row: Row) -> Iterator[str]:
+        yield row.file.rsplit(".")[-1]
+
+
 @dataclass
 class Rejected:
     reason: str
@@ -258,6 +266,20 @@ class BothNotes:
 
 
 PROCESS_FUNCTIONS = (
-    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, Forgetful),
+    *(TemperatureAlerts, Visits, Reconcile, Doubled, Reminders, Inverse, FileKinds, Forgetful),
     *(CheckedReadings, Parted, Astray, Notes, BothNotes),
 )
+
+
+@dataclass
+class Passed:
+    value: float | None
+    seen: datetime
+
+
+@process
+class PassedOn:
+    """Emits a row for each reading."""
+
+    def process(self, ctx: Context, reading: Row) -> Iterator[Passed]:
+        yield Passed(reading.temperature, reading.ts)

@@ -28,8 +28,8 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.testing import write_rows
 from tests.golden import Row
 from tests.kinds import of_type
+from tests.processes import SECONDS
 
-SECONDS = 60.0
 # What nobody can do or see in a session; a case stops there.
 ONLY_IN_PROCESS = {"tick", "advance", "output", "explain", "in-process", "answer"}
 

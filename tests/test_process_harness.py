@@ -13,6 +13,16 @@ from sqlstream import Context, ListState, MapState, Row, SideOutput, ValueState,
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.functions.process.context import Timer
 from sqlstream.testing import Emitted, ProcessHarness
+from tests.slt_broadcast_functions import (
+    ApplyLimits,
+    Excess,
+    Known,
+    KnownWords,
+    Limit,
+    Payment,
+    Rates,
+    Word,
+)
 from tests.slt_process_functions import (
     Alert,
     Doubled,
@@ -165,6 +175,43 @@ class Points:
         yield point
 
 
+def test_broadcast_tables_have_no_keys() -> None:
+    with ProcessHarness(ApplyLimits, keys="account") as harness:
+        card = Payment("a", "card", 120.0)
+        # Those of a step come before the rows of keys.
+        assert harness.rows(rules=[Limit("card", 100.0)], payments=[card]) == [Excess("card", 120.0, 20.0)]
+        harness.restart()
+        assert harness.state("limits") == {"card": 100.0}
+        assert harness.state("seen") == {"a": 1}
+        harness.rows(rules=[Limit("card", 110.0), Limit("cash", 1.0)])
+        assert harness.rows(payments=[card]) == [Excess("card", 120.0, 10.0)]
+        harness.rows(rules=[Limit("card", None)])
+        assert harness.rows(payments=[card]) == []
+        assert harness.state("limits") == {"cash": 1.0}
+        assert harness.counters() == {"rules": 4}
+
+
+def test_broadcast_values_and_lists() -> None:
+    with ProcessHarness(
+        KnownWords, columns={"rows": "x BIGINT", "counted": "x BIGINT", "said": "word STRING"}
+    ) as harness:
+        harness.rows(said=[Word("one"), Word("two")])
+        assert (harness.state("words"), harness.state("last"), harness.state("most")) == (["one", "two"], "two", None)
+        assert harness.rows(rows=[{"x": 1}], counted=[{"x": 5}]) == [Known(1, 2, "two", 5)]
+
+
+def test_ordered_broadcast_rows_wait_for_the_watermark() -> None:
+    with ProcessHarness(Rates, keys="account", on_time="ts", ordered=True) as harness:
+        limits = [{"kind": "card", "amount": n / 10, "ts": f"2026-01-01 10:00:0{n}"} for n in range(4)]
+        harness.rows(limits=limits[::-1])
+        assert harness.state("rates") == {}
+        harness.rows(payments=[{"account": "a", "kind": "card", "amount": 7.0, "ts": "2026-01-01 10:00:01.5"}])
+        assert harness.watermark("2026-01-01 10:00:02") == [Excess("card", 7.0, 0.1)]
+        assert harness.state("rates") == {"card": 0.1}
+        assert harness.finish() == [Excess("card", -1.0, 0.2)]
+        assert harness.state("rates") == {"card": 0.3}
+
+
 def test_classes_come_back_as_they_are() -> None:
     with ProcessHarness(Points, keys=("k", "d")) as harness:
         rows: list[dict[str, Any]] = [{"k": 1, "d": "a", "x": n, "label": str(n)} for n in range(2)]
@@ -229,6 +276,14 @@ CALLS: dict[str, tuple[Any, str]] = {
         "a watermark needs an event time",
     ),
     "a duration that is none": (lambda: ProcessHarness(Reminders, keys="x").advance("soon"), "soon"),
+    "keys of a broadcast table": (
+        lambda: ProcessHarness(ApplyLimits, keys={"payments": "account", "rules": "kind"}),
+        'table "rules" is broadcast: its rows have no key',
+    ),
+    "the key of a broadcast state": (
+        lambda: ProcessHarness(ApplyLimits, keys="account").state("limits", key="card"),
+        'state "limits" is broadcast: it is the same for all keys',
+    ),
     "a row that is none": (lambda: ProcessHarness(Reminders, keys="x").rows([1]), "a row is a mapping"),
     "a column that its row does not have": (
         lambda: ProcessHarness(TemperatureAlerts, keys="sensor", columns="sensor STRING").rows([("a",)]),

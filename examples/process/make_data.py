@@ -1,4 +1,4 @@
-"""Write the example's data, always the same: DATA/{readings,rides,fares,clicks}/1.parquet to 4.parquet, an hour each.
+"""Write the example's data, always the same: DATA/{readings,bounds,rides,fares,clicks}/1.parquet to 4.parquet, an hour each.
 
 Rows are in the order of their times, over all files of a table.
 """
@@ -21,6 +21,7 @@ DATA = Path(__file__).parent / ".demo"
 TIME = pa.timestamp("us")
 SCHEMAS = {
     "readings": pa.schema({"sensor": pa.string(), "temperature": pa.float64(), "ts": TIME}),
+    "bounds": pa.schema({"name": pa.string(), "temperature": pa.float64(), "ts": TIME}),
     "rides": pa.schema({"ride_id": pa.int64(), "taxi": pa.string(), "event": pa.string(), "ts": TIME}),
     "fares": pa.schema({"ride_id": pa.int64(), "amount": pa.float64(), "ts": TIME}),
     "clicks": pa.schema({"user_id": pa.int64(), "page": pa.string(), "ts": TIME}),
@@ -35,6 +36,15 @@ def readings(chance: random.Random) -> Iterator[tuple[Any, ...]]:
             temperature += chance.choice([-6, -1, -0.5, 0, 0, 0.5, 1, 6])
             yield sensor, temperature, at + timedelta(seconds=chance.randrange(60))
             at += timedelta(minutes=chance.choice([2, 2, 2, 2, 2, 2, 4, 25]))
+
+
+def bounds(chance: random.Random) -> Iterator[tuple[Any, ...]]:
+    """Between which temperatures sensors should be: people change their minds every now and then."""
+    for name, temperature in (("low", 14.0), ("high", 26.0)):
+        at = BEGIN
+        while at < BEGIN + timedelta(hours=HOURS):
+            yield name, temperature + chance.choice([-3, 0, 2]), at
+            at += timedelta(minutes=chance.choice([20, 35, 50]), seconds=30)
 
 
 def rides(chance: random.Random) -> Iterator[tuple[Any, ...]]:
@@ -66,7 +76,7 @@ def clicks(chance: random.Random) -> Iterator[tuple[Any, ...]]:
 def tables() -> dict[str, pa.Table]:
     """Return all tables, sorted by time."""
     found = {}
-    for make in (readings, rides, fares, clicks):
+    for make in (readings, bounds, rides, fares, clicks):
         rows = sorted(make(random.Random(13)), key=lambda row: row[-1])
         schema = SCHEMAS[make.__name__]
         found[make.__name__] = pa.table(

@@ -143,11 +143,15 @@ class TableSink(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """Where a job writes a table: the project's folder, and a folder of the job's own for records about what was written."""
+    """Where a job writes a table: the project's folder, and a folder of the job's own for records about what was written.
+
+    `committed` is the last batch that the job had committed when it started, -1 before the first.
+    """
 
     fs: Filesystem
     project: str
     records: str
+    committed: int = -1
 
 
 class Writer(ABC):
@@ -172,6 +176,10 @@ class Committer(ABC):
 
     def recover(self) -> None:
         """Finish what a process that died was committing, and remove what nobody will commit."""
+
+    def notices(self) -> Sequence[str]:
+        """Return what users should know of what `recover` did."""
+        return ()
 
 
 class WorkerSink(TableSink):

@@ -5,11 +5,15 @@ A codec is plain data, because it travels with its function to worker processes.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
+from itertools import compress, starmap
+from operator import attrgetter
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -155,6 +159,22 @@ class StructOf:
     def arrow(self) -> pa.DataType:
         return pa.struct([pa.field(name, codec.arrow) for name, codec in self.fields])
 
+    @property
+    def positional(self) -> tuple[str, ...] | None:
+        """The fields in the order in which the class takes them; None where it does not, or there is no class."""
+        names = [name for name, _ in self.fields]
+        if isinstance(self.made, type) and dataclasses.is_dataclass(self.made):
+            given = [f for f in dataclasses.fields(self.made) if f.init]
+            is_known = not any(f.kw_only for f in given) and {f.name for f in given} == set(names)
+            return tuple(f.name for f in given) if is_known else None
+        if isinstance(self.made, type) and set(getattr(self.made, "_fields", ())) == set(names):
+            return tuple(self.made._fields)  # type: ignore[attr-defined]
+        return None
+
+    def takes(self, values: list[Any]) -> bool:
+        """Whether values are instances of the class itself, or None."""
+        return isinstance(self.made, type) and {self.made, type(None)}.issuperset(map(type, values))
+
     def exact(self, values: list[Any]) -> bool:
         return False
 
@@ -176,6 +196,33 @@ class StructOf:
         return {name: codec.encode(given.get(name)) for name, codec in self.fields}
 
 
+def decoded(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as the Python objects that a codec promises; raises what `objects` and `decode` raise."""
+    if isinstance(codec, StructOf) and (names := codec.positional) is not None:
+        return [value for chunk in column.chunks for value in _instances(codec, names, chunk)]
+    found = objects(codec, column)
+    return found if codec.plain else list(map(codec.decode, found))
+
+
+def _instances(codec: StructOf, names: tuple[str, ...], column: pa.StructArray) -> Iterable[Any]:
+    """Return instances made field by field: a dict for each, as Arrow hands them out, takes four times as long."""
+    codecs, arrays = dict(codec.fields), dict(zip(column.type.names, column.flatten(), strict=True))
+    fields = [decoded(codecs[name], pa.chunked_array([arrays[name]])) for name in names]
+    if not column.null_count:
+        return instances(codec.made, fields)
+    valid = column.is_valid().to_pylist()
+    found = iter(instances(codec.made, [list(compress(values, valid)) for values in fields]))
+    return [next(found) if is_there else None for is_there in valid]
+
+
+def instances(made: Any, fields: Sequence[list[Any]]) -> Iterable[Any]:
+    """Return instances of a class of the values of its fields, which are in the order of its constructor."""
+    if made.__bases__ == (tuple,) and len(made._fields) == len(fields):
+        # A named tuple, made as fast as Python can: its own constructor is Python's code.
+        return map(partial(tuple.__new__, made), zip(*fields, strict=True))
+    return starmap(made, zip(*fields, strict=True))
+
+
 def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
     """Return a column as the Python objects that Arrow hands out; raises OverflowError for times beyond Python's."""
     # NumPy makes dates and times thirty times as fast as Arrow, but turns those beyond the year 9999 into integers.
@@ -191,9 +238,22 @@ def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
 
 def column(codec: Codec, values: list[Any]) -> pa.Array:
     """Return the values of one column as Arrow; raises what `encode` raises, or ArrowInvalid."""
+    if isinstance(codec, StructOf) and codec.takes(values):
+        return _fields(codec, values)
     if not codec.exact(values):
         values = [codec.encode(v) for v in values]
     return pa.array(values, codec.arrow)
+
+
+def _fields(codec: StructOf, values: list[Any]) -> pa.StructArray:
+    """Return instances as Arrow, field by field."""
+    arrays, fields = [], []
+    for name, field in codec.fields:
+        value_of = attrgetter(name)
+        arrays.append(column(field, [None if value is None else value_of(value) for value in values]))
+        fields.append(pa.field(name, field.arrow))
+    missing = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=missing)
 
 
 def decimal_leaf(precision: int, scale: int) -> Leaf:

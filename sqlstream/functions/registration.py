@@ -22,7 +22,7 @@ from sqlstream.functions.invocation import Invocation
 
 _START = 'job failed: function "'
 # The steps of an aggregate function that DuckDB calls: see AggregateSteps.
-STEPS = ("accumulate", "merge", "change", "finish")
+STEPS = ("accumulate", "merge", "change", "scan", "finish")
 
 
 class Registered:
@@ -192,6 +192,7 @@ def _create_steps(connection: duckdb.DuckDBPyConnection, function: AggregateFunc
         "accumulate": ((rows,), kept),
         "merge": ((f"{kept}[]",), kept),
         "change": ((kept, rows, rows), kept),
+        "scan": ((kept, f"STRUCT(r {function.row})[]"), f"STRUCT(results {function.returns}[], accumulator {kept})"),
         "finish": ((kept,), function.returns),
     }
     for step in STEPS:

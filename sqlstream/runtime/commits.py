@@ -129,8 +129,13 @@ class Commits:
         for sink, plan in enumerate(job.plan.sinks):
             target = sink_of(plan.table)
             if isinstance(target, WorkerSink):
-                self._committers[sink] = target.committer(job.sink_context(sink))
+                context = replace(job.sink_context(sink), committed=self.totals.version)
+                self._committers[sink] = target.committer(context)
                 self._committers[sink].recover()
+
+    def notices(self) -> list[str]:
+        """Return what users should know of how the job's sinks went on."""
+        return [notice for committer in self._committers.values() for notice in committer.notices()]
 
     def _restore(self) -> Totals:
         fs = self.warehouse.fs

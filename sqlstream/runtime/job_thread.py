@@ -126,7 +126,7 @@ class JobThread(threading.Thread, ABC):
             self.fs.delete(self.paths.stop)
             self._write_status()
             self.feed = self._open_feed()
-            self._warnings.extend(self.feed.notices())
+            self._warnings.extend([*self.commits.notices(), *self.feed.notices()])
             self._begin(self.feed)
             self._has_begun = True
             self.state = self._drive(self.feed)

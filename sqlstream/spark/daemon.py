@@ -12,7 +12,6 @@ import importlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 
@@ -70,14 +69,16 @@ def end_in_order() -> None:
     except ImportError:
         return
     task, main = daemon.worker, worker.main
-    ending = threading.Event()
+    to_do = [release]
 
     def release_once() -> bool:
-        # Spark's daemon hangs up twice, and on a worker that is ending already: the second must not cut the first short.
-        if ending.is_set():
+        # Spark's daemon hangs up twice, and on a worker that is ending already: the second must not cut the first short. It may
+        # come between any two steps of this function, and one that holds a lock would wait for itself.
+        try:
+            step = to_do.pop()
+        except IndexError:
             return False
-        ending.set()
-        release()
+        step()
         return True
 
     def hung_up(number: int, frame: object) -> None:

@@ -203,24 +203,36 @@ class Bucket:
 
         It holds until the batch ends. Few keys of a large table are found by an index, where there is one.
         """
+        rows, equals = self._candidates(con, table, keys, touched)
+        if rows is None or not keys:
+            return rows
+        same = " AND ".join(f"_row.{quote_name(k)} {equals} _key.{quote_name(k)}" for k in keys)
+        return f"(SELECT * FROM {rows} _row SEMI JOIN {touched} _key ON {same})"
+
+    def candidates(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
+        """Return what `rows_of` does, but rows of other keys can be among these: for those who join them to the keys."""
+        return self._candidates(con, table, keys, touched)[0]
+
+    def _candidates(
+        self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
+    ) -> tuple[str | None, str]:
+        """Return rows among which are those of some keys, and by what operator keys are the same."""
         found, where = self._visible(table)
         if not found:
-            return None
+            return None, ""
         columns, equals = self._declarations[table].columns, "IS NOT DISTINCT FROM"
-        rows_found: list[pa.Table] = []
+        indexed: list[pa.Table] = []
         if keys and has_large(found):
             lookup = KeyLookup(con, columns, keys, touched)
             segments = SegmentIndexes(self._fs, self._data, columns, tuple(keys), self._index_memory)
             indexes, found = segments.split(con, found, lookup.count)
-            rows_found, equals = lookup.found(indexes), lookup.equals
+            indexed, equals = lookup.found(indexes), lookup.equals
         selects = [scan(self._fs, self._data, columns, found)] if found else []
-        for rows in rows_found:
+        for rows in indexed:
             self._found += 1
             con.register(f"_found_{self._found}", rows)
             selects.append(f"SELECT {typed(columns)} FROM _found_{self._found}")
-        all_rows = f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})"
-        same = " AND ".join(f"_row.{quote_name(k)} {equals} _key.{quote_name(k)}" for k in keys)
-        return f"(SELECT * FROM {all_rows} _row SEMI JOIN {touched} _key ON {same})" if keys else all_rows
+        return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
 
     def _visible(self, table: str, up_to: EventTime | None = None) -> tuple[list[Segment], str]:
         """Return the segments in which there are rows of a time up to `up_to` that are not forgotten, and a WHERE for these."""

@@ -21,10 +21,6 @@ from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed
 from sqlstream.warehouse.status import read_status
 
-# In the records of a sink: what it has published after the batch that stands in it counts no longer.
-TAKEN_BACK = "taken-back"
-
-
 # A power cut takes what was written shortly before: the content of the files of so many versions is looked at.
 _LATEST = 10
 
@@ -213,18 +209,14 @@ class Versions:
     def _take_back(self, version: int, *, begun: bool) -> None:
         """Forget which files were published after a version; with `begun`, not those of the next batch, which stays the same.
 
-        Whoever opens the sink removes the files.
+        Whoever opens the sink removes files of which there is neither a record nor a commit.
         """
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
-            kept = version
             for n in numbers(self.fs, directory, ".json"):
                 path = f"{directory}/{n:010d}.json"
                 if n > version + begun or self.record_fault(path):
                     self.fs.delete(path)
-                else:
-                    kept = max(kept, n)
-            self.fs.write_text_atomic(f"{directory}/{TAKEN_BACK}", str(kept))
 
     def _places(self) -> Iterator[BucketedPaths]:
         for operator in self.fs.list(self.paths.state):

@@ -16,10 +16,11 @@ from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError, missing
 from sqlstream.functions import types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.declaration import literal
 from sqlstream.functions.process.context import Timer, instant
 from sqlstream.functions.process.declare import declare_process, implementation_of
-from sqlstream.functions.process.shapes import ResultShape, python_values
+from sqlstream.functions.process.shapes import ResultShape
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
@@ -49,7 +50,8 @@ class ProcessHarness:
     tables are partitioned, `on_time` the one with the event time; where they differ, mappings by table. Columns of a table
     are the keys, the fields of its row, and `on_time`. What hints do not say is as in the first rows, unless `columns` declares
     the columns of the table: `"sensor STRING, temperature DOUBLE"`, of several tables a mapping. With `ordered`, rows wait for
-    the watermark, and come in the order of their times, as with ORDER BY in the call.
+    the watermark, and come in the order of their times, as with ORDER BY in the call. Tables that the class declares as broadcast
+    have no keys; a name in `on_time` is theirs, too, where rows are `ordered`.
 
     Each step is one micro-batch, and returns the rows that the function emits in it, key by key. The watermark moves by
     `watermark` alone; the clock starts in 1970 and moves by `advance`.
@@ -69,8 +71,10 @@ class ProcessHarness:
     ):
         self._function: ProcessFunction = declare_process(function)
         self._implementation = implementation_of(function)
-        self._tables = harness_tables(self._function, keys, on_time, columns)
-        if ordered and not all(t.time for t in self._tables):
+        self._tables = harness_tables(self._function, keys, on_time, columns, ordered=ordered)
+        # The first table whose rows have keys: in what concerns keys and time, all of these are alike.
+        self._keyed = next(t for t in self._tables if not t.row.broadcast)
+        if ordered and not all(t.time or t.row.broadcast for t in self._tables):
             raise UsageError("the order of rows is that of their event time", hint='Write on_time="ts".')
         for table in self._tables:
             table.ordered = ordered
@@ -106,7 +110,7 @@ class ProcessHarness:
         if not any(t.time for t in self._tables):
             raise UsageError("a watermark needs an event time", hint='Write ProcessHarness(.., on_time="ts").')
         self._start({})
-        return self._step(lambda: self._stream.ticks({t.name: str(time) for t in self._tables}))
+        return self._step(lambda: self._stream.ticks({t.name: str(time) for t in self._tables if t.time}))
 
     def advance(self, time: str | timedelta) -> list[Any]:
         """Move the clock by a duration, such as "10 min": timers of processing time up to then fire, and state expires."""
@@ -145,16 +149,19 @@ class ProcessHarness:
     def state(self, name: str, key: Any = _ALL) -> Any:
         """Return a state of a key, as the function sees it after the last step; without a key, those of all keys in a dict.
 
-        A value that is not there is None; a list is a list, a map a dict.
+        A value that is not there is None; a list is a list, a map a dict. A broadcast state has no key: it is returned itself.
         """
         declared = {s.name: s for s in self._function.states}
         if name not in declared:
             raise UsageError(f'the function has no state "{name}"', hint=missing("state", name, declared))
         state = declared[name]
+        nothing: Any = {"value": None, "list": [], "map": {}}[state.kind]
+        if state.broadcast:
+            if key is not _ALL:
+                raise UsageError(f'state "{name}" is broadcast: it is the same for all keys', hint="Leave the key out.")
+            return self._collections(state).get(None, nothing)
         found = self._values(state) if state.kind == "value" else self._collections(state)
-        if key is _ALL:
-            return found
-        return found.get(_hashable(key), {"value": None, "list": [], "map": {}}[state.kind])
+        return found if key is _ALL else found.get(_hashable(key), nothing)
 
     def timers(self, key: Any = _ALL) -> Any:
         """Return the timers of a key in the order of their times; without a key, those of all keys in a dict."""
@@ -197,7 +204,7 @@ class ProcessHarness:
         self._check_state()
         self._stream.script(";\n".join(table.declare(rows.get(table.name, ())) for table in self._tables))
         arguments = [*(table.argument for table in self._tables), *self._arguments]
-        times = [quote_name(t.time) for t in self._tables if t.time]
+        times = [quote_name(t.time) for t in self._tables if t.time and not t.row.broadcast]
         arguments += [f"on_time => DESCRIPTOR({', '.join(dict.fromkeys(times))})"] if times else []
         statements = [f"SET 'pipeline.name' = '{_JOB}'"]
         statements += [f"CREATE VIEW {_OPERATOR} AS SELECT * FROM {self._function.name}({', '.join(arguments)})"]
@@ -216,13 +223,13 @@ class ProcessHarness:
         self._is_started = True
 
     def _check_state(self) -> None:
-        if (self._function.states or self._function.has_timers) and not self._tables[0].keys:
+        if (self._function.keyed_states or self._function.has_timers) and not self._keyed.keys:
             hint = 'Say by which column its rows are partitioned: ProcessHarness(.., keys="sensor").'
             raise UsageError(f'process function "{self._function.name}" keeps state for each key', hint=hint)
 
     def _result_columns(self, shape: ResultShape) -> str:
         """Return the declaration of what comes out: the keys, the columns that are emitted, the time."""
-        first = self._tables[0]
+        first = self._keyed
         table = self._stream.compiler.catalog.relation(first.name)
         assert isinstance(table, Table)
         known = {c.name.lower(): c.type for c in table.columns}
@@ -243,10 +250,9 @@ class ProcessHarness:
         return [row.row for row in self._emitted[_MAIN][before:]]
 
     def _rows_of(self, table: pa.Table, shape: ResultShape) -> list[Emitted]:
-        keys = len(self._tables[0].keys)
+        keys = len(self._keyed.keys)
         own = [
-            python_values(types.codec(type, hint), table.column(keys + i))
-            for i, (_, type, hint) in enumerate(shape.fields)
+            decoded(types.codec(type, hint), table.column(keys + i)) for i, (_, type, hint) in enumerate(shape.fields)
         ]
         rows = own[0] if shape.kind == "value" else [shape.made(*row) for row in zip(*own, strict=True)]
         is_timed = table.num_columns > keys + len(own)
@@ -255,7 +261,7 @@ class ProcessHarness:
 
     def _keys(self, table: pa.Table) -> list[Any]:
         """Return the keys of the rows of a table, as `ctx.key` has them."""
-        columns = [table.column(i).to_pylist() for i in range(len(self._tables[0].keys))]
+        columns = [table.column(i).to_pylist() for i in range(len(self._keyed.keys))]
         if not columns:
             return [None] * table.num_rows
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
@@ -267,24 +273,29 @@ class ProcessHarness:
         if not self._is_started:
             return {}
         table = self._read(_OPERATOR)
-        place = [s.name for s in self._function.states if s.kind == "value"].index(state.name)
-        column = table.column(len(self._tables[0].keys) + place)
-        values = python_values(types.codec(state.type, self._implementation.hints[state.name][0]), column)
+        place = [s.name for s in self._function.keyed_states if s.kind == "value"].index(state.name)
+        column = table.column(len(self._keyed.keys) + place)
+        values = decoded(types.codec(state.type, self._implementation.hints[state.name][0]), column)
         return {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
 
     def _collections(self, state: StateDeclaration) -> dict[Any, Any]:
         if not self._is_started:
             return {}
         table = self._read(f"{_OPERATOR}_{state.name}")
-        keys, hints = len(self._tables[0].keys), self._implementation.hints[state.name]
-        items = python_values(types.codec(state.type, hints[-1]), table.column(keys + 1))
+        keys = 0 if state.broadcast else len(self._keyed.keys)
+        hints = self._implementation.hints[state.name]
+        if state.kind == "value":
+            values = decoded(types.codec(state.type, hints[0]), table.column(0))
+            return dict(zip([None], values, strict=False))
+        items = decoded(types.codec(state.type, hints[-1]), table.column(keys + 1))
         if state.kind == "map":
             assert state.key_type is not None
-            places = python_values(types.codec(state.key_type, hints[0]), table.column(keys))
+            places = decoded(types.codec(state.key_type, hints[0]), table.column(keys))
         else:
             places = table.column(keys).to_pylist()
         found: dict[Any, dict[Any, Any]] = {}
-        for key, place, item in zip(self._keys(table), places, items, strict=True):
+        known = [None] * len(items) if state.broadcast else self._keys(table)
+        for key, place, item in zip(known, places, items, strict=True):
             found.setdefault(_hashable(key), {})[place] = item
         if state.kind == "map":
             return found

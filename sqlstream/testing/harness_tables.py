@@ -35,6 +35,7 @@ class HarnessTable:
         """The argument of the call, as SQL."""
         keys = ", ".join(map(quote_name, self.keys))
         order = f" ORDER BY {quote_name(self.time)}" if self.ordered and self.time else ""
+        order += " BROADCAST" if self.row.broadcast else ""
         return f"{self.name} => TABLE {quote_name(self.name)}" + (f" PARTITION BY ({keys})" if keys else "") + order
 
     def declare(self, rows: Sequence[Row]) -> str:
@@ -97,8 +98,10 @@ def harness_tables(
     keys: str | Sequence[str] | Mapping[str, str | Sequence[str]],
     on_time: str | Mapping[str, str] | None,
     columns: str | Mapping[str, str] | None,
+    *,
+    ordered: bool,
 ) -> list[HarnessTable]:
-    """Return the tables of a function in their order."""
+    """Return the tables of a function in their order: the broadcast ones have no keys, and a time where rows are `ordered`."""
     names = [t.name for t in function.tables]
     for given, what in ((keys, "keys"), (on_time, "on_time"), (columns, "columns")):
         if isinstance(given, Mapping) and (odd := [name for name in given if name not in names]):
@@ -108,8 +111,12 @@ def harness_tables(
         raise UsageError("the function reads several tables: columns are declared for each", hint=hint)
     found = []
     for table in function.tables:
-        own = keys.get(table.name, ()) if isinstance(keys, Mapping) else keys
+        own = keys.get(table.name, ()) if isinstance(keys, Mapping) else () if table.broadcast else keys
+        if table.broadcast and own:
+            raise UsageError(f'table "{table.name}" is broadcast: its rows have no key')
         time = on_time.get(table.name) if isinstance(on_time, Mapping) else on_time
+        if table.broadcast and not ordered and not isinstance(on_time, Mapping):
+            time = None
         declared = columns.get(table.name) if isinstance(columns, Mapping) else columns
         found.append(HarnessTable(table, (own,) if isinstance(own, str) else tuple(own), time, declared))
     return found

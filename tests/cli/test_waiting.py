@@ -24,6 +24,7 @@ from sqlstream.runtime.commits import Totals
 from sqlstream.session.session import Session
 from sqlstream.testing import Stream
 from tests.kinds import of_type
+from tests.processes import SECONDS
 
 TABLE = "CREATE TABLE {name} (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND){more};"
 JOB = """
@@ -328,7 +329,7 @@ def test_the_table_fits_80_columns_whatever_the_numbers(start: Start, clock: lis
 
 
 def wait_for(done: Callable[[], bool]) -> None:
-    deadline = monotonic() + 30
+    deadline = monotonic() + SECONDS
     while not done():
         assert monotonic() < deadline
 

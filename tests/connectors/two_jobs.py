@@ -1,10 +1,13 @@
 """Two jobs, one behind the other, until their input ends: what tests run in a process of its own, and kill.
 
-The first copies files into the table `mid`, the second `mid` into files, a small batch at a time.
+The first copies files into the table `mid`, the second `mid` into files, a small batch at a time. `two_jobs.py PROJECT ROUNDS`
+runs so many batches of each, and waits then.
 """
 
 from __future__ import annotations
 
+import itertools
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -61,15 +64,19 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
         yield descriptor is not None or (feed.bounded and not feed.ended)
 
 
-def main(project: str) -> None:
+def main(project: str, rounds: int | None = None) -> None:
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
     jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([SourceText("two_jobs", SCRIPT)]))]
     running = [True]
-    while any(running):
+    for number in itertools.count():
+        if number == rounds:
+            signal.pause()
+        if not any(running):
+            break
         running = [next(job) for job in jobs]
         print("batch", flush=True)
     compiler.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -19,9 +19,9 @@ from sqlstream.connectors import registry
 from sqlstream.errors import BindError, DataError, SourceText, SqlStreamError
 from sqlstream.queries.query import open_query
 from sqlstream.testing import Stream
-from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.processes import kill_group, wait_until
+from tests.processes import SECONDS, kill_group, wait_with
+from tests.spark.orders import version
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "connector"
 
@@ -263,9 +263,9 @@ def test_a_job_that_is_killed_goes_on_behind_its_last_batch(tmp_path: Path, targ
     (tmp_path / "tail.sql").write_text(script)
     warehouse = Warehouse(str(tmp_path / "warehouse"))
 
-    def run() -> subprocess.Popen[str]:
+    def run(*arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "sqlstream", "run", "tail.sql"],
+            [sys.executable, "-m", "sqlstream", "run", "tail.sql", *arguments],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": f"{target}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
             stdout=subprocess.PIPE,
@@ -275,11 +275,10 @@ def test_a_job_that_is_killed_goes_on_behind_its_last_batch(tmp_path: Path, targ
         )
 
     for wanted in (1, 4):
-        killed = run()
-        wait_until(lambda wanted=wanted: (last_committed(warehouse.fs, warehouse.job("out")) or 0) >= wanted, 90.0)
-        assert killed.poll() is None
+        killed = run("--set-table", "log.source.monitor-interval=100 ms")
+        wait_with(killed, lambda wanted=wanted: version(tmp_path, "out") >= wanted)
         kill_group(killed)
     last = run()
-    output, _ = last.communicate(timeout=180)
+    output, _ = last.communicate(timeout=SECONDS)
     assert last.returncode == 0, output
     assert sorted(k for (k,) in open_query(warehouse, "SELECT k FROM out").fetchall()) == list(range(60))

@@ -33,6 +33,13 @@ _BEGUN = "SELECT ride_id, taxi, ts AS begun FROM rides WHERE event = 'begin'"
 ANSWERS = {
     "alerts": f"SELECT sensor, temperature, temperature - {_BEFORE.format('temperature')} AS difference, ts FROM readings "
     f"QUALIFY abs(difference) > 5 AND ts < {_BEFORE.format('ts')} + INTERVAL 10 MINUTE",
+    "left_bounds": "WITH named AS (SELECT * FROM readings, (VALUES ('low'), ('high')) b(name)), "
+    "bounded AS (SELECT n.*, b.temperature AS bound FROM named n ASOF LEFT JOIN bounds b ON n.name = b.name AND n.ts >= b.ts), "
+    "pairs AS (SELECT sensor, temperature, ts, max(bound) FILTER (name = 'low') AS low, "
+    "max(bound) FILTER (name = 'high') AS high FROM bounded GROUP BY ALL), judged AS (SELECT *, "
+    "CASE WHEN temperature < low THEN 'low' WHEN temperature > high THEN 'high' ELSE 'normal' END AS state FROM pairs) "
+    "SELECT sensor, temperature, state, CASE state WHEN 'low' THEN low WHEN 'high' THEN high END AS bound, ts FROM judged "
+    "QUALIFY state <> coalesce(lag(state) OVER (PARTITION BY sensor ORDER BY ts), 'normal')",
     "paid": f"SELECT ride_id, taxi, amount FROM ({_BEGUN}) JOIN fares USING (ride_id)",
     "unmatched": "SELECT ride_id, taxi, amount, if(amount IS NULL, 'ride', 'fare') || ' without ' || "
     f"if(amount IS NULL, 'fare', 'ride') FROM ({_BEGUN}) FULL JOIN fares USING (ride_id) WHERE taxi IS NULL OR amount IS NULL",

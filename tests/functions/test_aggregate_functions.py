@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.compiler.compiler import Compiler
@@ -217,6 +217,20 @@ def test_the_steps_of_both_forms(made: type) -> None:
     assert call.accumulate(pairs()).to_pylist() == []
 
 
+@pytest.mark.parametrize("made", [WeightedAverage, VectorizedAverage])
+def test_a_scan_tells_the_result_after_each_row(made: type) -> None:
+    call = opened(made)
+    kept = call.accumulate(pairs([(2.0, 1)], [], [(9.0, 1)]))
+    rows: list[list[tuple[float, int] | None]] = [[(4.0, 1), None, (6.0, 2)], [(5.0, 1)] * 7, []]
+    structs = [[None if row is None else {"r": {"p0": row[0], "p1": row[1]}} for row in group] for group in rows]
+    row_type = pa.struct([("r", pa.struct([("p0", pa.float64()), ("p1", pa.int64())]))])
+    found = call.scan(kept, pa.array(structs, pa.list_(row_type)))
+    results, after = found.flatten()
+    assert results.to_pylist() == [[3.0, 3.0, 4.5], [5.0] * 7, []]
+    last = [{"total": 18.0, "weight": 4}, {"total": 35.0, "weight": 7}, {"total": 9.0, "weight": 1}]
+    assert after.to_pylist() == last
+
+
 def test_null_leaves_a_row_out_unless_the_hint_takes_it() -> None:
     class Counted:
         def accumulate(self, acc: int, x: int | None) -> int:
@@ -256,6 +270,7 @@ def test_accumulators_of_lists_are_not_shared() -> None:
     assert call.finish(merged).to_pylist() == [3, 1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(-50, 50).map(float), st.integers(1, 9)), max_size=6), max_size=6))
 def test_any_cut_into_partials_gives_the_same(groups: list[list[tuple[float, int]]]) -> None:
     for made in (WeightedAverage, VectorizedAverage):

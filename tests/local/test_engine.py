@@ -19,7 +19,7 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine
 from sqlstream.spark.engine import SparkEngine
 from sqlstream.warehouse.commits import last_committed
-from tests.processes import wait_until
+from tests.processes import SECONDS, wait_until
 
 COUNTS = """
 CREATE TABLE t (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
@@ -30,8 +30,6 @@ GROUP BY k, window_start, window_end;
 """
 FOLLOWED = COUNTS.format(options=", 'source.monitor-interval' = '10 ms'")
 BOUNDED = COUNTS.format(options=", 'source.max-files-per-batch' = '1'")
-# Each waits for less; a job that hangs fails its test.
-SECONDS = 60
 
 
 def put(folder: Path, name: str, *rows: tuple[int, int]) -> None:

@@ -158,6 +158,15 @@ def test_early_results_leave_before_the_end(name: str, tmp_path: Path) -> None:
     assert driven.step([], 60) == []
 
 
+def test_a_late_row_does_not_go_on_with_a_session_that_its_batch_closes(tmp_path: Path) -> None:
+    driven = Driven(operator(SESSION), tmp_path)
+    assert driven.step([("u", 1), ("v", 1)], None) == []
+    # The sessions from 1 end with this batch. A row that would have been in one of them begins another.
+    closed = driven.step([("u", 4), ("v", 2)], 4)
+    assert total(closed, weighted=False) == {("u", 1, 4): 1, ("v", 1, 4): 1}
+    assert total(driven.step([], 10), weighted=False) == {("u", 4, 7): 1, ("v", 2, 5): 1}
+
+
 def test_the_rows_of_windows_need_no_other_operator(tmp_path: Path) -> None:
     columns = (Column("k", "VARCHAR"), Column("ts", "TIMESTAMP"))
     groups: Groups[WindowAssigner] = Groups((), TUMBLE)

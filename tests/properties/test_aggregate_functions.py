@@ -28,7 +28,8 @@ CREATE TABLE grouped (k BIGINT, bag STRING, vectors STRING, kept STRING, some ST
 CREATE TABLE changing (n BIGINT, bag STRING, vectors STRING, PRIMARY KEY (n) NOT ENFORCED);
 CREATE TABLE windows (k BIGINT, s TIMESTAMP, bag STRING, vectors STRING, kept STRING);
 CREATE TABLE sessions (k BIGINT, s TIMESTAMP, bag STRING, vectors STRING);
-CREATE TABLE running (k BIGINT, x BIGINT, y BIGINT, ts TIMESTAMP, bag STRING, vectors STRING, recent STRING);
+CREATE TABLE running (k BIGINT, x BIGINT, y BIGINT, ts TIMESTAMP, bag STRING, vectors STRING, kept STRING,
+  recent STRING);
 INSERT INTO grouped SELECT k, bag(x, y), vector_bag(x), kept_bag(x), bag(y) FILTER (WHERE x > 0), vector_bag(DISTINCT x)
   FROM t GROUP BY k;
 INSERT INTO changing SELECT n, bag(k), vector_bag(k) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY n;
@@ -36,7 +37,7 @@ INSERT INTO windows SELECT k, window_start, bag(x, y), vector_bag(y), kept_bag(y
   FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '20' SECOND) GROUP BY k, window_start, window_end;
 INSERT INTO sessions SELECT k, window_start, bag(x, y), vector_bag(y)
   FROM SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND) GROUP BY k, window_start, window_end;
-INSERT INTO running SELECT k, x, y, ts, bag(x, y) OVER w, vector_bag(y) OVER w,
+INSERT INTO running SELECT k, x, y, ts, bag(x, y) OVER w, vector_bag(y) OVER w, kept_bag(x) OVER w,
   bag(x) OVER (w ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)
   FROM t WINDOW w AS (PARTITION BY k ORDER BY ts, x, y)
 """
@@ -126,7 +127,8 @@ CREATE TABLE t (op STRING, k BIGINT, x BIGINT, y BIGINT)
 WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = 't', 'changelog.op-column' = 'op');
 CREATE TABLE taken (k BIGINT, bag STRING, parts STRING, vectors STRING, some STRING, n BIGINT, total BIGINT,
   PRIMARY KEY (k) NOT ENFORCED);
-CREATE TABLE anew LIKE taken;
+CREATE TABLE anew (k BIGINT, bag STRING, parts STRING, vectors STRING, some STRING, n BIGINT, total BIGINT,
+  PRIMARY KEY (k) NOT ENFORCED);
 CREATE TABLE everything (bag STRING, parts STRING, vectors STRING);
 INSERT INTO taken WITH g AS (SELECT k, taking(x, y), taking_parts(x, y), taking_vectors(x), taking(x, y) FILTER (WHERE x > 0),
   COUNT(*), SUM(y) FROM t GROUP BY k) SELECT * FROM g;

@@ -24,6 +24,7 @@ from sqlstream.session.changes import HELD, Change, ChangeReceiver, Changes, Hel
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.testing import Stream
 from tests.kinds import of_type
+from tests.processes import SECONDS
 
 TABLE = "CREATE TABLE t (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '4' SECOND)"
 
@@ -165,13 +166,13 @@ def test_a_job_waits_while_nobody_takes_its_changes() -> None:
     threading.Thread(target=give, daemon=True).start()
     assert not put.wait(0.3)
     for _ in range(1000):
-        assert held.take(10) is not None
-    assert put.wait(30)
+        assert held.take(SECONDS) is not None
+    assert put.wait(SECONDS)
     # Nor is it held up once nobody will take any.
     again = threading.Thread(target=held.put, args=([Change("+I", {})] * 10,), daemon=True)
     again.start()
     held.close()
-    again.join(30)
+    again.join(SECONDS)
     assert not again.is_alive()
     assert held.take(0) is None
 

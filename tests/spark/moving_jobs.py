@@ -1,4 +1,7 @@
-"""A run of a project's jobs for test_moved: `python moving_jobs.py PROJECT`, with few descriptors kept."""
+"""A run of a project's jobs for test_moved: `python moving_jobs.py PROJECT [live]`, with few descriptors kept.
+
+A live run watches its input and does not end by itself.
+"""
 
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ job_thread.SWEEP_SECONDS = 0.0
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    with Session(str(folder), conf={"parallelism.default": "2"}) as session:
+    options = {"readings": {"source.monitor-interval": "100 ms"}} if "live" in sys.argv else {}
+    with Session(str(folder), conf={"parallelism.default": "2"}, table_options=options) as session:
         session.sql((folder / "jobs.sql").read_text())
         session.wait()

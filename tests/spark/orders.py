@@ -6,8 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
+
+from sqlstream.queries.query import open_query
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.paths import Warehouse
+from tests.processes import SECONDS
 
 FILES = 30
 ROWS = 2_000
@@ -32,6 +38,8 @@ SELECT shop, time_bucket(INTERVAL '30 seconds', ts, TIMESTAMP '1970-01-01') AS w
     sum(price) AS total, count(DISTINCT price) AS prices, min(id) AS first_id
 FROM read_parquet('{path}/*.parquet') GROUP BY ALL ORDER BY ALL
 """
+# For a run that does not end by itself, however slowly a test looks at it.
+LIVE = ("--set-table", "orders.source.monitor-interval=100 ms")
 
 
 def write_orders(folder: Path, files: int = FILES, rows: int = ROWS) -> None:
@@ -67,3 +75,34 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def ask(project: Path, sql: str) -> list[tuple[Any, ...]]:
+    """Return what a query finds in the project's warehouse."""
+    return open_query(Warehouse(str(project / "warehouse")), sql).fetchall()
+
+
+def version(project: Path, job: str = "sales") -> int:
+    """Return the last version that a job has committed, -1 before the first."""
+    warehouse = Warehouse(str(project / "warehouse"))
+    committed = last_committed(warehouse.fs, warehouse.job(job))
+    return -1 if committed is None else committed
+
+
+def has_read(project: Path, rows: int) -> bool:
+    """Return whether the job has committed so many rows."""
+    return version(project) >= 0 and ask(project, "SELECT rows_in FROM sqlstream.jobs") == [(rows,)]
+
+
+def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `sqlstream` to its end."""
+    words = [sys.executable, "-m", "sqlstream", *arguments]
+    return subprocess.run(words, cwd=project, capture_output=True, text=True, check=False, timeout=SECONDS)
+
+
+def drain(project: Path, run: subprocess.Popen[str]) -> None:
+    """End a live run from another process, when it has closed all windows."""
+    asked = command(project, "stop", "--drain", "sales")
+    assert asked.returncode == 0, asked.stderr
+    output, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 0, output

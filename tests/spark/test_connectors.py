@@ -14,7 +14,7 @@ import pytest
 from sqlstream import Session
 from sqlstream.jobs.job import Job
 from tests.kinds import job_of
-from tests.processes import wait_until
+from tests.processes import SECONDS, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -73,7 +73,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def test_bounded_jobs_of_a_script_run_in_order(session: Session) -> None:
     job = job_of(session.sql(EVENTS))
-    assert job.wait(120)
+    assert job.wait(SECONDS)
     files = f"{session.project.root}/totals/**/*.json"
     found = duckdb.execute(
         f"SELECT channel, sum(bids)::INT, count(*) FROM read_json('{files}') GROUP BY 1 ORDER BY 1"
@@ -104,10 +104,10 @@ def test_a_job_follows_another_one_over_restarts_of_both(session: Session) -> No
         second = job_of(session.sql("INSERT INTO second SELECT n FROM first"))
         wait_until(partial(has_written, second, wanted))
         first.stop()
-        assert first.wait(60)
+        assert first.wait(SECONDS)
         wait_until(lambda: rows_of(session, "first") == rows_of(session, "second"))
         second.stop()
-        assert second.wait(60)
+        assert second.wait(SECONDS)
     found = session.query("SELECT count(*), count(DISTINCT n), max(n) + 1 FROM second").fetchall()
     assert len(set(found[0])) == 1
     assert session.query("SELECT count(*) FROM first ANTI JOIN second USING (n)").fetchall() == [(0,)]
@@ -130,7 +130,7 @@ def test_classes_of_the_project(session: Session) -> None:
         INSERT INTO lines SELECT k FROM numbers;
     """.replace("FILE", f"{session.project.root}/lines")
     )
-    assert job_of(answer).wait(60)
+    assert job_of(answer).wait(SECONDS)
     written = [json.loads(line) for line in Path(session.project.root, "lines").read_text().splitlines()]
     assert sorted(k for _, keys in written for k in keys) == list(range(1000))
 
@@ -152,7 +152,7 @@ def test_changes_of_files_count_in_their_order(session: Session) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(e)}\n" for e in [*envelopes, deleted]))
     job = job_of(session.sql(CHANGES))
-    assert job.wait(120)
+    assert job.wait(SECONDS)
     assert session.query("FROM items ORDER BY ALL").fetchall() == [("a", 12), ("b", 12)]
     found = session.query(
         "SELECT state_rows, absent_deletes FROM sqlstream.operators WHERE operator = 'orders_current'"

@@ -45,6 +45,9 @@ pyspark.daemon.worker(None, True)
 """
 
 
+SECONDS = 120
+
+
 @pytest.fixture
 def worker() -> Iterator[subprocess.Popen[str]]:
     pipe = subprocess.PIPE
@@ -71,7 +74,7 @@ def test_a_signal_between_two_tasks_closes_the_resources(worker: subprocess.Pope
     worker.send_signal(signal.SIGHUP)
     assert _said(worker) == "closing"
     assert _go_on(worker) == "closed"
-    assert worker.wait(30) == -signal.SIGHUP
+    assert worker.wait(SECONDS) == -signal.SIGHUP
 
 
 def test_a_second_signal_does_not_cut_the_first_short(worker: subprocess.Popen[str]) -> None:
@@ -80,7 +83,7 @@ def test_a_second_signal_does_not_cut_the_first_short(worker: subprocess.Popen[s
     assert _said(worker) == "closing"
     worker.send_signal(signal.SIGHUP)
     assert _go_on(worker) == "closed"
-    assert worker.wait(30) == -signal.SIGHUP
+    assert worker.wait(SECONDS) == -signal.SIGHUP
 
 
 def test_a_signal_does_not_disturb_an_end_by_socket(worker: subprocess.Popen[str]) -> None:
@@ -88,4 +91,39 @@ def test_a_signal_does_not_disturb_an_end_by_socket(worker: subprocess.Popen[str
     assert _go_on(worker) == "closing"
     worker.send_signal(signal.SIGHUP)
     assert _go_on(worker) == "closed"
-    assert worker.wait(30) == 255
+    assert worker.wait(SECONDS) == 255
+
+
+# Workers that Spark hangs up on, and once more at the first, the second, the third .. step of what they do then.
+AT_EACH_STEP = """
+import os, signal, sys, threading
+import pyspark.daemon, pyspark.worker
+import sqlstream.runtime.worker as worker
+from sqlstream.spark import daemon
+
+def hang_up_at(step):
+    def at_line(frame, event, _):
+        nonlocal step
+        if event == "line" and frame.f_code.co_filename in (daemon.__file__, threading.__file__):
+            step -= 1
+            if step == 0:
+                os.kill(os.getpid(), signal.SIGHUP)
+        return at_line
+    sys.settrace(at_line)
+
+def task(sock, authenticated):
+    hang_up_at(step)
+    os.kill(os.getpid(), signal.SIGHUP)
+
+worker.release_resources, pyspark.daemon.worker = lambda: os.write(1, b"closed "), task
+daemon.end_in_order()
+for step in range(1, 16):
+    if not (child := os.fork()):
+        pyspark.daemon.worker(None, True)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGHUP
+"""
+
+
+def test_a_second_signal_may_come_at_each_step_of_the_first() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_EACH_STEP], stdout=subprocess.PIPE, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "closed " * 15)

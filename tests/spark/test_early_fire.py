@@ -45,17 +45,17 @@ def test_open_windows_are_emitted_when_no_row_comes(tmp_path: Path) -> None:
             return session.query("FROM counts ORDER BY ALL").fetchall()
 
         job = job_of(session.sql(SCRIPT))
-        wait_until(lambda: counts() == [(1, at(10), 2), (2, at(10), 1)], 60)
+        wait_until(lambda: counts() == [(1, at(10), 2), (2, at(10), 1)])
         put(tmp_path, (1, 4))
-        wait_until(lambda: counts() == [(1, at(10), 3), (2, at(10), 1)], 60)
+        wait_until(lambda: counts() == [(1, at(10), 3), (2, at(10), 1)])
         # The window ends, a late row corrects it, and another one is too late.
         put(tmp_path, (2, 5), (3, 15))
-        wait_until(lambda: counts()[:2] == [(1, at(10), 3), (2, at(10), 2)], 60)
+        wait_until(lambda: counts()[:2] == [(1, at(10), 3), (2, at(10), 2)])
         put(tmp_path, (1, 6), (3, 100))
-        wait_until(lambda: counts()[0] == (1, at(10), 4), 60)
+        wait_until(lambda: counts()[0] == (1, at(10), 4))
         put(tmp_path, (2, 7))
         late = "SELECT k, _event_time, _watermark FROM state.counts.too_late"
-        wait_until(lambda: session.query(late).fetchall() == [(2, at(7), at(100))], 60)
+        wait_until(lambda: session.query(late).fetchall() == [(2, at(7), at(100))])
         assert session.query("SELECT late_rows FROM sqlstream.operators").fetchall() == [(1,)]
         job.stop()
         job.wait()

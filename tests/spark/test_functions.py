@@ -12,6 +12,7 @@ import pytest
 
 from sqlstream import Session
 from tests.kinds import job_of
+from tests.processes import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -65,11 +66,11 @@ def test_functions_in_workers(tmp_path: Path) -> None:
     conf = {"parallelism.default": "1"}
     with Session(str(tmp_path), conf=conf, output=io.StringIO(), notice=lambda text: None) as session:
         job = job_of(session.sql(SCRIPT))
-        assert job.wait(60)
+        assert job.wait(SECONDS)
         assert sorted(session.query("FROM out").fetchall()) == [(20, 202), (30, 102)]
         assert session.query("SELECT plus(1), plus(x => 1, by => 2)").fetchall() == [(2, 3)]
         assert os.read(reader, 100) == b"open "
     # Spark ends its workers with a signal, and does not wait for them.
-    assert select.select([reader], [], [], 30)[0]
+    assert select.select([reader], [], [], SECONDS)[0]
     assert os.read(reader, 100) == b"close"
     os.close(reader)

@@ -15,7 +15,7 @@ import pytest
 
 from sqlstream import Session
 from tests.kinds import job_of
-from tests.processes import wait_until
+from tests.processes import SECONDS, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -69,7 +69,7 @@ def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
         wait_until(lambda: session.query("SELECT late_rows FROM sqlstream.operators").fetchall() == [(1,)])
         assert job.progress.rows_in == 5
         job.stop()
-        job.wait(60)
+        job.wait(SECONDS)
 
         # a begins to wait anew, and holds the watermark where it was.
         put(tmp_path, "b", 45)
@@ -91,7 +91,7 @@ def test_a_run_names_the_source_that_holds_the_watermark(tmp_path: Path) -> None
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
         # A run that never says it would be waited for without an end.
-        deadline = threading.Timer(120, run.kill)
+        deadline = threading.Timer(SECONDS, run.kill)
         deadline.start()
         hint = next((line for line in run.stderr if "No result yet" in line), None)
         deadline.cancel()

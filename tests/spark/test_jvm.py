@@ -22,8 +22,7 @@ from sqlstream.errors import UsageError
 from sqlstream.spark import class_data, daemon, jvm
 from sqlstream.spark.class_data import ClassData, make_archive
 from sqlstream.spark.java import find_java, java_version
-
-ANSWER_SECONDS = 60
+from tests.processes import SECONDS, await_end
 
 
 def fake_java(folder: Path, release: str | None, script: str = "exit 1") -> Path:
@@ -463,7 +462,7 @@ class Holder:
     def await_lock(self) -> bool:
         taken = threading.Thread(target=fcntl.flock, args=(self.lock, fcntl.LOCK_EX), daemon=True)
         taken.start()
-        taken.join(ANSWER_SECONDS)
+        taken.join(SECONDS)
         return not taken.is_alive()
 
 
@@ -483,8 +482,7 @@ def test_the_jvm_ends_with_its_driver(tmp_path: Path, whole_group: bool) -> None
             holder.process.kill()
         holder.process.wait()
         assert holder.await_lock()
-        _, alive = psutil.wait_procs([holder.jvm, *workers], timeout=ANSWER_SECONDS)
-        assert alive == []
+        await_end([holder.jvm, *workers])
     finally:
         os.close(holder.lock)
         for process in (holder.process, holder.jvm):

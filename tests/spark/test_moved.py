@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sqlstream.queries.query import open_query
-from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
-from tests.processes import kill_family, wait_until
+from tests.processes import SECONDS, kill_family, wait_with
+from tests.spark.orders import version
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # More than twice as many batches as descriptors are kept (moving_jobs.KEPT).
@@ -59,14 +59,14 @@ def put(project: Path, number: int) -> None:
     os.utime(path, (1_700_000_000 + number,) * 2)
 
 
-def start(project: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).parent / "moving_jobs.py"), str(project)]
+def start(project: Path, *mode: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(Path(__file__).parent / "moving_jobs.py"), str(project), *mode]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project)
 
 
 def run(project: Path) -> str:
     process = start(project)
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, output
     return output
 
@@ -75,12 +75,6 @@ def copy(project: Path, name: str) -> Path:
     target = project.parent / name
     subprocess.run(["cp", "-a", str(project), str(target)], check=True)
     return target
-
-
-def version(project: Path) -> int:
-    warehouse = Warehouse(str(project / "warehouse"))
-    committed = last_committed(warehouse.fs, warehouse.job("first"))
-    return -1 if committed is None else committed
 
 
 def check(project: Path, files: int) -> None:
@@ -99,9 +93,9 @@ def check(project: Path, files: int) -> None:
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:
-    """Everything in a folder, with its size and when it was last written."""
+    """Everything in a folder, with its size and when it was last written, but for logs, in which Spark may have the last word."""
     found = {}
-    for path in folder.rglob("*"):
+    for path in (path for path in folder.rglob("*") if "logs" not in path.parts):
         status = path.stat()
         found[str(path.relative_to(folder))] = (status.st_mtime_ns, status.st_size)
     return found
@@ -129,9 +123,8 @@ def test_a_copy_goes_on_beside_the_original_and_so_does_what_was_moved(project: 
 
 
 def test_a_copy_of_a_killed_run_goes_on_and_so_does_the_original(project: Path) -> None:
-    process = start(project)
-    wait_until(lambda: version(project) >= 7 or process.poll() is not None, 120)
-    assert process.poll() is None, process.communicate()[0]
+    process = start(project, "live")
+    wait_with(process, lambda: version(project, "first") >= 7)
     kill_family(process)
     copied = copy(project, "copy")
     before = tree(project)

@@ -15,6 +15,7 @@ from sqlstream import Session, SqlStreamError
 from sqlstream.errors import DataError, JobError, UsageError
 from sqlstream.session.changes import Changes
 from tests.kinds import job_of, of_type
+from tests.processes import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -59,20 +60,26 @@ def session(spark_session: Session, notices: list[str]) -> Session:
     return spark_session
 
 
+@pytest.fixture
+def sums(session: Session) -> None:
+    """The table `sums`, whichever test comes first: another process may run the one before."""
+    job_of(session.sql(SUMS.format(name="sums"))).wait()
+
+
 def rows(session: Session, sql: str) -> list[tuple[object, ...]]:
     return session.query(sql).fetchall()
 
 
 def test_a_job_runs_to_its_end_and_is_skipped_then(session: Session, notices: list[str]) -> None:
-    job = job_of(session.sql(SUMS.format(name="sums")))
-    assert job.wait(60)
+    job = job_of(session.sql(SUMS.format(name="ended")))
+    assert job.wait(SECONDS)
     assert job.status == "FINISHED"
     assert (job.progress.rows_in, job.progress.rows_out) == (3, 3)
-    assert sorted(rows(session, "FROM sums")) == [(1, 1), (1, 5), (2, 7)]
-    again = job_of(session.sql(SUMS.format(name="sums")))
+    assert sorted(rows(session, "FROM ended")) == [(1, 1), (1, 5), (2, 7)]
+    again = job_of(session.sql(SUMS.format(name="ended")))
     assert again.wait()
     assert "is finished and was skipped" in notices[-1]
-    assert len(rows(session, "FROM sums")) == 3
+    assert len(rows(session, "FROM ended")) == 3
 
 
 def test_fresh_starts_anew(session: Session) -> None:
@@ -109,7 +116,7 @@ def test_a_select_over_input_that_goes_on_is_an_iterator_of_changes(session: Ses
     session.sql("SET 'sqlstream.unbounded-state' = 'allow'")
     limited = of_type(Changes, session.sql("SELECT n FROM made LIMIT 3"))
     assert [change.kind for change in islice(limited, 3)] == ["+I"] * 3
-    assert limited.job.wait(60), "LIMIT does not end the job"
+    assert limited.job.wait(SECONDS), "LIMIT does not end the job"
     assert list(limited) == []
     assert limited.job.status == "FINISHED"
     signs = "SELECT n > 0 AS positive, COUNT(*) AS total FROM made GROUP BY n > 0"
@@ -144,6 +151,7 @@ def test_waiting_at_the_end_of_input_keeps_windows_open(session: Session) -> Non
         os.unlink(f"{session.project.root}/events/b.parquet")
 
 
+@pytest.mark.usefixtures("sums")
 def test_a_registered_function_runs_in_jobs_and_queries(session: Session) -> None:
     factor = 3
 
@@ -173,6 +181,7 @@ def test_a_value_that_does_not_fit_names_column_and_row(session: Session) -> Non
     assert rows(session, "FROM small") == []
 
 
+@pytest.mark.usefixtures("sums")
 def test_results_are_pandas_and_arrow_too(session: Session) -> None:
     relation = session.query("SELECT k, total FROM sums ORDER BY ALL")
     assert list(relation.df().total) == [1, 5, 7]

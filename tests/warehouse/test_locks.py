@@ -30,7 +30,7 @@ from sqlstream.warehouse.locks import JobLock, SessionLock
 warehouse = Warehouse(sys.argv[1])
 session = SessionLock.open(warehouse)
 JobLock.acquire(warehouse.fs, warehouse.job("j"), session)
-jvm = subprocess.Popen(["sleep", "60"], pass_fds=[session.descriptor]) if sys.argv[2] == "jvm" else None
+jvm = subprocess.Popen(["sleep", "600"], pass_fds=[session.descriptor]) if sys.argv[2] == "jvm" else None
 print(jvm.pid if jvm else 0, flush=True)
 sys.stdin.read()
 """

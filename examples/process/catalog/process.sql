@@ -2,6 +2,9 @@
 CREATE TABLE readings (sensor STRING, temperature DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
 WITH ('connector' = 'filesystem', 'path' = '.demo/readings', 'format' = 'parquet');
 
+CREATE TABLE bounds (name STRING, temperature DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = '.demo/bounds', 'format' = 'parquet');
+
 CREATE TABLE rides (ride_id BIGINT, taxi STRING, event STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
 WITH ('connector' = 'filesystem', 'path' = '.demo/rides', 'format' = 'parquet');
 

@@ -81,8 +81,8 @@ class WrittenFiles(WorkerSink):
         return FileSink.of(context.fs, self.table, context.project, context.records)
 
     def committer(self, context: SinkContext) -> Committer:
-        opened = FileSink.open(context.fs, self.table, context.project, context.records)
-        return FileCommitter(opened, context.fs, context.records)
+        opened = FileSink.open(context.fs, self.table, context.project, context.records, context.committed)
+        return FileCommitter(opened, context)
 
     @classmethod
     def discard(cls, context: SinkContext) -> None:

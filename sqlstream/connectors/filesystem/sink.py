@@ -3,6 +3,10 @@
 Tasks write into a hidden folder beside the files (`.sqlstream-..`, which readers leave out). The driver writes down which
 files are a batch's, then renames them. A batch that is repeated finds that record and renames what is left of it; the files of
 its second attempt go. So a reader sees every file complete, and none twice.
+
+The number of the batch is in the name of a file. A folder may have files of batches that the job neither committed nor recorded:
+then its warehouse went back in time, because a copy of it was restored or because of damage. The job repeats these batches, maybe
+with other rows in each, and so their files go when it starts.
 """
 
 from __future__ import annotations
@@ -21,10 +25,9 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.listing import is_remote, local_path
 from sqlstream.connectors.filesystem.roots import remembered
 from sqlstream.connectors.formats.csv_rows import csv_write_options
-from sqlstream.connectors.interface import Committer, Writer
+from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UnsupportedError
-from sqlstream.storage.recovery import TAKEN_BACK
 from sqlstream.warehouse.filesystem import Filesystem, storage_errors
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
@@ -91,8 +94,11 @@ class FileSink(Writer):
     tag: str
 
     @classmethod
-    def open(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
-        """Return the sink of a job that starts or goes on, and remember it in the job's folder of records."""
+    def open(cls, fs: Filesystem, table: Table, project: str, records: str, committed: int = -1) -> FileSink:
+        """Return the sink of a job that starts, or goes on after its last committed batch.
+
+        Remembers it in the job's folder of records.
+        """
         folder = local_path(table.options["path"], project)
         known = Target.read(fs, records)
         if known is not None and known.is_of_another(fs, records, project):
@@ -102,7 +108,7 @@ class FileSink(Writer):
         tag = known.tag if known else uuid4().hex[:8]
         if known is not None and known.path(project) != folder:
             # The table has another path now; what was begun in the old folder is finished there.
-            cls(table, known.path(project), tag).recover(fs, records)
+            cls(table, known.path(project), tag).recover(fs, records, committed)
         Target(remembered(folder, project), tag, records, project).write(fs)
         return cls(table, folder, tag)
 
@@ -153,23 +159,29 @@ class FileSink(Writer):
         for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
             fs.delete(f"{records}/{name}")
 
-    def recover(self, fs: Filesystem, records: str) -> None:
-        """Finish what a process that died was publishing, and remove what nobody will publish."""
-        if fs.exists(f"{records}/{TAKEN_BACK}"):
-            self._take_back(fs, records)
-        for name in fs.list(records):
-            if name[:-5].isdigit():
-                self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
-        shutil.rmtree(self.staging, ignore_errors=True)
+    def recover(self, fs: Filesystem, records: str, committed: int) -> int:
+        """Finish what a process that died was publishing, and remove what nobody will publish.
 
-    def _take_back(self, fs: Filesystem, records: str) -> None:
-        """Remove the files of batches that are going to be repeated, maybe with other rows in each."""
-        last = int(fs.read_text(f"{records}/{TAKEN_BACK}"))
-        for file in _files(self.folder):
-            name = os.path.basename(file)
-            if name.startswith(f"part-{self.tag}-") and int(name.split("-")[2]) > last:
-                fs.delete(file)
-        fs.delete(f"{records}/{TAKEN_BACK}")
+        Files of batches that the job is going to repeat, because it knows neither of their commit nor of their publishing, are
+        removed, too. Returns how many.
+        """
+        published = [name for name in fs.list(records) if name[:-5].isdigit()]
+        for name in published:
+            self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
+        shutil.rmtree(self.staging, ignore_errors=True)
+        last = max(committed, *(int(name[:-5]) for name in published), -1)
+        later = [file for file in _files(self.folder) if (batch := self._batch_of(file)) is not None and batch > last]
+        for file in later:
+            fs.delete(file)
+        return len(later)
+
+    def _batch_of(self, file: str) -> int | None:
+        """Return the batch that a file of the folder is of, None where another job or program wrote it."""
+        name = os.path.basename(file)
+        if not name.startswith(f"part-{self.tag}-"):
+            return None
+        number = name.split("-")[2]
+        return int(number) if number.isdigit() else None
 
     def _rename(self, files: Sequence[str]) -> None:
         for file in files:
@@ -187,16 +199,27 @@ class FileSink(Writer):
 
 
 class FileCommitter(Committer):
-    """Gives files their names; `records` is the job's folder of what it published."""
+    """Gives files their names."""
 
-    def __init__(self, sink: FileSink, fs: Filesystem, records: str):
-        self._sink, self._fs, self._records = sink, fs, records
+    def __init__(self, sink: FileSink, context: SinkContext):
+        self._sink, self._fs, self._records = sink, context.fs, context.records
+        self._committed = context.committed
+        self._removed = 0
 
     def commit(self, batch: int, written: Sequence[str]) -> None:
         self._sink.publish(self._fs, self._records, batch, written)
 
     def recover(self) -> None:
-        self._sink.recover(self._fs, self._records)
+        self._removed = self._sink.recover(self._fs, self._records, self._committed)
+
+    def notices(self) -> Sequence[str]:
+        if not self._removed:
+            return ()
+        files = "1 file" if self._removed == 1 else f"{self._removed:,} files"
+        return [
+            f'table "{self._sink.table.name}": removed {files} from "{self._sink.folder}", of batches that the job now repeats:'
+            " its warehouse is older than these files"
+        ]
 
 
 def discard(fs: Filesystem, records: str, project: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlstream.errors import JobError
-from sqlstream.functions.codecs import Codec, column, objects
+from sqlstream.functions.codecs import Codec, column, decoded
 from sqlstream.functions.invocation import SHOWN, Invocation, named, shown
 from sqlstream.functions.rows import MISMATCHES, RowType, WrongTable
 
@@ -73,16 +73,22 @@ class AggregateSteps(Invocation):
                 results.append(finish(self._new() if value is None else value))
             except (Exception, SystemExit) as error:
                 raise self.raised(error, (), "finish ") from error
-        try:
-            return column(self.result, results)
-        except MISMATCHES:
-            for value in results:
-                try:
-                    column(self.result, [value])
-                except MISMATCHES as error:
-                    what = f"finish returned {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {self.returns}"
-                    raise self.failed(what, self.location) from error
-            raise
+        return self._results(results)
+
+    def scan(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.StructArray:
+        """Take the rows of each group in, one after the other: return the results after each, and the last accumulators.
+
+        A row is in a struct. NULL stands for a row that is not taken in, after which there is a result, too.
+        """
+        flat, owners = _flat(rows)
+        taken = flat.is_valid().to_numpy(zero_copy_only=False)
+        [own] = flat.flatten()
+        results, after = (self._scanned if not self.vectorized else self._scanned_arrays)(
+            accumulators, own, owners, taken
+        )
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(rows)))])
+        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), results)
+        return pa.StructArray.from_arrays([lists, after], names=["results", "accumulator"])
 
     def _extended(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
         """Return the accumulators of the groups with some rows more."""
@@ -95,17 +101,61 @@ class AggregateSteps(Invocation):
 
     # -- row by row
 
+    def _scanned(
+        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, taken: Indexes
+    ) -> tuple[pa.Array, pa.Array]:
+        columns = self._columns(rows)
+        called = self.called(columns)
+        # What is not taken in may be anything.
+        decoded = self.decoded(tuple(c.filter(pa.array(taken)) for c in columns))
+        values = zip(*decoded, strict=True)
+        found, results = self._objects(accumulators), []
+        step, finish, returns = self._method("accumulate"), self._method("finish"), "accumulate" in self.returning
+        for place, (owner, is_taken) in enumerate(zip(owners.tolist(), taken.tolist(), strict=True)):
+            row = next(values) if is_taken else ()
+            try:
+                if (value := found[owner]) is None:
+                    value = self._new()
+                if is_taken and (called is None or called[place]):
+                    result = step(value, *row)
+                    value = found[owner] = result if returns else value
+            except JobError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise self.raised(error, row) from error
+            try:
+                results.append(finish(value))
+            except (Exception, SystemExit) as error:
+                raise self.raised(error, (), "finish ") from error
+        return self._results(results), self._encoded(found)
+
+    def _results(self, results: list[Any]) -> pa.Array:
+        try:
+            return column(self.result, results)
+        except MISMATCHES:
+            for value in results:
+                try:
+                    column(self.result, [value])
+                except MISMATCHES as error:
+                    what = f"finish returned {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {self.returns}"
+                    raise self.failed(what, self.location) from error
+            raise
+
+    def _columns(self, rows: pa.Array) -> tuple[pa.ChunkedArray, ...]:
+        """Return the arguments of rows, which are structs of several."""
+        arrays = [rows] if len(self.parameters) == 1 else rows.flatten()
+        return tuple(pa.chunked_array([array]) for array in arrays)
+
     def _with_rows(self, method: str, accumulators: pa.Array | None, rows: pa.ListArray) -> pa.Array:
         flat, owners = _flat(rows)
-        arrays = [flat] if len(self.parameters) == 1 else flat.flatten()
-        columns = tuple(pa.chunked_array([array]) for array in arrays)
+        columns = self._columns(flat)
         if self.vectorized:
             return self._with_arrays(method, accumulators, owners, len(rows), columns)
-        decoded = self.decoded(columns)
+        given = self.decoded(columns)
         if (called := self.called(columns)) is not None:
-            decoded, owners = [list(compress(values, called)) for values in decoded], owners[called]
+            given, owners = [list(compress(values, called)) for values in given], owners[called]
         found = [None] * len(rows) if accumulators is None else self._objects(accumulators)
-        self._fold(method, found, owners.tolist(), decoded, True)
+        self._fold(method, found, owners.tolist(), given, True)
         return self._encoded(found)
 
     def _fold(
@@ -139,8 +189,7 @@ class AggregateSteps(Invocation):
         return method
 
     def _objects(self, accumulators: pa.Array) -> list[Any]:
-        values = objects(self.codec, pa.chunked_array([accumulators]))
-        return values if self.codec.plain else list(map(self.codec.decode, values))
+        return decoded(self.codec, pa.chunked_array([accumulators]))
 
     def _encoded(self, values: list[Any]) -> pa.Array:
         try:
@@ -163,6 +212,36 @@ class AggregateSteps(Invocation):
         return None
 
     # -- many groups at a time
+
+    def _scanned_arrays(
+        self, accumulators: pa.Array, rows: pa.Array, owners: Indexes, taken: Indexes
+    ) -> tuple[pa.Array, pa.Array]:
+        """Scan by doubling: after each round an accumulator has the rows of twice as many places before it.
+
+        The places of a group begin with the accumulator that it has.
+        """
+        number, places = len(accumulators), np.arange(len(owners))
+        alone = np.repeat(places, taken.astype(int))
+        lists = pa.ListArray.from_arrays(
+            pa.array(np.concatenate([[0], np.cumsum(taken)]), pa.int32()), rows.take(pa.array(alone))
+        )
+        sizes = np.bincount(owners, minlength=number) + 1
+        starts = np.cumsum(sizes) - sizes
+        order = np.empty(number + len(owners), int)
+        order[starts] = np.arange(number)
+        own_places = places + owners + 1
+        order[own_places] = number + places
+        found = pa.concat_arrays([accumulators, self.accumulate(lists)]).take(pa.array(order))
+        begins = np.repeat(starts, sizes)
+        every, span = np.arange(len(found)), 1
+        while len(later := every[every - span >= begins]):
+            pairs = np.stack([later - span, later], axis=1).ravel()
+            offsets = pa.array(np.arange(0, len(pairs) + 1, 2), pa.int32())
+            merged = self.merge(pa.ListArray.from_arrays(offsets, found.take(pa.array(pairs))))
+            chosen = every.copy()
+            chosen[later] = len(found) + np.arange(len(later))
+            found, span = pa.concat_arrays([found, merged]).take(pa.array(chosen)), 2 * span
+        return self.finish(found.take(pa.array(own_places))), found.take(pa.array(starts + sizes - 1))
 
     def _with_arrays(
         self,

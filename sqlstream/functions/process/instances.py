@@ -12,6 +12,7 @@ from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import named
 from sqlstream.functions.process.api import DeclaredState
 from sqlstream.functions.process.broadcast_states import (
@@ -22,7 +23,6 @@ from sqlstream.functions.process.broadcast_states import (
     SharedValue,
 )
 from sqlstream.functions.process.implementation import Implementation
-from sqlstream.functions.process.shapes import python_values
 from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.source_locations import raised_at
@@ -97,7 +97,7 @@ class Instance:
             row = con.sql(f"SELECT {items}").to_arrow_table()
         hints = self.implementation.scalars
         return {
-            scalar.name: python_values(types.codec(scalar.type, hints[scalar.name]), column)[0]
+            scalar.name: decoded(types.codec(scalar.type, hints[scalar.name]), column)[0]
             for scalar, column in zip(self.function.scalars, row.columns, strict=True)
         }
 
@@ -119,15 +119,15 @@ class Instance:
         except (Exception, SystemExit) as error:
             raise self.raised(error, "could not be closed, it ") from error
 
-    def raised(self, error: BaseException, when: str = "", about: str = "") -> JobError:
+    def raised(self, error: BaseException, when: str = "", about: str = "", hint: str | None = None) -> JobError:
         """Return the error for what the user's code has raised."""
         place = raised_at(error.__traceback__, self.implementation.root)
-        return self.failed(f"{when}raised {named(error)}", about, place)
+        return self.failed(f"{when}raised {named(error)}", about, place, hint)
 
-    def failed(self, what: str, about: str = "", place: str | None = None) -> JobError:
+    def failed(self, what: str, about: str = "", place: str | None = None, hint: str | None = None) -> JobError:
         """Return an error of the function, with the key and the row that it is about."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
-        return JobError(f'process function "{self.function.name}" {what}', detail=detail)
+        return JobError(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
 
 _Key = tuple[bytes, tuple[str, ...]]

@@ -7,17 +7,15 @@ import dataclasses
 import types as python_types
 import typing
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import starmap
 from operator import attrgetter
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from sqlstream.functions import types
-from sqlstream.functions.codecs import Codec, column, objects
+from sqlstream.functions.codecs import Codec, column, decoded, instances
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.api import Row
 
@@ -39,27 +37,17 @@ class RowShape:
     made: type | None = None
     hints: tuple[tuple[str, Any], ...] = ()
 
-    def reader(self, columns: Sequence[tuple[str, str]]) -> Callable[[pa.Table], Iterator[Any]]:
+    def reader(self, columns: Sequence[tuple[str, str]]) -> Callable[[pa.Table], Iterable[Any]]:
         """Return what makes the rows of Arrow columns of these names and types."""
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
         made: Any = self.made or namedtuple("Row", names, rename=True)
-        if made.__bases__ == (tuple,) and len(made._fields) == len(columns):
-            # A named tuple, made as fast as Python can: its own constructor is Python's code.
-            return lambda table: map(partial(tuple.__new__, made), zip(*decoded(codecs, table), strict=True))
-        return lambda table: starmap(made, zip(*decoded(codecs, table), strict=True))
 
+        def read(table: pa.Table) -> Iterable[Any]:
+            return instances(made, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
 
-def decoded(codecs: Sequence[Codec], table: pa.Table) -> list[list[Any]]:
-    """Return the columns of an Arrow table as Python objects."""
-    return [python_values(codec, values) for codec, values in zip(codecs, table.columns, strict=True)]
-
-
-def python_values(codec: Codec, values: pa.ChunkedArray) -> list[Any]:
-    """Return a column as the Python objects that a codec promises."""
-    found = objects(codec, values)
-    return found if codec.plain else list(map(codec.decode, found))
+        return read
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class Binder:
         self.catalog, self.checker = catalog, checker
         # Hints that no operator has followed yet.
         self._unused: dict[Span, StateTtl] = {}
+        # Those that calls in the FROM of a join have taken.
+        self._taken: set[StateTtl] = set()
         # The plans of CTEs and views that the query being bound has named so far, with those.
         self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
@@ -73,6 +75,7 @@ class Binder:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
         self._unused.clear()
+        self._taken.clear()
         self._plans.clear()
         ordered = query.args.get("order") is not None
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
@@ -167,7 +170,7 @@ class Binder:
                 subqueries.add(condition, scope)
             node = joins.tree(conditions)
             if reads_join(node):
-                check_followed(node, state_ttls(select, env.source))
+                check_followed(node, [ttl for ttl in state_ttls(select, env.source) if ttl not in self._taken])
             return node, node, scope
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
@@ -182,23 +185,38 @@ class Binder:
         """Return the relations that a block reads, and how they are joined."""
         ttls = state_ttls(select, env.source)
         binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
-        binder.add(self._relation(select.args["from_"].this, env))
+        binder.add(self._joined(select.args["from_"].this, ttls, env))
         for join in select.args.get("joins") or ():
             if is_made(join.this):
                 binder.add_made(join)
             else:
-                binder.add(self._relation(_without(join.this, "version"), env), join)
+                binder.add(self._joined(_without(join.this, "version"), ttls, env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
+
+    def _joined(self, node: exp.Expr, ttls: Collection[StateTtl], env: Environment) -> Relation:
+        """Return a relation of a join; count windows and calls in FROM are made by this query, and remember as it says."""
+        relation = self._relation(node, env)
+        made = relation.node
+        while isinstance(made, Projection):
+            made = made.input
+        if not (isinstance(node, ProcessCall | WindowTVF) and isinstance(made, CountWindows | Process)):
+            return relation
+        for ttl in ttls:
+            if ttl.name.lower() == relation.alias.lower():
+                self._taken.add(ttl)
+                relation = replace(relation, node=with_ttl(relation.node, made.children, ttl.ttl))
+        return relation
 
     def _remembering(self, query: exp.Expr, node: Node, below: Collection[Node], env: Environment) -> Node:
         """Return a plan whose operators above some nodes keep their keys as long as the STATE_TTL of a query says."""
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.this
         for ttl in state_ttls(query, env.source):
-            self._unused[ttl.span] = ttl
+            if ttl not in self._taken:
+                self._unused[ttl.span] = ttl
             if keeps_state(node, below):
-                del self._unused[ttl.span]
+                self._unused.pop(ttl.span, None)
                 node = with_ttl(node, below, ttl.ttl)
         return node
 
@@ -352,8 +370,8 @@ class Binder:
     def _process(self, node: ProcessCall, env: Environment) -> Relation:
         if node.name.upper() == LATE_ROWS:
             late = bind_late_rows(node, env.source, lambda table: self._relation(table, env))
-            named = with_alias(late, node.args.get("alias"), env.source)
-            return Relation(named, node.alias or "late_rows", late.label)
+            named = with_alias(late.node, node.args.get("alias"), env.source)
+            return Relation(named, node.alias or late.alias, late.described)
         if node.name.upper() == SIDE_OUTPUT:
             side = bind_side_output(node, env.source, lambda table: self._relation(table, env))
             named = with_alias(side, node.args.get("alias"), env.source)

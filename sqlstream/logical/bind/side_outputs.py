@@ -10,9 +10,10 @@ from sqlglot import exp
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.joins.joins import Relation
 from sqlstream.logical.plan.aggregates import WindowAggregate
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import IntervalJoin, LookupJoin, TemporalJoin
-from sqlstream.logical.plan.late_rows import MARK, TIME, Dropping, LateRows, inputs_of, row_columns
+from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import MARK, TIME, Dropping, LateRows, inputs_of
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
 from sqlstream.logical.plan.over import Over
@@ -86,8 +87,8 @@ def _is_plain(argument: exp.Expr) -> TypeGuard[TableArgumentSQL]:
     return isinstance(argument, TableArgumentSQL) and not any(argument.args.get(part) for part in parts)
 
 
-def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> LateRows:
-    """Return the node that a call of LATE_ROWS is; `relation` binds a table, a view or a subquery."""
+def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> Relation:
+    """Return what a call of LATE_ROWS is; `relation` binds a table, a view or a subquery."""
     table, name = _late_arguments(call, source)
     named = relation(table.this)
     span = span_of(table.this, source)
@@ -100,7 +101,7 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
             hint="There are some of a view, or a query of WITH, with windows, OVER, a join by time, or a process function "
             "with ORDER BY.",
         )
-    place = _place(operator, name, named, span, source)
+    operator, place = _input(operator, name, named, span, source)
     below = operator.children[place]
     if any(isinstance(n, Scan) and n.by_clock for n in walk(below)):
         what = "Its windows are" if isinstance(operator, Windowed | CountWindows) else "It is"
@@ -111,8 +112,21 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
     if _made_below(operator, place).on_time:
         hint = "Its rows come from another operator, which emits them in time."
         raise BindError(f"no row of {of} is late", span, hint=hint)
-    _check_late_rows(operator, place, span)
-    return LateRows(operator, place, span_of(call, source))
+    late = LateRows(operator, place, span_of(call, source))
+    node = _with_own_names(late)
+    _check_late_rows(late, node, span)
+    return Relation(node, "late_rows", late.label)
+
+
+def _with_own_names(late: LateRows) -> Node:
+    """Return late rows whose columns have the names that they have in their table: a join gives them names of its own."""
+    operator, fields = late.operator, {f.name: f for f in late.schema}
+    own = operator.own_names[late.place] if isinstance(operator, IntervalJoin | TemporalJoin) else ()
+    if not own:
+        return late
+    pairs = [(name, fields[column]) for name, column in own if column in fields]
+    pairs += [(f.name, f) for f in late.schema[-2:]]
+    return Projection(late, tuple(Item(name, Expression.of_column(f.name, f.type)) for name, f in pairs))
 
 
 def _late_arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumentSQL, exp.Literal | None]:
@@ -142,22 +156,43 @@ def dropping(node: Node) -> Dropping | None:
     return found[-1] if found else None
 
 
-def _place(operator: Dropping, name: exp.Literal | None, named: Relation, span: Span, source: SourceText) -> int:
-    """Return the place of the input of a name, which must be given where an operator has several."""
-    names = inputs_of(operator)
-    several = " or ".join(f"LATE_ROWS(TABLE v, '{own}')" for own in names)
+def _input(
+    operator: Dropping, name: exp.Literal | None, named: Relation, span: Span, source: SourceText
+) -> tuple[Dropping, int]:
+    """Return the input of a name, as an operator and a place: it must be given where there are several."""
+    inputs = _inputs(operator)
     if name is None:
-        if len(names) > 1:
-            message = f"LATE_ROWS of {named.described} needs the name of an input"
-            raise BindError(message, span, hint=f"Write {several}.")
-        return 0
+        if len(inputs) > 1:
+            several = " or ".join(f"LATE_ROWS(TABLE v, '{own}')" for own in inputs)
+            raise BindError(
+                f"LATE_ROWS of {named.described} needs the name of an input", span, hint=f"Write {several}."
+            )
+        return operator, 0
     at = span_of(name, source)
-    if not names:
+    if not inputs:
         raise BindError(f"{named.described} has one input, and no name for it", at, hint="Write LATE_ROWS(TABLE v).")
-    for place, own in enumerate(names):
+    for own, found in inputs.items():
         if own.lower() == name.name.lower():
-            return place
-    raise BindError(f'{named.described} has no input "{name.name}"', at, hint=missing("input", name.name, names))
+            return found
+    raise BindError(f'{named.described} has no input "{name.name}"', at, hint=missing("input", name.name, inputs))
+
+
+def _inputs(operator: Dropping) -> dict[str, tuple[Dropping, int]]:
+    """Return the inputs of an operator by their names: of a join of three, those of the two joins by time that it is."""
+    found: dict[str, tuple[Dropping, int]] = {}
+    for place, name in enumerate(inputs_of(operator)):
+        below = operator.children[place]
+        while isinstance(below, Projection | Filter):
+            below = below.input
+        if (
+            isinstance(below, IntervalJoin | TemporalJoin)
+            and isinstance(operator, Joining)
+            and not operator.aliases[place]
+        ):
+            found |= _inputs(below)
+        else:
+            found[name] = operator, place
+    return found
 
 
 def _refuse_on_time(named: Relation, span: Span) -> None:
@@ -167,12 +202,12 @@ def _refuse_on_time(named: Relation, span: Span) -> None:
         raise BindError(f"no row of {named.described} is dropped as late", span, hint=hint)
 
 
-def _check_late_rows(operator: Dropping, place: int, span: Span) -> None:
+def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
     """Refuse late rows that cannot be shown."""
-    if not isinstance(operator, Windowed) and operator.children[place].is_changelog:
+    if not isinstance(late.operator, Windowed) and late.operator.children[late.place].is_changelog:
         hint = "Late changes are counted in late_rows of sqlstream.operators."
         raise UnsupportedError("LATE_ROWS of a table with changes", span, hint=hint)
-    for field in row_columns(operator, place):
+    for field in node.schema[:-2]:
         if field.name.lower() in (TIME, MARK):
             hint = "It adds one of that name: rename yours in a subquery."
             raise UnsupportedError(f'LATE_ROWS of rows with a column "{field.name}"', span, hint=hint)

@@ -17,6 +17,8 @@ from sqlstream.units import NO_TIME, Duration, duration
 
 # Which rows there are beside the pairs that match, or instead of them.
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
+# The columns of the inputs by the names that they have in their relations; none of an input that is a join itself.
+OwnNames = tuple[tuple[tuple[str, str], ...], ...]
 # More keys of a join are not looked at.
 _MOST_KEYS = 16
 
@@ -177,6 +179,7 @@ class IntervalJoin(Joining):
     after: Duration = NO_TIME
     windowed: bool = False
     late_reads: LateReads | None = None
+    own_names: OwnNames = field(default=(), compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -257,6 +260,7 @@ class TemporalJoin(Joining):
 
     times: tuple[str, str] = ("", "")
     late_reads: LateReads | None = None
+    own_names: OwnNames = field(default=(), compare=False, repr=False)
 
     @property
     def label(self) -> str:

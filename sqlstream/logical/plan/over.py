@@ -70,6 +70,8 @@ class OverItem:
             return False
         if frame.following or call.distinct or call.order_by or call.function in _KEEPING:
             return True
+        if call.python is not None:
+            return not call.python.extends
         return call.function in PLACED and call.function not in EDGES
 
     def __str__(self) -> str:
@@ -78,7 +80,13 @@ class OverItem:
     @property
     def manner(self) -> str:
         """What there is to say of it behind the call and its name."""
-        return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]"
+        function = self.call.python
+        # That of a function that merges is said with the call.
+        scans = (
+            function is not None and not function.merges and self.frame.preceding is None and not self.keeps_partition
+        )
+        kept = f" keeping {function.accumulator}" if scans and function is not None else ""
+        return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{kept}"
 
 
 class InTimeOrder(SingleInput):

@@ -1,22 +1,19 @@
-"""Calls with OVER as SQL: over the rows around a row, or going on from the partial result of all rows before.
+"""Calls with OVER, and their SQL over the rows around a row.
 
-Both are over a *context*: rows with their columns under their own names, and what is known of their place among the rows of
-their partition, in the columns that are named here.
+It is over a *context*: rows with their columns under their own names, and what is known of their place among the rows of their
+partition, in the columns that are named here. `running` goes on from what is known of all rows before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 from sqlstream.duck.internal_columns import INTERNAL, internal
-from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.over import OverFrame
 from sqlstream.operators.aggregates.aggregate_call import AggregateCall, row_of
-from sqlstream.operators.aggregates.calls import partials, strategy
+from sqlstream.operators.aggregates.calls import strategy
 from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind, Shape
-from sqlstream.operators.aggregates.partial_columns import FRAME, Strategy
+from sqlstream.operators.aggregates.partial_columns import Strategy
 from sqlstream.units import NO_TIME, Duration
 
 # A number of the row among all of the context, and its place among the known rows of its partition, from 1.
@@ -25,7 +22,7 @@ ID, PLACE = internal("id"), internal("place")
 BEFORE, AFTER = internal("before"), internal("after")
 
 RANKS = ("row_number", "rank", "dense_rank")
-_FIRST, _LAST = ("first", "first_value", "any_value"), ("last", "last_value")
+FIRST, LAST = ("first", "first_value", "any_value"), ("last", "last_value")
 _NO_FRAME = ("lag", "lead")
 
 
@@ -46,8 +43,10 @@ class OverCall:
             return True
         if self.frame.preceding is not None or self.frame.following or call.distinct or call.order_by:
             return False
-        if function in (*_FIRST, *_LAST):
+        if function in (*FIRST, *LAST):
             return True
+        if call.python is not None:
+            return call.python.extends
         shape = self._shape
         if shape is None or shape.kind in (Kind.QUANTILE, Kind.PICK):
             return False
@@ -115,99 +114,3 @@ def reach(micros: int) -> str:
 def later(micros: int) -> str:
     """Return the column that says how many rows of a partition come after a row within some time."""
     return f"{INTERNAL}later_{micros}"
-
-
-@dataclass(frozen=True, slots=True)
-class RunningColumn:
-    """A stored column of partial results: its type, the SQL that makes it from rows, merges it, and merges it row by row."""
-
-    type: str
-    made: str
-    merge: str
-    running: str
-
-
-@dataclass(frozen=True)
-class Running:
-    """Calls over all rows up to the current one (and those equal to it): what is kept of each partition, and the results."""
-
-    calls: tuple[OverCall, ...]
-
-    @cached_property
-    def _partials(self) -> dict[str, tuple[dict[str, RunningColumn], str]]:
-        """The columns of each call and the SQL of its result over them, by its name."""
-        found: dict[str, tuple[dict[str, RunningColumn], str]] = {}
-        merging = [c for c in self.calls if c.call.function not in (*_FIRST, *_LAST)]
-        for call, made in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
-            texts = zip(made.columns, made.partial, made.merge, made.running, strict=True)
-            columns = {name: RunningColumn(type, *rest) for (name, type), *rest in texts}
-            found[call.name] = (columns, f"{made.final} - {BEFORE}" if call.call.function == "rank" else made.final)
-        edges: dict[tuple[str, str], str] = {}
-        for call in (c for c in self.calls if c not in merging):
-            column = _edge(call)
-            name = edges.setdefault((column.made, column.running), f"{INTERNAL}e_{len(edges)}")
-            named = replace(column, merge=column.merge.format(name), running=column.running.format(name))
-            found[call.name] = ({name: named}, f"struct_extract({name}, 'v')")
-        return found
-
-    @cached_property
-    def columns(self) -> dict[str, RunningColumn]:
-        """The stored columns, by name; calls may share one."""
-        return {name: column for columns, _ in self._partials.values() for name, column in columns.items()}
-
-    @property
-    def merged(self) -> str:
-        """The select items that merge rows of one partition into one."""
-        return ", ".join(f"{column.merge} AS {name}" for name, column in self.columns.items())
-
-    @property
-    def made(self) -> str:
-        """The select items that make the stored columns from rows."""
-        return ", ".join(f"{column.made} AS {name}" for name, column in self.columns.items())
-
-    @property
-    def finals(self) -> list[str]:
-        """The select items of the results over rows of the stored columns."""
-        return [f"{final} AS {quote_name(name)}" for name, (_, final) in self._partials.items()]
-
-    def results(self, partition: str, rows: str) -> Sequence[str]:
-        """Return SELECTs of the results by the rows' number, over rows of the stored columns that begin with what is kept."""
-        selects = []
-        for mode, last in (("rows", "CURRENT ROW"), ("range", f"{AFTER} FOLLOWING")):
-            calls = [c for c in self.calls if ("rows" if c.call.function in RANKS else c.frame.mode) == mode]
-            if not calls:
-                continue
-            used = {n: column for c in calls for n, column in self._partials[c.name][0].items()}
-            running = ", ".join(f"{column.running} AS {name}" for name, column in used.items())
-            window = (
-                f"{FRAME} AS (PARTITION BY {partition} ORDER BY {PLACE} ROWS BETWEEN UNBOUNDED PRECEDING AND {last})"
-            )
-            inner = f"SELECT {ID}, {BEFORE}, {running} FROM {rows} WINDOW {window}"
-            finals = ", ".join(f"{self._partials[c.name][1]} AS {quote_name(c.name)}" for c in calls)
-            selects.append(f"SELECT {ID}, {finals} FROM ({inner}) WHERE {ID} IS NOT NULL")
-        return selects
-
-
-def _counted(call: AggregateCall) -> AggregateCall:
-    """Return a rank as the number of rows, or of different times, that it is."""
-    if call.function not in RANKS:
-        return call
-    first = f"{BEFORE} = 0" if call.function == "dense_rank" else None
-    return AggregateCall("count", (), (), filter=first, result_type="BIGINT")
-
-
-def _edge(call: OverCall) -> RunningColumn:
-    """Return the column, whose name goes into `{0}`, of the first or the last value: in a struct, for it may be NULL."""
-    value, type = call.call.arguments[0], call.call.argument_types[0]
-    conditions = [f"({call.call.filter})"] if call.call.filter else []
-    if call.ignore_nulls or call.call.function == "any_value":
-        conditions.append(f"({value}) IS NOT NULL")
-    made = f"struct_pack(v := {value})"
-    made = f"CASE WHEN {' AND '.join(conditions)} THEN {made} END" if conditions else made
-    way = "last" if call.call.function in _LAST else "first"
-    return RunningColumn(
-        f"STRUCT(v {type})",
-        f"any_value({made})",
-        f"{way}({{0}} ORDER BY {PLACE}) FILTER (WHERE {{0}} IS NOT NULL)",
-        f"{way}_value({{0}} IGNORE NULLS) OVER {FRAME}",
-    )

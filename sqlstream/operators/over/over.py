@@ -24,8 +24,9 @@ from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
-from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall, Running
+from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
+from sqlstream.operators.over.running import Running
 from sqlstream.operators.scratch import BATCH_ROWS, keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -99,7 +100,7 @@ class OverOperator(Operator):
 
     @cached_property
     def _totals(self) -> tuple[Column, ...]:
-        return (*self._context.keys, *(Column(name, column.type) for name, column in self._running.columns.items()))
+        return (*self._context.keys, *self._running.columns)
 
     @cached_property
     def _known(self) -> KeyedState:
@@ -243,8 +244,11 @@ class OverOperator(Operator):
             made = f"SELECT {by}, {self._running.made} FROM _context WHERE {NEW} GROUP BY {by}"
             keys = "".join(f"{k} AS {INTERNAL}{k}, " for k in self.hash_columns)
             none = f"0 AS {PLACE}, 0 AS {BEFORE}, 0 AS {AFTER}"
-            before = f"SELECT {keys}{', '.join(self._running.columns)}, {none} FROM _old_{TOTALS}"
+            before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
+            if self._running.scans:
+                # Users' functions run once.
+                keep(con, "_totals", self._running.totals(context.partition_columns, "_running"))
 
     def _emitted(self, *, ends: bool) -> str:
         """Return the SELECT of the rows that leave, with the results of the calls."""
@@ -252,7 +256,7 @@ class OverOperator(Operator):
         items = ["*", *(f"{c.over_rows(partition)} AS {quote_name(c.name)}" for c in self._framed)]
         rows = f"(SELECT {', '.join(items)} FROM _context)"
         if self._running.calls:
-            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, "_running")]
+            joined = [f" JOIN ({sql}) USING ({ID})" for sql in self._running.results(partition, "_running", "_totals")]
             rows = f"(SELECT * FROM {rows}{''.join(joined)})"
         order = f" ORDER BY {PLACE}" if self.sorts else ""
         return f"{encoded(self.outputs, rows)} WHERE {self._context.is_due(ends=ends)}{order}"
@@ -276,8 +280,9 @@ class OverOperator(Operator):
             self._known.store(con, state, LAST, f"(SELECT {context.restored}, 1 AS {WEIGHT} FROM {newest})", clock)
         if self._running.calls:
             keys = "".join(f"{INTERNAL}{k} AS {k}, " for k in self.hash_columns)
-            grouped = f" GROUP BY {context.partition}" if self.keys else ""
-            new = f"(SELECT {keys}{self._running.merged}, 1 AS {WEIGHT} FROM _running{grouped})"
+            made = self._running.totals(context.partition_columns, "_running")
+            totals = "_totals" if self._running.scans else f"({made})"
+            new = f"(SELECT {keys}{self._running.stored}, 1 AS {WEIGHT} FROM {totals})"
             self._known.store(con, state, TOTALS, new, clock)
         by = ", ".join([*self.hash_columns, ""])
         touched = f"SELECT DISTINCT {by}{to_millis(clock.time)} AS {TOUCHED_AT.name}, 1 AS {WEIGHT} FROM "
@@ -312,7 +317,7 @@ class OverOperator(Operator):
     def _shown(self) -> tuple[Column, ...]:
         """The columns of the rows, what is known of partitions so far, and what a row of the view is."""
         taken = {c.name.lower() for c in self.outputs}
-        running = (Column(c.name, c.call.result_type) for c in self._running.calls)
+        running = (column for column, _ in self._running.shown(taken))
         state = next(n for n in ("state", "_state", "__state") if n not in taken)
         return (*self.columns, *(c for c, _ in self._computed_keys), *running, Column(state, "VARCHAR"))
 
@@ -352,7 +357,9 @@ class OverOperator(Operator):
         if self._running.calls:
             stored = {sql: name for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)}
             keys = [f"{stored[n]} AS {n}" for c in self.columns if (n := quote_name(c.name)) in stored]
-            items = ", ".join([*keys, *computed, *of, *self._running.finals, f"'total' AS {state}"])
+            taken = {c.name.lower() for c in self.outputs}
+            totals = [f"{sql} AS {quote_name(c.name)}" for c, sql in self._running.shown(taken)]
+            items = ", ".join([*keys, *computed, *of, *totals, f"'total' AS {state}"])
             found.append(f"SELECT {items} FROM (SELECT *, 0 AS {BEFORE} FROM {known[TOTALS]})")
         rows = " UNION ALL BY NAME ".join(found)
         if not self._knows:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The keys of a batch with their numbers, from 0 on.
 TOUCHED, NUMBER = "_touched", "n"
 # So many rows become Python objects together.
-BLOCK = 50_000
+BLOCK = 8_000
 # Where a row stands among those of a batch: the number of its file, then its number in it.
 _STANDS = Column("o0", "BIGINT")
 _ROW_BITS = 40

@@ -160,7 +160,7 @@ class BroadcastRun:
             if is_cleared:
                 collection.cleared.append(0)
             for place, item in items:
-                collection.put(0, place, item)
+                collection.put(0, [place], [item])
             try:
                 collection.store()
             except Misfit as error:

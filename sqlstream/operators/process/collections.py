@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import abc
+from itertools import compress
 from typing import Any
 
 import duckdb
@@ -13,7 +15,8 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.functions import types
-from sqlstream.functions.process.shapes import python_values, written
+from sqlstream.functions.codecs import decoded
+from sqlstream.functions.process.shapes import written
 from sqlstream.functions.process.states import REMOVED, ListState, MapState
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
@@ -22,8 +25,8 @@ from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
-# The items of so many keys become Python objects together.
-STRETCH = 2_000
+# About so many items become Python objects together: those of some keys.
+STRETCH = 50_000
 
 
 class Collection:
@@ -47,14 +50,17 @@ class Collection:
         self.place_codec = types.codec(one.place.type, place_hint)
         self.item_codec = types.codec(one.state.type, hints[-1])
         self.columns: tuple[Column, ...] = tables.items(one)
-        # What is stored of all keys of the batch; None: nothing is.
+        self.item_columns = one.item_columns
+        # The table of what is stored of all keys of the batch; None: nothing is.
         self._loaded: str | None = None
         self._is_loaded = False
-        # The items of keys that follow the one that was read, and where those of each begin and end.
+        # The items of the keys from one number to another, and where those of each begin, and the last ones end.
         self._stored_places: list[Any] = []
         self._stored_items: list[Any] = []
-        self._bounds: dict[int, tuple[int, int]] = {}
-        self._until = 0
+        self._bounds: list[int] = []
+        self._from = self._until = 0
+        # How many keys have about as many items as become Python objects together.
+        self._keys = 1
         # Keys whose items all go, and items that are put in the place of others.
         self.cleared: list[int] = []
         self.numbers: list[int] = []
@@ -72,45 +78,51 @@ class Collection:
             return [], []
         if number >= self._until:
             self._fetch(number)
-        begin, end = self._bounds.get(number, (0, 0))
+        begin, end = self._bounds[number - self._from : number - self._from + 2]
         return self._stored_places[begin:end], self._stored_items[begin:end]
 
     def _load(self) -> None:
         """Keep the items of all keys of the batch."""
         self._is_loaded = True
-        own = self._stored_rows()
-        if own is None:
+        rows = self._stored_rows()
+        if rows is None:
             return
         self._loaded = f"_items_{self.one.number}"
-        live = is_live(self.one, f"s.{AT.name}", str(self.clock.time))
-        items = listed(self.columns[len(self.tables.keys) :], "s")
-        sql = f"SELECT t.{NUMBER}, {items} FROM ({summed(self.columns, own)}) s JOIN {self.touched} t"
-        keep(self.con, self._loaded, f"{sql} ON {self.tables.same('s', 't')} WHERE {live} ORDER BY t.{NUMBER}")
+        own = ", ".join([f"t.{NUMBER}", listed(self.item_columns, "s")])
+        total = f"CAST(sum(s.{WEIGHT}) AS BIGINT)"
+        size = keep(
+            self.con,
+            self._loaded,
+            f"SELECT {own}, {total} AS {WEIGHT} FROM {rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')} "
+            f"GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}",
+        )
+        [(keys,)] = self.con.execute(f"SELECT count(*) FROM {self.touched}").fetchall()
+        self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
     def _stored_rows(self) -> str | None:
-        """Return what to write behind FROM to read what is stored of the keys of the batch."""
-        return self.state.rows_of(self.con, self.table, self.tables.key_names, self.touched)
+        """Return what to write behind FROM to read what is stored, at least of the keys of the batch."""
+        return self.state.candidates(self.con, self.table, self.tables.key_names, self.touched)
 
     def _fetch(self, number: int) -> None:
         """Make Python objects of the items of some keys, from one on."""
-        self._until = number + STRETCH
+        self._from, self._until = number, number + self._keys
+        live = is_live(self.one, AT.name, str(self.clock.time))
         found = self.con.sql(
-            f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} "
-            f"WHERE {NUMBER} >= {number} AND {NUMBER} < {self._until} ORDER BY {NUMBER}, {self.one.place.name}"
+            f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} WHERE {NUMBER} >= {number} "
+            f"AND {NUMBER} < {self._until} AND {live} ORDER BY {NUMBER}, {self.one.place.name}"
         ).to_arrow_table()
-        self._stored_places = python_values(self.place_codec, found.column(1))
-        self._stored_items = python_values(self.item_codec, found.column(2))
-        numbers, begins = np.unique(found.column(0).to_numpy(), return_index=True)
-        ends = [*begins[1:].tolist(), found.num_rows][: len(begins)]
-        self._bounds = dict(zip(numbers.tolist(), zip(begins.tolist(), ends, strict=True), strict=True))
+        self._stored_places = decoded(self.place_codec, found.column(1))
+        self._stored_items = decoded(self.item_codec, found.column(2))
+        every = np.arange(number, self._until + 1)
+        self._bounds = np.searchsorted(found.column(0).to_numpy(), every).tolist()
 
     # -- changing
 
-    def put(self, number: int, place: Any, item: Any) -> None:
-        """Let there be an item at a place, or none."""
-        self.numbers.append(number)
-        self.places.append(place)
-        self.items.append(item)
+    def put(self, number: int, places: abc.Collection[Any], items: abc.Iterable[Any]) -> None:
+        """Let there be items at some places, or none."""
+        self.numbers += [number] * len(places)
+        self.places += places
+        self.items += items
 
     def number_of(self, place: int) -> int:
         """Return the number of the key whose item is at a place among those that are being written."""
@@ -120,25 +132,19 @@ class Collection:
         """Write what has changed."""
         if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
-        kept = [i for i, item in enumerate(self.items) if item is not REMOVED]
-        if not kept:
+        is_there = [item is not REMOVED for item in self.items]
+        self._writing = list(compress(self.numbers, is_there))
+        if not self._writing:
             return
-        what = f'state "{self.one.state.name}"'
-        self._writing = [self.numbers[i] for i in kept]
-        self.con.register(
-            "_items",
-            pa.table(
-                {
-                    NUMBER: pa.array(self._writing, pa.int64()),
-                    self.one.place.name: written(
-                        what, self.one.place.type, self.place_codec, [self.places[i] for i in kept]
-                    ),
-                    ITEM: written(what, self.one.state.type, self.item_codec, [self.items[i] for i in kept]),
-                }
-            ),
-        )
+        what, place = f'state "{self.one.state.name}"', self.one.place
+        columns = {
+            NUMBER: pa.array(self._writing, pa.int64()),
+            place.name: written(what, place.type, self.place_codec, list(compress(self.places, is_there))),
+            ITEM: written(what, self.one.state.type, self.item_codec, list(compress(self.items, is_there))),
+        }
+        self.con.register("_items", pa.table(columns))
         at = f", {self.clock.time}::BIGINT AS {AT.name}" if self.one.ttl else ""
-        own = typed(self.columns[len(self.tables.keys) :][:2])
+        own = typed(self.item_columns[:2])
         keys = "".join(f"{quote_name(k.name)}, " for k in self.tables.keys)
         items = f"{keys}{own}{at}, 1::BIGINT AS {WEIGHT}"
         self._append(f"SELECT {items} FROM _items JOIN {self.touched} USING ({NUMBER})")
@@ -150,14 +156,16 @@ class Collection:
             return
         gone = set(self.cleared)
         self.con.register("_cleared", pa.table({NUMBER: pa.array(self.cleared, pa.int64())}))
-        own = f"{rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')}"
-        columns = f"{listed(self.columns, 's')}, s.{WEIGHT}"
+        stored = f"{rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')}"
+        own = stored if self._loaded is None else f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
+        keys = "".join(f"t.{quote_name(k.name)}, " for k in self.tables.keys)
+        columns = f"{keys}{listed(self.item_columns, 's')}, s.{WEIGHT}"
         parts = [f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"] if gone else []
-        replaced = [i for i, number in enumerate(self.numbers) if number not in gone]
-        if replaced and self.one.state.kind != "list":
+        is_put = [number not in gone for number in self.numbers]
+        if any(is_put) and self.one.state.kind != "list":
             what, place = f'a key of state "{self.one.state.name}"', self.one.place
-            self._writing = [self.numbers[i] for i in replaced]
-            places = written(what, place.type, self.place_codec, [self.places[i] for i in replaced])
+            self._writing = list(compress(self.numbers, is_put))
+            places = written(what, place.type, self.place_codec, list(compress(self.places, is_put)))
             self.con.register("_given", pa.table({NUMBER: pa.array(self._writing, pa.int64()), "place": places}))
             put = f"(SELECT {NUMBER}, CAST(place AS {place.type}) AS {place.name} FROM _given)"
             same = f"c.{NUMBER} = t.{NUMBER} AND c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
@@ -205,10 +213,11 @@ class KeyCollection:
         handle = self.handle
         handle.stored = None
         handle.is_cleared = handle.is_read = False
-        if isinstance(handle, ListState):
+        if isinstance(handle, MapState):
+            if handle.changed:
+                handle.changed = {}
+        elif handle.added:
             handle.added = []
-        else:
-            handle.changed = {}
 
     def leave(self, length: int) -> int | None:
         """Collect what has changed of the key; return the length that a list has now, None where nothing has changed."""
@@ -219,12 +228,13 @@ class KeyCollection:
             self.collection.cleared.append(number)
             length = 0
         if isinstance(handle, MapState):
-            for key, value in handle.changed.items():
-                self.collection.put(number, key, value)
+            if handle.changed:
+                self.collection.put(number, handle.changed, handle.changed.values())
             return None
-        for place, item in enumerate(handle.added, length):
-            self.collection.put(number, place, item)
-        return length + len(handle.added) if handle.added or handle.is_cleared else None
+        added = handle.added
+        if added:
+            self.collection.put(number, range(length, length + len(added)), added)
+        return length + len(added) if added or handle.is_cleared else None
 
     def _write_again(self) -> None:
         """Let all items count as written now."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,8 +16,8 @@ from sqlstream.catalog import Column
 from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded, encoded_items
 from sqlstream.functions import types
-from sqlstream.functions.codecs import Codec
-from sqlstream.functions.process.shapes import python_values, written
+from sqlstream.functions.codecs import Codec, decoded
+from sqlstream.functions.process.shapes import written
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
 from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables, is_live, listed
@@ -54,7 +55,7 @@ class KeyRows:
         self.stored: pa.Table | None = None
         # The numbers of keys that have changed, and what their rows hold now.
         self.numbers: list[int] = []
-        self.changed: list[tuple[Any, ...]] = []
+        self.changed: list[Sequence[Any]] = []
 
     def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
         """Yield what the row of each key of the batch holds; NULLs where there is none, or it has expired."""
@@ -79,10 +80,10 @@ class KeyRows:
 
     def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
         for block in blocks(seen):
-            columns = [python_values(c, v) for (_, c, _), v in zip(self.parts, block.columns, strict=True)]
+            columns = [decoded(c, v) for (_, c, _), v in zip(self.parts, block.columns, strict=True)]
             yield from zip(*columns, strict=True)
 
-    def change(self, number: int, row: tuple[Any, ...]) -> None:
+    def change(self, number: int, row: Sequence[Any]) -> None:
         """Let the row of a key hold something else."""
         self.numbers.append(number)
         self.changed.append(row)
@@ -93,11 +94,13 @@ class KeyRows:
             return
         numbers = pa.array(self.numbers, pa.int64())
         if self.stored is not None:
-            old = self.stored.take(numbers).filter(pc.is_valid(self.stored.column(WEIGHT).take(numbers)))
+            has_changed = np.zeros(self.stored.num_rows, dtype=bool)
+            has_changed[self.numbers] = True
+            old = self.stored.filter(pc.and_(pa.array(has_changed), pc.is_valid(self.stored.column(WEIGHT))))
             self._append(old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
-        for (column, codec, what), values in zip(self.parts, zip(*self.changed, strict=True), strict=True):
-            columns[column.name] = written(what, column.type, codec, list(values))
+        for place, (column, codec, what) in enumerate(self.parts):
+            columns[column.name] = written(what, column.type, codec, [row[place] for row in self.changed])
         self.con.register("_changed_keys", pa.table(columns))
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         parts = typed(column for column, _, _ in self.parts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ import pyarrow as pa
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions import types
+from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
-from sqlstream.functions.process.shapes import Misfit, python_values
+from sqlstream.functions.process.shapes import Misfit
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
@@ -41,7 +43,7 @@ class BatchRun:
     """One batch of one bucket."""
 
     # So many emitted rows leave together.
-    most = 100_000
+    most = 8_000
 
     def __init__(
         self,
@@ -66,7 +68,8 @@ class BatchRun:
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
         self.timers = KeyTimers(EventTime(watermark - tables.shift), clock.time, self.timed, tables.has_timers)
-        self.timer_changes = TimerChanges()
+        # Those of event time, and of processing time.
+        self.timer_changes = {True: TimerChanges(), False: TimerChanges()}
         self.context = Context(self.timers, self._clear, self._count, self._emit)
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
         self.context.processing_time = instant(clock.time)
@@ -152,7 +155,7 @@ class BatchRun:
             return
         codecs = [types.codec(c.type) for c in self.keys]
         for block in blocks(self.touched.drop_columns([NUMBER])):
-            columns = [python_values(c, v) for c, v in zip(codecs, block.columns, strict=True)]
+            columns = [decoded(c, v) for c, v in zip(codecs, block.columns, strict=True)]
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
     def _states(self) -> list[tuple[Any, bool, bool, bool]]:
@@ -171,7 +174,7 @@ class BatchRun:
 
     def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
         """Give a key its timers and its rows."""
-        if self.timers.known:
+        if self.timers.known and self.timers.is_any_due():
             self._fire(number, late=False)
         for method, one_input in zip(self.methods, inputs, strict=True):
             if size := one_input.sizes[number]:
@@ -268,7 +271,17 @@ class BatchRun:
         if isinstance(error, TypeError) and "object is not iterable" in str(error) and _is_ours(error):
             what = f'method "{method.__name__}" returned what is no rows: yield them, or return a list ({error})'
             return self.instance.failed(what, "\n".join(about))
-        return self.instance.raised(error, about="\n".join(about))
+        return self.instance.raised(error, about="\n".join(about), hint=self._hint(error))
+
+    def _hint(self, error: BaseException) -> str | None:
+        """Return what is missing in the call where a method computes with the event time, and there is none."""
+        is_none = isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error)
+        if not is_none or self.context.event_time is not None:
+            return None
+        frames = (frame.f_code.co_names for frame, _ in traceback.walk_tb(error.__traceback__))
+        if not any("event_time" in names for names in frames):
+            return None
+        return "ctx.event_time is None: give the call the event time, as in on_time => DESCRIPTOR(ts)."
 
     # -- what stays
 
@@ -290,13 +303,14 @@ class BatchRun:
                 length = collections[id(handle)].leave(stored[place] or 0)
                 is_changed, value = length is not None, length or None
             if is_changed:
-                row = row or list(stored)
+                row = list(stored) if row is None else row
                 row[place] = value
                 if has_ttl:
                     row[place + 1] = self.clock.time if value is not None else None
             place += 2 if has_ttl else 1
-        if row is not None:
-            self.key_rows.change(number, tuple(row))
+        # What was written and forgotten within the batch leaves no trace.
+        if row is not None and (_has_value(row) or _has_value(stored)):
+            self.key_rows.change(number, row)
 
     # -- what leaves
 
@@ -356,6 +370,14 @@ def _listed(values: Any) -> Iterator[list[Any]]:
     """Yield the values of an array as lists of Python objects."""
     for start in range(0, len(values), BLOCK):
         yield values[start : start + BLOCK].tolist()
+
+
+def _has_value(row: Sequence[Any]) -> bool:
+    # Not any(..): for each key, a generator takes longer than this.
+    for value in row:  # noqa: SIM110
+        if value is not None:
+            return True
+    return False
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
@@ -55,40 +56,29 @@ class TimerTables:
         """Return the timers of the keys of the batch, by their numbers."""
         found: dict[int, dict[Identity, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
-            own = self.state.rows_of(self.con, table, self.tables.key_names, TOUCHED)
-            if own is None:
+            rows = self.state.candidates(self.con, table, self.tables.key_names, TOUCHED)
+            if rows is None:
                 continue
-            known = summed(self.tables.timer_columns, own)
-            sql = f"SELECT t.{NUMBER}, s.{TIMER_NAME.name}, s.{DUE.name} FROM ({known}) s JOIN {TOUCHED} t"
+            own = f"t.{NUMBER}, s.{TIMER_NAME.name}, s.{DUE.name}"
+            joined = f"{rows} s JOIN {TOUCHED} t ON {self.tables.same('s', 't')}"
+            sql = f"SELECT {own} FROM {joined} GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0"
             shift = self.tables.shift if is_event else 0
-            for number, name, stored in self.con.execute(f"{sql} ON {self.tables.same('s', 't')}").fetchall():
+            for number, name, stored in self.con.execute(sql).fetchall():
                 due = stored - shift
                 found.setdefault(number, {})[is_event, name or due] = due
         return found
 
-    def store(self, changes: TimerChanges) -> None:
+    def store(self, changes: Mapping[bool, TimerChanges]) -> None:
         """Write what has changed, and say when the next timer is due."""
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
-            own = [c for c in changes.rows if c[1] == is_event]
-            if own:
-                numbers, _, names, dues, weights = zip(*own, strict=True)
-                shift = self.tables.shift if is_event else 0
-                self.con.register(
-                    "_timers",
-                    pa.table(
-                        {
-                            NUMBER: pa.array(numbers, pa.int64()),
-                            TIMER_NAME.name: pa.array(names, pa.string()),
-                            DUE.name: pa.array([due + shift for due in dues], pa.int64()),
-                            WEIGHT: pa.array(weights, pa.int64()),
-                        }
-                    ),
-                )
+            own = changes[is_event]
+            if own.numbers:
+                self.con.register("_timers", own.table(self.tables.shift if is_event else 0))
                 columns: tuple[Column, ...] = (*self.tables.timer_columns, WEIGHT_COLUMN)
                 rows = self.con.sql(encoded(columns, f"_timers JOIN {TOUCHED} USING ({NUMBER})")).to_arrow_table()
                 self.state.append(table, rows, self.batch)
                 if not is_event:
-                    self.state.count(WEIGHTS, sum(weights))
+                    self.state.count(WEIGHTS, sum(own.weights))
         self.state.counters[FIRED] = max(self.now, self.state.counters.get(FIRED, NEVER))
         # They may be timers that were deleted since: then the operator is called once for nothing.
         self.state.event_timer = self.state.forget(self.con, EVENT_TIMERS, self.watermark)
@@ -104,14 +94,29 @@ class TimerTables:
 
 
 class TimerChanges:
-    """Rows to add to the tables of timers: a key's number, whether it is of event time, its name, its time, a weight."""
+    """Rows to add to a table of timers, as columns: a key's number, the timer's name, its time, a weight."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, bool, str, int, int]] = []
+        self.numbers: list[int] = []
+        self.names: list[str] = []
+        self.dues: list[int] = []
+        self.weights: list[int] = []
 
-    def add(self, number: int, identity: Identity, due: int, weight: int) -> None:
-        is_event, name = identity
-        self.rows.append((number, is_event, name if isinstance(name, str) else "", due, weight))
+    def add(self, number: int, name: str | int, due: int, weight: int) -> None:
+        self.numbers.append(number)
+        self.names.append(name if isinstance(name, str) else "")
+        self.dues.append(due)
+        self.weights.append(weight)
+
+    def table(self, shift: int) -> pa.Table:
+        """Return the rows, their times so much later."""
+        columns = {
+            NUMBER: pa.array(self.numbers, pa.int64()),
+            TIMER_NAME.name: pa.array(self.names, pa.string()),
+            DUE.name: pc.add(pa.array(self.dues, pa.int64()), shift),
+            WEIGHT: pa.array(self.weights, pa.int64()),
+        }
+        return pa.table(columns)
 
 
 class KeyTimers(Timers):
@@ -133,17 +138,26 @@ class KeyTimers(Timers):
         self.known, self.changed, self.is_behind = known, None, False
         self.soonest = NEVER if known else FOREVER
 
-    def leave(self, number: int, changes: TimerChanges) -> None:
-        """Collect what has changed for the key."""
-        if self.changed is None:
+    def leave(self, number: int, changes: Mapping[bool, TimerChanges]) -> None:
+        """Collect what has changed for the key; `changes` are those of event time, and of processing time."""
+        known, changed = self.known, self.changed
+        if changed is None:
             return
-        for identity, due in self.known.items():
+        for identity, due in known.items():
             # What the watermark has passed goes by itself.
-            if self.changed.get(identity) != due and not (identity[0] and due <= self.watermark):
-                changes.add(number, identity, due, -1)
-        for identity, due in self.changed.items():
-            if self.known.get(identity) != due:
-                changes.add(number, identity, due, 1)
+            if changed.get(identity) != due and not (identity[0] and due <= self.watermark):
+                changes[identity[0]].add(number, identity[1], due, -1)
+        for identity, due in changed.items():
+            if known.get(identity) != due:
+                changes[identity[0]].add(number, identity[1], due, 1)
+
+    def is_any_due(self) -> bool:
+        """Tell whether a timer is due of those with which the key was entered."""
+        # Not any(..): for each key, a generator takes longer than this.
+        for (is_event, _), due in self.known.items():  # noqa: SIM110
+            if due <= (self.watermark if is_event else self.now):
+                return True
+        return False
 
     def due(self) -> Iterator[tuple[Identity, Timer]]:
         """Yield timers that are due, each taken out before; those of event time first, each kind in the order of its times."""

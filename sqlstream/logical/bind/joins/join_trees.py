@@ -20,7 +20,7 @@ from sqlstream.logical.bind.joins.versions import AsOf, check_time, no_versions,
 from sqlstream.logical.bind.over.ranking import filtered
 from sqlstream.logical.bind.scope import Visible
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
-from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, TemporalJoin
+from sqlstream.logical.plan.joins import IntervalJoin, Join, Kind, OwnNames, TemporalJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
@@ -121,7 +121,16 @@ class JoinTree:
             others = [c for c in conditions if c not in equal]
             sides = found
             return IntervalJoin(
-                (left, right), "", step.kind, keys, _all(others), aliases, step.span, sides, windowed=True
+                (left, right),
+                "",
+                step.kind,
+                keys,
+                _all(others),
+                aliases,
+                step.span,
+                sides,
+                windowed=True,
+                own_names=self._own_names(place),
             )
         bounded = self._interval(left, right, [c for c in conditions if place in c.places], place)
         if bounded is not None:
@@ -130,12 +139,27 @@ class JoinTree:
             assert bounds.after is not None
             others = [c for c in conditions if c not in equal and c not in used]
             return IntervalJoin(
-                (left, right), "", step.kind, keys, _all(others), aliases, step.span, times, bounds.before, bounds.after
+                (left, right),
+                "",
+                step.kind,
+                keys,
+                _all(others),
+                aliases,
+                step.span,
+                times,
+                bounds.before,
+                bounds.after,
+                own_names=self._own_names(place),
             )
         ttls = tuple(self.ttls.get(alias.lower()) for alias in aliases)
         others = [c for c in conditions if c not in equal]
         unread = self._about_times(left, right, others)
         return Join((left, right), "", step.kind, keys, _all(others), aliases, step.span, ttls, unread)
+
+    def _own_names(self, place: int) -> OwnNames:
+        """Return the columns of both inputs of the join with a relation, by the names that they have in their relations."""
+        first = tuple(self.visible[0].columns.items()) if place == 1 else ()
+        return first, tuple(self.visible[place].columns.items())
 
     def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
         """Return the text of a condition that compares the times of two inputs but does not bound how far they lie apart."""
@@ -296,7 +320,10 @@ class JoinTree:
         others = _all([c for c in conditions if c not in used])
         aliases = (self.visible[0].alias if place == 1 else "", self.visible[place].alias)
         times = (as_of.column, found.time)
-        return TemporalJoin((left, found.node), "", step.kind, equal, others, aliases, step.span, times)
+        own_names = self._own_names(place)
+        return TemporalJoin(
+            (left, found.node), "", step.kind, equal, others, aliases, step.span, times, own_names=own_names
+        )
 
     def _by_clock(self, node: Node, time: str) -> Node:
         return by_clock(node) if time in node.processing_times else node

@@ -1,0 +1,143 @@
+"""Calls with OVER over all rows up to the current one: they go on from what is known of the rows before those of a batch.
+
+Those of DuckDB's functions merge partial results, those of users' functions are `scans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import INTERNAL, internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.operators.aggregates.aggregate_call import AggregateCall
+from sqlstream.operators.aggregates.calls import partials
+from sqlstream.operators.aggregates.partial_columns import FRAME
+from sqlstream.operators.over.calls import AFTER, BEFORE, FIRST, ID, LAST, PLACE, RANKS, OverCall
+from sqlstream.operators.over.scans import Scans
+
+
+@dataclass(frozen=True, slots=True)
+class RunningColumn:
+    """A stored column of partial results: its type, the SQL that makes it from rows, merges it, and merges it row by row."""
+
+    type: str
+    made: str
+    merge: str
+    running: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """Calls over all rows up to the current one (and those equal to it): what is kept of each partition, and the results."""
+
+    calls: tuple[OverCall, ...]
+
+    @cached_property
+    def _scans(self) -> Scans:
+        return Scans(tuple(c for c in self.calls if c.call.python is not None))
+
+    @cached_property
+    def _merging(self) -> tuple[OverCall, ...]:
+        return tuple(c for c in self.calls if c.call.python is None)
+
+    @property
+    def scans(self) -> bool:
+        """Whether results are over rows of `totals`, too."""
+        return bool(self._scans.calls)
+
+    @cached_property
+    def _partials(self) -> dict[str, tuple[dict[str, RunningColumn], str]]:
+        """The columns of each call and the SQL of its result over them, by its name."""
+        found: dict[str, tuple[dict[str, RunningColumn], str]] = {}
+        merging = [c for c in self._merging if c.call.function not in (*FIRST, *LAST)]
+        for call, made in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
+            texts = zip(made.columns, made.partial, made.merge, made.running, strict=True)
+            columns = {name: RunningColumn(type, *rest) for (name, type), *rest in texts}
+            found[call.name] = (columns, f"{made.final} - {BEFORE}" if call.call.function == "rank" else made.final)
+        edges: dict[tuple[str, str], str] = {}
+        for call in (c for c in self._merging if c not in merging):
+            column = _edge(call)
+            name = edges.setdefault((column.made, column.running), f"{INTERNAL}e_{len(edges)}")
+            named = replace(column, merge=column.merge.format(name), running=column.running.format(name))
+            found[call.name] = ({name: named}, f"struct_extract({name}, 'v')")
+        return found
+
+    @cached_property
+    def _columns(self) -> dict[str, RunningColumn]:
+        """The stored columns of partial results, by name; calls may share one."""
+        return {name: column for columns, _ in self._partials.values() for name, column in columns.items()}
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The stored columns."""
+        return (*(Column(name, column.type) for name, column in self._columns.items()), *self._scans.columns)
+
+    def totals(self, partition: Sequence[str], rows: str) -> str:
+        """Return the SELECT of one row for each partition, over rows of what is `made`, and of what is kept."""
+        merged = [f"{column.merge} AS {name}" for name, column in self._columns.items()]
+        if self.scans:
+            return self._scans.scanned(partition, merged, rows)
+        by = f" GROUP BY {', '.join(partition)}" if partition else ""
+        return f"SELECT {', '.join([*partition, *merged])} FROM {rows}{by}"
+
+    @property
+    def stored(self) -> str:
+        """The select items of the stored columns over rows of `totals`."""
+        return ", ".join([*self._columns, *self._scans.totals])
+
+    @property
+    def made(self) -> str:
+        """The select items that make of a row what merges and what is taken in."""
+        own = [f"{column.made} AS {name}" for name, column in self._columns.items()]
+        return ", ".join([*own, *self._scans.made])
+
+    def shown(self, taken: Collection[str]) -> Iterator[tuple[Column, str]]:
+        """Yield the columns of a view over the stored columns, with their SQL: results, and accumulators under free names."""
+        for c in self._merging:
+            yield Column(c.name, c.call.result_type), self._partials[c.name][1]
+        yield from self._scans.shown(taken)
+
+    def results(self, partition: str, rows: str, totals: str) -> Sequence[str]:
+        """Return SELECTs of the results by the rows' number, over the rows of which `totals` are made."""
+        selects = [self._scans.results(totals)] if self.scans else []
+        for mode, last in (("rows", "CURRENT ROW"), ("range", f"{AFTER} FOLLOWING")):
+            calls = [c for c in self._merging if ("rows" if c.call.function in RANKS else c.frame.mode) == mode]
+            if not calls:
+                continue
+            used = {n: column for c in calls for n, column in self._partials[c.name][0].items()}
+            running = ", ".join(f"{column.running} AS {name}" for name, column in used.items())
+            window = (
+                f"{FRAME} AS (PARTITION BY {partition} ORDER BY {PLACE} ROWS BETWEEN UNBOUNDED PRECEDING AND {last})"
+            )
+            inner = f"SELECT {ID}, {BEFORE}, {running} FROM {rows} WINDOW {window}"
+            finals = ", ".join(f"{self._partials[c.name][1]} AS {quote_name(c.name)}" for c in calls)
+            selects.append(f"SELECT {ID}, {finals} FROM ({inner}) WHERE {ID} IS NOT NULL")
+        return selects
+
+
+def _counted(call: AggregateCall) -> AggregateCall:
+    """Return a rank as the number of rows, or of different times, that it is."""
+    if call.function not in RANKS:
+        return call
+    first = f"{BEFORE} = 0" if call.function == "dense_rank" else None
+    return AggregateCall("count", (), (), filter=first, result_type="BIGINT")
+
+
+def _edge(call: OverCall) -> RunningColumn:
+    """Return the column, whose name goes into `{0}`, of the first or the last value: in a struct, for it may be NULL."""
+    value, type = call.call.arguments[0], call.call.argument_types[0]
+    conditions = [f"({call.call.filter})"] if call.call.filter else []
+    if call.ignore_nulls or call.call.function == "any_value":
+        conditions.append(f"({value}) IS NOT NULL")
+    made = f"struct_pack(v := {value})"
+    made = f"CASE WHEN {' AND '.join(conditions)} THEN {made} END" if conditions else made
+    way = "last" if call.call.function in LAST else "first"
+    return RunningColumn(
+        f"STRUCT(v {type})",
+        f"any_value({made})",
+        f"{way}({{0}} ORDER BY {PLACE}) FILTER (WHERE {{0}} IS NOT NULL)",
+        f"{way}_value({{0}} IGNORE NULLS) OVER {FRAME}",
+    )
