@@ -58,7 +58,7 @@ class BroadcastRun:
         }
         self.handles = list(instance.shared.values())
         # The event times of the rows that have come, in their order.
-        self.times: list[int] = []
+        self.times: list[EventTime] = []
 
     def apply(self) -> None:
         """Give the rows to their methods, and write what these have left in the states."""
