@@ -34,7 +34,7 @@ from sqlstream.units import END_OF_INPUT, EventTime
 # The temporary table of the one that all keys are, in the place of those of a batch.
 EVERYONE = "_everyone"
 # The event time of a row (NEVER: it comes before all others), the method that gets it, the row, and whether it is taken away.
-_Row = tuple[int, Callable[..., Any], Any, bool]
+_Row = tuple[EventTime, Callable[..., Any], Any, bool]
 
 
 class BroadcastRun:
