@@ -76,7 +76,7 @@ class BatchRun:
         self.context.processing_time = instant(clock.time)
         self.context.input_ended = clock.watermark == END_OF_INPUT
         hints = dict(instance.implementation.hints)
-        self.key_rows = KeyRows(con, state, tables, clock, hints)
+        self.key_rows = KeyRows(con, state, tables, clock, hints, instance.aggregates)
         self.collections = {
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
