@@ -20,8 +20,10 @@ from sqlstream.connectors.filesystem.sink import FileSink, discard
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.local.engine import LocalEngine
 from sqlstream.session.state_queries import snapshot
+from sqlstream.storage.recovery import Versions
 from sqlstream.testing import Stream
 from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from tests.processes import SECONDS
 
@@ -263,6 +265,16 @@ def test_a_warehouse_that_was_restored_beside_newer_files_counts_no_row_twice(tm
         " its warehouse is older than these files"
     ]
     assert copied(tmp_path, 2) == ([1, 2, 3, 4, 5, 6], [])
+
+
+def test_a_job_that_goes_back_counts_no_row_twice(tmp_path: Path) -> None:
+    put(tmp_path, 1, 2, 3)
+    assert copied(tmp_path, 1)[0] == [1, 2, 3]
+    Versions(Warehouse(str(tmp_path / "warehouse")), "files").go_back(0)
+    put(tmp_path, 4)
+    found, [warning] = copied(tmp_path, 3)
+    assert found == [1, 2, 3, 4]
+    assert warning.startswith('table "files": removed 2 files from ')
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class BucketTablesRun:
             if state is not None:
                 self._store(state)
         if is_sweep_due(self.state, self.tables, self.clock):
-            KeyRows(self.con, self.state, self.tables, self.clock, dict(self.instance.implementation.hints)).sweep()
+            KeyRows(self.con, self.state, self.tables, self.clock, dict(self.instance.implementation.hints), {}).sweep()
 
     # -- what the function gets
 

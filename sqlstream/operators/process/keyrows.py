@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,7 @@ from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded, encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, decoded
+from sqlstream.functions.process.aggregating import Aggregator
 from sqlstream.functions.process.shapes import written
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
@@ -41,8 +42,11 @@ class KeyRows:
         tables: StateTables,
         clock: Clock,
         hints: dict[str, tuple[Any, ...]],
+        aggregates: Mapping[str, Aggregator],
     ):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
+        # The functions whose accumulators some columns have.
+        self.aggregates = {one.column: aggregates[n] for one in tables.in_row if (n := one.state.name) in aggregates}
         # What rows hold behind the key: column, codec, what errors call it.
         self.parts: list[tuple[Column, Codec, str]] = []
         for one in tables.in_row:
@@ -101,7 +105,10 @@ class KeyRows:
             self._append(old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
         for place, (column, codec, what) in enumerate(self.parts):
-            columns[column.name] = written(what, column.type, codec, [row[place] for row in self.changed])
+            values = [row[place] for row in self.changed]
+            if (aggregate := self.aggregates.get(column)) is not None:
+                values = aggregate.settled(values)
+            columns[column.name] = written(what, column.type, codec, values)
         self.con.register("_changed_keys", pa.table(columns))
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         parts = typed(column for column, _, _ in self.parts)

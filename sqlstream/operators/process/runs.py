@@ -71,11 +71,12 @@ class BatchRun:
         # Those of event time, and of processing time.
         self.timer_changes = {True: TimerChanges(), False: TimerChanges()}
         self.context = Context(self.timers, self._clear, self._count, self._emit)
+        self.context._is_late = self._is_late
         self.context.watermark = None if clock.watermark is None else event_datetime(clock.watermark)
         self.context.processing_time = instant(clock.time)
         self.context.input_ended = clock.watermark == END_OF_INPUT
         hints = dict(instance.implementation.hints)
-        self.key_rows = KeyRows(con, state, tables, clock, hints)
+        self.key_rows = KeyRows(con, state, tables, clock, hints, instance.aggregates)
         self.collections = {
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
@@ -247,12 +248,17 @@ class BatchRun:
 
     def _emit(self, output: str, row: Any) -> None:
         """Take a row of a side output, for the row or the timer for which the user's code runs."""
-        time, watermark, late = self.context.event_time, self.context.watermark, self.fires_late
-        if late is None:
-            late = time is not None and watermark is not None and time <= watermark
-        elif time is None:
+        time: Any = self.context.event_time
+        if time is None and self.fires_late is not None:
             time = self._time_now
-        self.sides.add(output, row, self.number, time, late=late)
+        self.sides.add(output, row, self.number, time, late=self._is_late())
+
+    def _is_late(self) -> bool:
+        """Tell whether what is emitted for the current row or timer is late."""
+        if self.fires_late is not None:
+            return self.fires_late
+        time, watermark = self.context.event_time, self.context.watermark
+        return time is not None and watermark is not None and time <= watermark
 
     def _clear(self) -> None:
         """Forget what there is of the current key."""
