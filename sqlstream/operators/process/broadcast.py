@@ -34,7 +34,7 @@ from sqlstream.units import END_OF_INPUT, EventTime
 # The temporary table of the one that all keys are, in the place of those of a batch.
 EVERYONE = "_everyone"
 # The event time of a row (NEVER: it comes before all others), the method that gets it, the row, and whether it is taken away.
-_Row = tuple[int, Callable[..., Any], Any, bool]
+_Row = tuple[EventTime, Callable[..., Any], Any, bool]
 
 
 class BroadcastRun:
@@ -58,7 +58,7 @@ class BroadcastRun:
         }
         self.handles = list(instance.shared.values())
         # The event times of the rows that have come, in their order.
-        self.times: list[int] = []
+        self.times: list[EventTime] = []
 
     def apply(self) -> None:
         """Give the rows to their methods, and write what these have left in the states."""
