@@ -7,6 +7,8 @@ FLINK_VENV := .venv-flink
 # The tests start hundreds of Python processes, which begin in half the time when compiled modules may be kept.
 export PYTHONDONTWRITEBYTECODE :=
 PARALLEL := --numprocesses 2 --dist worksteal
+# Where there is 1 GB free, the quick tests keep their tens of thousands of small files in memory.
+MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 1048576 ] && echo /dev/shm)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test fuzz check bench soak clean
@@ -17,8 +19,9 @@ help: ## Show this list
 demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a second process
 	@$(BIN)/python examples/flights/demo.py
 
-quick: $(VENV)/.test ## Run the quick tests: no Java, a minute or two on two cores
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(PYTEST)
+quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
+	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/quick-XXXXXX"); trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
+	TMPDIR="$$folder" $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(PYTEST)
 
 test: $(VENV)/.test $(VENV)/.demo ## Run all tests
 	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST)

@@ -10,13 +10,14 @@ if _typing.TYPE_CHECKING:
     from sqlstream.functions.decorators import udf, udtf
     from sqlstream.functions.process.api import Row, SideOutput, process, side_output, state, table
     from sqlstream.functions.process.context import Context, Timer
-    from sqlstream.functions.process.states import ListState, MapState, ReducingState, ValueState
+    from sqlstream.functions.process.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from sqlstream.jobs.job import Job
     from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
     from sqlstream.session.changes import Change, Changes
     from sqlstream.session.session import Session
 
 __all__ = [
+    "AggregatingState",
     "Change",
     "Changes",
     "Context",
@@ -44,6 +45,7 @@ __all__ = [
 __version__ = _version("sqlstream")
 
 _HOMES = {
+    "AggregatingState": "sqlstream.functions.process.states",
     "Change": "sqlstream.session.changes",
     "Changes": "sqlstream.session.changes",
     "Context": "sqlstream.functions.process.context",

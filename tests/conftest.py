@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden import Case, Different, InProcess, Record, Runner, compare, parse, shown_by, updated
+from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
 from tests.slt_functions import FUNCTIONS
 
 
@@ -103,13 +103,16 @@ class CaseItem(pytest.Item):
     def __init__(self, *, case: Case, **arguments: object):
         super().__init__(**arguments)  # type: ignore[arg-type]
         self.case = case
+        if any(record.verb == "slow" for record in case.records):
+            self.add_marker("slow")
 
     def runner(self) -> Runner:
+        functions = named(self.case, FUNCTIONS)
         if self.config.getoption("spark"):
             from tests.slt_spark import OnSpark
 
-            return OnSpark(FUNCTIONS)
-        return InProcess(FUNCTIONS)
+            return OnSpark(functions)
+        return InProcess(functions)
 
     def runtest(self) -> None:
         script = self.parent

@@ -16,6 +16,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     answer               what SHOW or DESCRIBE says
     error [<verb> ..]    the text of the error that `statement`, or another verb, ends with
     in-process           what follows shows the runner's own clock: the case is not for Spark
+    slow                 the case takes many times as long as most: only `make test` runs it
 
 Rows are comma-separated; NULL is NULL, and a time without a date is on 2026-01-01, in rows as in results.
 """
@@ -57,10 +58,12 @@ VERBS = (
     "answer",
     "error",
     "in-process",
+    "slow",
 )
 _VERB = re.compile(rf"({'|'.join(VERBS)})( \S.*)?")
 # What `batch` wrote has a name that nobody knows before.
 _FED = re.compile(r'file "[^"]*\.parquet"')
+_WORD = re.compile(r"\w+")
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?(\+00)?")
 
 Row = tuple[Any, ...]
@@ -88,15 +91,26 @@ class Runner(Protocol):
     def explain(self, sql: str, stage: str) -> str: ...
 
     def in_process(self) -> None: ...
+
     def answer(self, sql: str) -> list[Row]: ...
 
     def close(self) -> None: ...
 
 
 @cache
-def declared(functions: tuple[Callable[..., Any], ...]) -> list[AnyFunction]:
-    """Return what SQL calls, declared once for all cases: that takes longer than many a case."""
-    return [declare_any(function) for function in functions]
+def _declared(function: Callable[..., Any]) -> AnyFunction:
+    return declare_any(function)
+
+
+def named(case: Case, functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    """Return the functions that a case names: to register all of them takes longer than many a case.
+
+    A case that lists functions, or looks for them in vain, gets all.
+    """
+    text = "\n".join(line for record in case.records for line in (*record.body, *record.expected)).lower()
+    words = {*_WORD.findall(text)}
+    lists = not words.isdisjoint(("functions", "duckdb_functions", "function"))
+    return [function for function in functions if lists or _declared(function).name.lower() in words]
 
 
 class InProcess:
@@ -104,7 +118,7 @@ class InProcess:
 
     def __init__(self, functions: Sequence[Callable[..., Any]] = ()):
         self.stream = Stream("", options={"parallelism.default": "3"}, parallelism=3)
-        self.stream.compiler.add_functions(declared(tuple(functions)))
+        self.stream.compiler.add_functions([_declared(function) for function in functions])
 
     def statement(self, sql: str) -> None:
         self.stream.script(sql, "sql")
@@ -262,6 +276,9 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
             return [", ".join(names), *sorted(map(written, runner.query(f"SELECT {listed} FROM {view}")))]
         case "in-process":
             runner.in_process()
+        case "slow":
+            # For whoever chooses cases.
+            pass
         case "output":
             return sorted(map(written, runner.output(argument or None)))
         case "explain":

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from sqlstream import udf
 from tests.slt_aggregate_functions import AGGREGATE_FUNCTIONS
+from tests.slt_aggregating_functions import AGGREGATING_FUNCTIONS
 from tests.slt_broadcast_functions import BROADCAST_FUNCTIONS
 from tests.slt_changing_process_functions import CHANGING_PROCESS_FUNCTIONS
 from tests.slt_process_functions import PROCESS_FUNCTIONS
@@ -71,4 +72,5 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *VECTORIZED_PROCESS_FUNCTIONS,
     *TABLE_FUNCTIONS,
     *AGGREGATE_FUNCTIONS,
+    *AGGREGATING_FUNCTIONS,
 )

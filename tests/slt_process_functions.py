@@ -283,3 +283,25 @@ class PassedOn:
 
     def process(self, ctx: Context, reading: Row) -> Iterator[Passed]:
         yield Passed(reading.temperature, reading.ts)
+
+
+@dataclass
+class Told:
+    what: str
+    is_late: bool
+
+
+@process
+class LateRowsTold:
+    """Says of rows, of timers that they set for their own time, and of rows of a side output whether they are late."""
+
+    told: SideOutput[Told] = side_output()
+
+    def process(self, ctx: Context, click: Row) -> Iterator[Told]:
+        assert ctx.event_time is not None
+        ctx.timers.at(ctx.event_time, click.page)
+        ctx.emit("told", Told(click.page, ctx.is_late))
+        yield Told(click.page, ctx.is_late)
+
+    def on_timer(self, ctx: Context) -> Iterator[Told]:
+        yield Told(f"timer of {ctx.timer.name}", ctx.is_late)

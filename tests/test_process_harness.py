@@ -13,6 +13,7 @@ from sqlstream import Context, ListState, MapState, Row, SideOutput, ValueState,
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.functions.process.context import Timer
 from sqlstream.testing import Emitted, ProcessHarness
+from tests.slt_aggregating_functions import Summaries
 from tests.slt_broadcast_functions import (
     ApplyLimits,
     Excess,
@@ -299,3 +300,13 @@ def test_what_is_refused(call: str) -> None:
         run()
     assert message in error.value.message
     assert isinstance(error.value, UsageError) or call == "a column that its row does not have"
+
+
+def test_the_results_of_states_that_aggregate() -> None:
+    with ProcessHarness(Summaries, keys="k") as harness:
+        harness.rows([{"k": 1, "op": "add", "x": 2}, {"k": 1, "op": "add", "x": 4}, {"k": 2, "op": "add", "x": 7}])
+        assert harness.state("mean") == {1: 3.0, 2: 7.0}
+        assert harness.state("weighted") == {1: 3.0, 2: 7.0}
+        assert harness.state("path") == {1: "x2>x4", 2: "x7"}
+        [shown] = harness.rows([{"k": 1, "op": "show", "x": None}])
+        assert (shown.total, shown.n, shown.largest, shown.deviation) == (6, 2, 4, 1.0)

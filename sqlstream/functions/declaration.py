@@ -26,6 +26,15 @@ from sqlstream.functions.decorators import DECORATORS, FunctionOptions
 from sqlstream.functions.invocation import Call, Invocation, Parameter
 
 
+def sql_name(name: str) -> str:
+    """Return the name in SQL of a class.
+
+    >>> sql_name("TemperatureAlerts"), sql_name("HTTPLog"), sql_name("Top2")
+    ('temperature_alerts', 'http_log', 'top2')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration(ABC):
     """A Python function, or a class of which SQL calls `method`, on its way into the catalog.

@@ -9,14 +9,19 @@ import linecache
 import os
 import site
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import FunctionType, TracebackType
+from typing import TypeAlias
 
 from sqlstream.errors import SourceText, Span
+
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+@functools.lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
     """Return whether a file is neither Python's, nor an installed package's, nor ours."""
     # Compiled modules (pyarrow) report paths of their build.
@@ -110,11 +115,8 @@ def _parsed_class(made: type, root: str) -> tuple[SourceText, ast.ClassDef] | No
     path = methods[0].__code__.co_filename
     text = "".join(linecache.getlines(path))
     first = min(m.__code__.co_firstlineno for m in methods if m.__code__.co_filename == path)
-    try:
-        nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef) and n.name == made.__name__]
-    except (SyntaxError, ValueError):
-        return None
-    around = [n for n in nodes if n.lineno <= first <= (n.end_lineno or n.lineno)]
+    named = (node for node in _definitions(text).classes if node.name == made.__name__)
+    around = [node for node in named if node.lineno <= first <= (node.end_lineno or node.lineno)]
     return (SourceText(display(path, root), text), around[-1]) if around else None
 
 
@@ -129,29 +131,38 @@ def line_span(path: str, line: int, root: str) -> Span | None:
     return Span(source, start, start + len(text.strip()))
 
 
-def _parsed(function: FunctionType, root: str) -> tuple[SourceText, ast.FunctionDef | ast.AsyncFunctionDef] | None:
+def _parsed(function: FunctionType, root: str) -> tuple[SourceText, FunctionNode] | None:
     # linecache also knows the cells of a notebook.
     path = function.__code__.co_filename
     text = "".join(linecache.getlines(path))
-    node = _definitions(text).get((function.__name__, function.__code__.co_firstlineno))
+    node = _definitions(text).functions.get((function.__name__, function.__code__.co_firstlineno))
     return None if node is None else (SourceText(display(path, root), text), node)
 
 
+@dataclass(frozen=True)
+class _Definitions:
+    """What a file defines: functions by name and first line, which is the line of the first decorator; and classes."""
+
+    functions: Mapping[tuple[str, int], FunctionNode]
+    classes: Sequence[ast.ClassDef]
+
+
 @functools.lru_cache(maxsize=4)
-def _definitions(text: str) -> dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions of a file by name and first line, which is the line of the first decorator."""
+def _definitions(text: str) -> _Definitions:
+    """Return what a file defines, nothing when Python cannot read it."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):
-        return {}
-    return {
+        return _Definitions({}, ())
+    functions = {
         (node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)])): node
         for node in nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
+    return _Definitions(functions, [node for node in nodes if isinstance(node, ast.ClassDef)])
 
 
-def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.arg]:
+def _arguments(node: FunctionNode) -> Iterator[ast.arg]:
     arguments = node.args
     yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     yield from (a for a in (arguments.vararg, arguments.kwarg) if a is not None)

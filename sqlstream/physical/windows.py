@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.duck.aggregates.calls import is_aggregate, reason, strategy
+from sqlstream.duck.aggregates.functions import ALIASES, REFUSED
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UnsupportedError
@@ -20,9 +23,6 @@ from sqlstream.logical.plan.over import OverItem
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, TimeWindows
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
-from sqlstream.operators.aggregates.calls import is_aggregate, reason, strategy
-from sqlstream.operators.aggregates.functions import ALIASES, REFUSED
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups, Made
 from sqlstream.operators.late_rows import MARK, TIME

@@ -78,7 +78,8 @@ class Sandbox:
         allowed_paths: Sequence[str] = (),
         temp_directory: str | None = None,
     ):
-        self._warehouse = warehouse
+        # Another one, if it is below what can be reached, may take its place between two queries.
+        self.warehouse = warehouse
         self._functions, self._table_functions = functions, table_functions
         self._connection = _connect(warehouse, allowed_paths, temp_directory)
         self._prepared = False
@@ -89,10 +90,10 @@ class Sandbox:
         """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
         source = SourceText("query", sql)
         statement = parse_statement(source, self._connection, self._table_functions)
-        _check_warehouse(self._warehouse, statement)
+        _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self._warehouse, catalog_tables or {}, others or {})
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {})
             try:
                 return _open(self._connection, statement, relations)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:

@@ -276,7 +276,14 @@ class ProcessHarness:
         place = [s.name for s in self._function.keyed_states if s.kind == "value"].index(state.name)
         column = table.column(len(self._keyed.keys) + place)
         values = decoded(types.codec(state.type, self._implementation.hints[state.name][0]), column)
-        return {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
+        known = {_hashable(k): v for k, v in zip(self._keys(table), values, strict=True) if v is not None}
+        if (aggregate := self._implementation.aggregates.get(state.name)) is None:
+            return known
+        opened = aggregate.opened()
+        try:
+            return {key: opened.result(accumulator) for key, accumulator in known.items()}
+        finally:
+            opened.close()
 
     def _collections(self, state: StateDeclaration) -> dict[Any, Any]:
         if not self._is_started:

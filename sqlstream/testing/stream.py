@@ -6,6 +6,7 @@ feed themselves.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -16,7 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlstream.catalog import AggregateFunction, AnyFunction, DuckFunction, Function, ProcessFunction, Table
+from sqlstream.catalog import AggregateFunction, AnyFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.filesystem.splits import FileSplit
@@ -25,7 +26,7 @@ from sqlstream.connectors.registry import sink_of
 from sqlstream.duck import databases
 from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.kinds import declare_any
-from sqlstream.functions.registration import recover, register_for_queries
+from sqlstream.functions.registration import recover
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.local.fed_tables import FedTables
 from sqlstream.local.given_rows import write_rows
@@ -38,7 +39,9 @@ from sqlstream.runtime.engine import Pace, Receiver
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.key_index import forget_indexes
 from sqlstream.storage.segments import forget_known
+from sqlstream.testing.sandboxes import StreamSandbox, warehouses
 from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
@@ -68,15 +71,15 @@ class Stream:
         name: str = "test",
     ):
         self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
+        self._warehouse = tempfile.TemporaryDirectory(dir=warehouses(os.getpid()))
         self._files = 0
         self._parallelism = parallelism
-        self.warehouse = f"{self._directory.name}/warehouse"
+        self.warehouse = f"{self._warehouse.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions(
             [f if isinstance(f, Function | AggregateFunction | ProcessFunction) else declare_any(f) for f in functions]
         )
-        # What runs queries, with the functions that it knows.
-        self._sandbox: tuple[tuple[DuckFunction, ...], Sandbox] | None = None
+        self._sandbox: StreamSandbox | None = None
         self.now = EPOCH
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
@@ -175,6 +178,7 @@ class Stream:
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
         forget_known()
+        forget_indexes()
         for name, run in list(self.runs.items()):
             release(run.job)
             self._run(name, run.job)
@@ -213,16 +217,11 @@ class Stream:
     def _open_sandbox(self) -> Sandbox:
         """Return the sandbox of all queries, a new one when there are other functions."""
         functions = self.compiler.catalog.duck_functions
-        if self._sandbox is None or self._sandbox[0] != functions:
+        if self._sandbox is None or self._sandbox.functions != functions:
             if self._sandbox is not None:
-                self._sandbox[1].close()
-            sandbox = Sandbox(
-                Warehouse(self.warehouse),
-                functions=[lambda con: register_for_queries(con, functions)],
-                table_functions=[f.name for f in self.compiler.catalog.functions.values() if f.kind == "table"],
-            )
-            self._sandbox = functions, sandbox
-        return self._sandbox[1]
+                self._sandbox.close()
+            self._sandbox = StreamSandbox(self.warehouse, functions)
+        return self._sandbox.sandbox
 
     def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of an operator's view."""
@@ -245,8 +244,9 @@ class Stream:
     def close(self) -> None:
         self._engine.close()
         if self._sandbox is not None:
-            self._sandbox[1].close()
+            self._sandbox.close()
         self.compiler.close()
+        self._warehouse.cleanup()
         self._directory.cleanup()
 
     def __enter__(self) -> Stream:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from sqlstream.connectors import reference
+from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
-from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.options import OPTIONS
 from tests.docs.pages import ROOT, pages
 

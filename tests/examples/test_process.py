@@ -80,7 +80,12 @@ def expected(name: str) -> str:
     return (EXAMPLE / "expected" / f"{name}.csv").read_text()
 
 
-@pytest.fixture(params=["an hour at a time", "all at once", "in eight parts, with restarts"])
+def many(params: list[str]) -> list[object]:
+    """Return parameters for tests of jobs over thousands of rows: `make quick` has the first."""
+    return [params[0], *(pytest.param(name, marks=pytest.mark.slow) for name in params[1:])]
+
+
+@pytest.fixture(params=many(["an hour at a time", "all at once", "in eight parts, with restarts"]))
 def batches(request: pytest.FixtureRequest) -> dict[str, list[pa.Table]]:
     if request.param == "an hour at a time":
         return {name: MAKE["hours"](table) for name, table in TABLES.items()}

@@ -110,6 +110,46 @@ WRONG = {
     """: 'state "x" of process function "f" has no function reduce',
     """
     class F:
+        x: AggregatingState[float, float] = state()
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" has no aggregate',
+    """
+    class F:
+        x: ListState[float] = state(aggregate="avg")
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" has an aggregate',
+    """
+    class F:
+        x: AggregatingState[float, float] = state(aggregate="median")
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" cannot aggregate: median does not merge',
+    """
+    class F:
+        x: AggregatingState[float, float] = state(aggregate="averag")
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" cannot aggregate: DuckDB has no aggregate averag',
+    """
+    class F:
+        x: AggregatingState[str, float] = state(aggregate="avg")
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" cannot aggregate: Binder Error',
+    """
+    class F:
+        x: AggregatingState[str, int] = state(aggregate=Total)
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" cannot aggregate: Total takes (BIGINT), not (VARCHAR)',
+    """
+    class F:
+        x: AggregatingState[int, str] = state(aggregate=Total)
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" cannot aggregate: Total returns BIGINT, not VARCHAR',
+    """
+    class F:
+        x: AggregatingState[int, int] = state(aggregate=7)
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" cannot aggregate: 7 is no aggregate',
+    """
+    class F:
         def run(self, ctx, row) -> Iterator[int]: ...
     """: 'process function "f" has no method "process"',
     """
@@ -199,7 +239,15 @@ WRONG = {
 }
 HEAD = """\
 from collections.abc import Iterator
-from sqlstream import ListState, MapState, ReducingState, SideOutput, ValueState, process, side_output, state, table
+from sqlstream import AggregatingState, ListState, MapState, ReducingState, SideOutput, ValueState
+from sqlstream import process, side_output, state, table
+
+class Total:
+    def accumulate(self, acc: int, x: int) -> int:
+        return acc + x
+
+    def finish(self, acc: int) -> int:
+        return acc
 
 @process
 """
@@ -222,7 +270,7 @@ def test_files_and_create_function(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         + "class Doubled:\n    def process(self, ctx, row) -> Iterator[int]:\n        yield FACTOR * row.x\n\nFACTOR = 2\n"
     )
     [found] = load(str(tmp_path / "udfs"))
-    assert (found.name, found.location) == ("doubled", "udfs/doubles.py:5")
+    assert (found.name, found.location) == ("doubled", "udfs/doubles.py:13")
     script = "CREATE TABLE t (x BIGINT); CREATE TABLE out (y BIGINT); INSERT INTO out SELECT * FROM {}(TABLE t)"
     with Stream(script.format("DOUBLED"), functions=[found]) as stream:
         stream.batch("t", [(3,)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.duck.aggregates.calls import strategy
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
 from sqlstream.logical.plan.over import EDGES, PLACED, RANKS, OverFrame, OverItem
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
-from sqlstream.operators.aggregates.calls import strategy
-from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.operators.over.calls import OverCall
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.storage.manifests import Manifest

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import typed
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.operator import Clock, Operator, Port

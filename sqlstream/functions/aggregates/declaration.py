@@ -17,9 +17,8 @@ from sqlstream.functions import types
 from sqlstream.functions.aggregates.api import mark_of
 from sqlstream.functions.aggregates.steps import AggregateSteps
 from sqlstream.functions.codecs import Codec
-from sqlstream.functions.declaration import Declaration
+from sqlstream.functions.declaration import Declaration, sql_name
 from sqlstream.functions.decorators import FunctionOptions
-from sqlstream.functions.process.declare import sql_name
 from sqlstream.functions.rows import RowType, row_type
 
 # What a column of accumulators is called that are no structs.
@@ -32,13 +31,23 @@ def declare_aggregate(made: type, *, name: str | None = None, root: str | None =
 
     Files are shown relative to `root`, the current folder by default. Raises BindError or UnsupportedError, with the place.
     """
+    return _declaration(made, name, root).declared()
+
+
+def aggregate_steps(made: type, root: str) -> tuple[AggregateSteps, Any]:
+    """Return the steps of a class to be called from Python, and the hint of its accumulator; raises as `declare_aggregate`."""
+    declaration = _declaration(made, None, root)
+    return declaration.steps(), declaration.accumulator_hint
+
+
+def _declaration(made: type, name: str | None, root: str | None) -> AggregateDeclaration:
     options, accumulator = mark_of(made) or (FunctionOptions(), None)
     options = replace(options, name=name or options.name or sql_name(made.__name__))
     inner = places.unwrapped(getattr(made, "accumulate", None))
     if inner is None:
         hint = "Write def accumulate(self, acc: Acc, x: int) -> None: .., and def finish(self, acc: Acc) -> int: .."
         raise BindError(f'class "{made.__name__}" has no method accumulate', hint=hint)
-    return AggregateDeclaration(made, inner, options, root or os.getcwd(), "accumulate", accumulator).declared()
+    return AggregateDeclaration(made, inner, options, root or os.getcwd(), "accumulate", accumulator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ class AggregateDeclaration(Declaration):
         return 2
 
     def declared(self) -> AggregateFunction:
-        call = self._call()
+        call = self.steps()
         if not call.parameters:
             what = f'accumulate of aggregate function "{self.function.__name__}" takes nothing of a row'
             raise BindError(what, self.definition(), hint="Write def accumulate(self, acc: Acc, x: int) -> None: ..")
@@ -78,7 +87,13 @@ class AggregateDeclaration(Declaration):
             vectorized=call.vectorized,
         )
 
-    def _call(self) -> AggregateSteps:
+    @property
+    def accumulator_hint(self) -> Any:
+        """The hint of the accumulator, None where only its SQL type is known."""
+        return self._accumulator_hint(self.hints())
+
+    def steps(self) -> AggregateSteps:
+        """Return the steps of the class."""
         name = self.name()
         hints = self.hints()
         accumulator = self._accumulator(hints)

@@ -48,8 +48,9 @@ class AggregateSteps(Invocation):
     def merge(self, lists: pa.ListArray) -> pa.Array:
         """Return the accumulator of each group, which is a list of them."""
         flat, owners = _flat(lists)
-        valid = flat.is_valid()
-        flat, owners = flat.filter(valid), owners[valid.to_numpy(zero_copy_only=False)]
+        if flat.null_count:
+            valid = flat.is_valid()
+            flat, owners = flat.filter(valid), owners[valid.to_numpy(zero_copy_only=False)]
         if self.vectorized:
             return self._in_groups(len(lists), owners, lambda groups: self._method("merge")(groups, self._table(flat)))
         merged: list[Any] = [None] * len(lists)
@@ -254,7 +255,7 @@ class AggregateSteps(Invocation):
         arrays = [c.combine_chunks() for c in columns]
         if accumulators is None:
             return self._in_groups(number, owners, lambda groups: self._method(method)(groups, *arrays))
-        present = pa.array(np.unique(owners))
+        present = pa.array(_stretches(owners)[0])
         table = self._table(accumulators.take(present))
         changed = self._in_groups(number, owners, lambda groups: self._method(method)(table, groups, *arrays))
         # Groups of which no row is taken out stay as they are.
@@ -264,7 +265,7 @@ class AggregateSteps(Invocation):
 
     def _in_groups(self, number: int, owners: Indexes, call: Callable[[pa.Array], Any]) -> pa.Array:
         """Return an accumulator for each group, NULL where it has no rows, from those of the groups that have some."""
-        present, groups = np.unique(owners, return_inverse=True)
+        present, groups = _stretches(owners)
         if not len(present):
             return pa.nulls(number, self.codec.arrow)
         try:
@@ -279,15 +280,19 @@ class AggregateSteps(Invocation):
             found = self.accumulator.arrow(self.accumulator.table_arrays(result))
         except WrongTable as error:
             raise self._wrong(f"returned a table {error}") from error
-        places: list[int | None] = [None] * number
-        for place, owner in enumerate(present.tolist()):
-            places[owner] = place
-        return found.take(pa.array(places, pa.int64()))
+        if len(present) == number:
+            return found
+        places = np.zeros(number, np.int64)
+        places[present] = np.arange(len(present))
+        missing = np.ones(number, bool)
+        missing[present] = False
+        return found.take(pa.array(places, mask=missing))
 
     def _finished(self, accumulators: pa.Array) -> pa.Array:
         present = accumulators.is_valid()
+        whole = not accumulators.null_count
         try:
-            result = self._method("finish")(self._table(accumulators.filter(present)))
+            result = self._method("finish")(self._table(accumulators if whole else accumulators.filter(present)))
         except (Exception, SystemExit) as error:
             raise self.raised(error, (), "finish ") from error
         array = result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
@@ -301,6 +306,8 @@ class AggregateSteps(Invocation):
         except pa.ArrowException as error:
             what = f"finish returned an array of {array.type}, which is no {self.returns}: {named(error)}"
             raise self._wrong(what) from error
+        if whole:
+            return array
         places = np.cumsum(present.to_numpy(zero_copy_only=False)) - 1
         return array.take(pa.array(places, mask=~present.to_numpy(zero_copy_only=False)))
 
@@ -317,3 +324,9 @@ def _flat(lists: pa.ListArray) -> tuple[pa.Array, Indexes]:
     """Return the elements of all lists, and the number of the list of each."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return lists.flatten(), np.repeat(np.arange(len(lists)), lengths)
+
+
+def _stretches(owners: Indexes) -> tuple[Indexes, Indexes]:
+    """Return the owners that there are, and for each element the place of its own among them: equal ones stand together."""
+    begins = np.diff(owners, prepend=-1) != 0
+    return owners[begins], np.cumsum(begins) - 1

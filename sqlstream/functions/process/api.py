@@ -59,9 +59,10 @@ class DeclaredState:
         refresh: Literal["write", "read"],
         visibility: Literal["never", "until_cleaned"],
         broadcast: bool,
+        aggregate: str | type | None,
     ):
         self.ttl, self.reduce, self.refresh, self.visibility = ttl, reduce, refresh, visibility
-        self.broadcast = broadcast
+        self.broadcast, self.aggregate = broadcast, aggregate
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -84,16 +85,18 @@ def state(
     refresh: Literal["write", "read"] = "write",
     visibility: Literal["never", "until_cleaned"] = "never",
     broadcast: bool = False,
+    aggregate: str | type | None = None,
 ) -> Any:
     """Declare a state of a process function: `last: ValueState[float] = state(ttl="1 h")`.
 
     A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
     counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
-    with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`.
+    with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`. An
+    AggregatingState has an `aggregate`: the name of one of DuckDB's that merges, or a class under `udaf`.
 
     With `broadcast=True` there is one state for all keys: methods under `@table(broadcast=True)` write it, all others read it.
     """
-    return DeclaredState(ttl, reduce, refresh, visibility, broadcast)
+    return DeclaredState(ttl, reduce, refresh, visibility, broadcast, aggregate)
 
 
 class SideOutput(Generic[T]):

@@ -56,6 +56,7 @@ class Context:
         "_clear",
         "_count",
         "_emit",
+        "_is_late",
         "_key",
         "_retract",
         "event_time",
@@ -97,6 +98,17 @@ class Context:
         self.event_time = NO_EVENT_TIME
         self.input_ended = self.is_retraction = False
         self._retract = retract
+        # What tells whether the row is late, None where none can be.
+        self._is_late: Callable[[], bool] | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the watermark had reached the event time of the row before the row came, or a row set this timer behind it.
+
+        What is emitted now is then late for windows above. It is never so with ORDER BY, without `on_time`, and in vectorized
+        methods.
+        """
+        return self._is_late is not None and self._is_late()
 
     @property
     def key(self) -> Any:

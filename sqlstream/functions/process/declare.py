@@ -25,7 +25,8 @@ from sqlstream.catalog import (
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.functions import pickling, types
 from sqlstream.functions import source_locations as places
-from sqlstream.functions.declaration import builtin_names, literal
+from sqlstream.functions.declaration import builtin_names, literal, sql_name
+from sqlstream.functions.process.aggregating import Aggregator, Unaggregable, aggregator_of
 from sqlstream.functions.process.api import (
     DeclaredSideOutput,
     DeclaredState,
@@ -36,12 +37,14 @@ from sqlstream.functions.process.api import (
 from sqlstream.functions.process.broadcast_checks import check_broadcast, check_silent, is_broadcast
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
-from sqlstream.functions.process.states import KINDS, MapState, ReducingState
+from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState
 from sqlstream.functions.process.vectors import hinted_row
 from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
+# What stands in brackets behind the names of states that take more than a T.
+_PARTS: dict[Any, tuple[str, ...]] = {MapState: ("K", "V"), AggregatingState: ("IN", "OUT")}
 # The column of a plain value that is emitted.
 VALUE = "value"
 D = TypeVar("D", DeclaredState, DeclaredSideOutput)
@@ -61,15 +64,6 @@ def implementation_of(made: type) -> Implementation:
     declaration = _Declaration(made, None, os.getcwd())
     declaration.function()
     return declaration.implementation
-
-
-def sql_name(name: str) -> str:
-    """Return the name in SQL of a class.
-
-    >>> sql_name("TemperatureAlerts"), sql_name("HTTPLog"), sql_name("Top2")
-    ('temperature_alerts', 'http_log', 'top2')
-    """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +89,7 @@ class _Declaration:
         hints = {m.name: self._hints(m.inner) for m in methods}
         shapes = [self._row_shape(m, hints[m.name]) for m in tables]
         result = self._result(methods, hints)
+        self._aggregates: dict[str, Aggregator] = {}
         states, state_hints = self._states()
         sides = dict(self._side_outputs())
         partitioned = [t for t in tables if not is_broadcast(self.made, t.name)]
@@ -106,7 +101,16 @@ class _Declaration:
         self._check_arguments([*(a.name for a in arguments), *(s.name for s in scalars)])
         location = self.location
         implementation = self.implementation = Implementation(
-            self.name, self.made, tuple(shapes), result, sides, state_hints, scalar_hints, self.root, location
+            self.name,
+            self.made,
+            tuple(shapes),
+            result,
+            sides,
+            state_hints,
+            self._aggregates,
+            scalar_hints,
+            self.root,
+            location,
         )
         return ProcessFunction(
             name=self.name,
@@ -350,13 +354,17 @@ class _Declaration:
             what = f'state "{name}" of process function "{self.name}"'
             span = places.assignment(self.made, name, self.root)
             handle, parts = typing.get_origin(classes.get(name)), typing.get_args(classes.get(name))
-            if handle not in KINDS or len(parts) != (2 if handle is MapState else 1):
-                usable = ", ".join(f"{c.__name__}[{'K, V' if c is MapState else 'T'}]" for c in KINDS)
+            if handle not in KINDS or len(parts) != len(_PARTS.get(handle, "T")):
+                usable = ", ".join(f"{c.__name__}[{', '.join(_PARTS.get(c, 'T'))}]" for c in KINDS)
                 raise self._error(
                     f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state()."
                 )
             try:
-                sql = [types.canonical(types.sql_type(part)) for part in parts]
+                if handle is AggregatingState or one.aggregate is not None:
+                    parts = self._aggregated(name, one, handle, parts, what, span)
+                    sql = [self._aggregates[name].type]
+                else:
+                    sql = [types.canonical(types.sql_type(part)) for part in parts]
             except types.UnusableType as error:
                 raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
             if (one.reduce is None) == (handle is ReducingState):
@@ -378,6 +386,25 @@ class _Declaration:
             )
             hints[name] = parts
         return tuple(declared), hints
+
+    def _aggregated(
+        self, name: str, one: DeclaredState, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None
+    ) -> tuple[Any, ...]:
+        """Note the aggregate function of a state; return the hint of what is kept: its accumulator."""
+        form = f'{name}: AggregatingState[float, float] = state(aggregate="avg")'
+        hint = f"An AggregatingState has one, and no other state: {form}."
+        if handle is not AggregatingState or one.aggregate is None:
+            raise self._error(f"{what} has {'no' if one.aggregate is None else 'an'} aggregate", span, hint)
+        if one.broadcast:
+            raise self._error(f"{what} aggregates, and is broadcast", span, "Keep a ValueState, and compute its value.")
+        if self.options.vectorized == "bucket":
+            hint = "Keep a value, and aggregate with Arrow. @process(vectorized=True) takes such states."
+            raise self._error(f"{what} aggregates, and is vectorized by bucket", span, hint)
+        try:
+            self._aggregates[name] = aggregator_of(one.aggregate, parts[0], parts[1], self.root)
+        except Unaggregable as error:
+            raise self._error(f"{what} cannot aggregate: {error}", span) from error
+        return (self._aggregates[name].hint,)
 
     def _side_outputs(self) -> Iterator[tuple[str, ResultShape]]:
         """Yield the further outputs by their names, with what is emitted there."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlstream.functions.process.aggregating import Aggregator
 from sqlstream.functions.process.shapes import ResultShape, RowShape
 
 
@@ -14,8 +15,8 @@ class Implementation:
     """A class with all that is needed to run it in a process that has none of the user's files.
 
     `rows` are the shapes of what its tables' methods get, `sides` those of its side outputs. `hints` are those of its states
-    (of a map: of its keys, then its values), `scalars` those of the parameters of its `__init__`. `root` is the folder
-    relative to which files are shown.
+    (of a map: of its keys, then its values; of an aggregating one: of its accumulator), `scalars` those of the parameters of its
+    `__init__`. `aggregates` are the functions of its aggregating states. `root` is the folder relative to which files are shown.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Implementation:
     result: ResultShape
     sides: Mapping[str, ResultShape]
     hints: Mapping[str, tuple[Any, ...]]
+    aggregates: Mapping[str, Aggregator]
     scalars: Mapping[str, Any]
     root: str
     location: str

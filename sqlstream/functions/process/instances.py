@@ -23,7 +23,7 @@ from sqlstream.functions.process.broadcast_states import (
     SharedValue,
 )
 from sqlstream.functions.process.implementation import Implementation
-from sqlstream.functions.process.states import Handle, ListState, MapState, ReducingState, ValueState
+from sqlstream.functions.process.states import AggregatingState, Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.source_locations import raised_at
 
@@ -43,11 +43,14 @@ class Instance:
         if function.vectorized == "key":
             self.methods = list(map(listing, self.methods))
             self.on_timer = listing(self.on_timer) if self.on_timer else None
+        self.aggregates = {name: one.opened() for name, one in self.implementation.aggregates.items()}
         self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.keyed_states}
         self.shared: dict[str, SharedHandle] = {s.name: self._shared(s) for s in function.broadcast_states}
         self._made.__dict__.update(self.handles | self.shared)
 
     def _handle(self, state: StateDeclaration) -> Handle:
+        if state.name in self.aggregates:
+            return AggregatingState(self.aggregates[state.name])
         reduce = getattr(self.implementation.made, state.name).reduce
         if reduce is not None:
             return ReducingState(reduce)
@@ -118,6 +121,8 @@ class Instance:
                 closing()
         except (Exception, SystemExit) as error:
             raise self.raised(error, "could not be closed, it ") from error
+        for one in self.aggregates.values():
+            one.close()
 
     def raised(self, error: BaseException, when: str = "", about: str = "", hint: str | None = None) -> JobError:
         """Return the error for what the user's code has raised."""

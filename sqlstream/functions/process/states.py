@@ -7,11 +7,16 @@ the first row of a key, and collects what has changed after the last one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from sqlstream.functions.process.aggregating import Aggregator
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
 
 # An entry of a map that was taken out.
 REMOVED: Any = object()
@@ -56,6 +61,33 @@ class ReducingState(ValueState[T]):
         """Combine the value of the current key with another one."""
         before = self.value
         self.value = value if before is None else self.reduce(before, value)
+
+
+class AggregatingState(ValueState[OUT], Generic[IN, OUT]):
+    """What an aggregate function makes of the values of each key: `state(aggregate="avg")`, or a class under `@udaf`."""
+
+    __slots__ = ("aggregate",)
+
+    def __init__(self, aggregate: Aggregator) -> None:
+        super().__init__()
+        self.aggregate = aggregate
+
+    def add(self, value: IN) -> None:
+        """Take in a value for the current key; those of several arguments are a tuple."""
+        self.current = self.aggregate.add(self.current, value)
+        self.is_written = True
+
+    @property
+    def value(self) -> OUT:
+        """What the values of the current key amount to; without one, what the aggregate is over no rows."""
+        self.is_read = True
+        [self.current] = self.aggregate.settled([self.current])
+        found: OUT = self.aggregate.result(self.current)
+        return found
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        raise AttributeError("an AggregatingState has no value of its own: use add(..) and clear()")
 
 
 class ListState(Generic[T]):
@@ -189,4 +221,10 @@ class MapState(Generic[K, V]):
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]
 Kind = Literal["value", "list", "map"]
 # What is stored of each class of handles.
-KINDS: dict[type[Handle], Kind] = {ValueState: "value", ReducingState: "value", ListState: "list", MapState: "map"}
+KINDS: dict[type[Handle], Kind] = {
+    ValueState: "value",
+    ReducingState: "value",
+    AggregatingState: "value",
+    ListState: "list",
+    MapState: "map",
+}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from sqlglot import exp
 
 from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.sql.spans import operator_span, span_of
+
+Q = TypeVar("Q", bound=exp.Expr)
 
 # By sqlglot's names.
 CLAUSES = {
@@ -41,3 +45,11 @@ def refuse_clauses(query: exp.Expr, source: SourceText) -> None:
             span = span_of(at, source, whole) if placed else whole
             what, hint = CLAUSES.get(key, (key.strip("_").replace("_", " ").upper(), None))
             raise UnsupportedError(what, span, hint=hint)
+
+
+def without(query: Q, *clauses: str) -> Q:
+    """Return a query without some of its clauses."""
+    rest = query.copy()
+    for clause in clauses:
+        rest.set(clause, None)
+    return rest

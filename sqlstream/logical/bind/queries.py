@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import TypeVar
 
 from sqlglot import exp
 
@@ -13,16 +11,17 @@ from sqlstream.catalog import VALUES, Catalog, Table, View
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
 from sqlstream.logical.bind.aggregates.aggregation import Aggregation
 from sqlstream.logical.bind.aliases import with_alias, with_columns, with_name
-from sqlstream.logical.bind.clauses import CLAUSES, refuse_clauses
-from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
+from sqlstream.logical.bind.clauses import refuse_clauses, without
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
-from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, keeps_state, state_ttls, with_ttl
+from sqlstream.logical.bind.followed_ttls import FollowedTtls
+from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.bind.joins.lateral import is_made
 from sqlstream.logical.bind.joins.subqueries import Subqueries, split
-from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
-from sqlstream.logical.bind.over.over import by_time, time_of, typed, with_windows
+from sqlstream.logical.bind.ordered_queries import OrderedQueries
+from sqlstream.logical.bind.ordering import row_count, with_ties
+from sqlstream.logical.bind.over.over import with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.process import ProcessBinder
 from sqlstream.logical.bind.scope import Scope, unique
@@ -34,12 +33,9 @@ from sqlstream.logical.bind.windows.group_windows import GroupWindows, find_grou
 from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.bind.windows.window_tables import WindowBinder
 from sqlstream.logical.plan.aggregates import Aggregate
-from sqlstream.logical.plan.expressions import Expression, Item, Schema
+from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.over import Sort
-from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.process import Process
-from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, Scan
 from sqlstream.logical.plan.windows import CountWindows
@@ -47,8 +43,6 @@ from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.spans import operator_span, span_of
-
-Q = TypeVar("Q", bound=exp.Expr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +58,18 @@ class Binder:
 
     def __init__(self, catalog: Catalog, checker: TypeChecker):
         self.catalog, self.checker = catalog, checker
-        # Hints that no operator has followed yet.
-        self._unused: dict[Span, StateTtl] = {}
-        # Those that calls in the FROM of a join have taken.
-        self._taken: set[StateTtl] = set()
+        self._ttls = FollowedTtls()
         # The plans of CTEs and views that the query being bound has named so far, with those.
         self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
     def bind(self, query: exp.Expr, source: SourceText, *, limit: bool = False) -> tuple[Node, int | None]:
         """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
         rows = None
-        self._unused.clear()
-        self._taken.clear()
+        self._ttls.clear()
         self._plans.clear()
         ordered = query.args.get("order") is not None
         if ordered and not any(query.args.get(key) is not None for key in ("limit", "offset")):
-            return self._sorted(query, Environment(source, {})), None
+            return self._in_order(Environment(source, {})).of_time(query), None
         if limit and isinstance(query, exp.Select) and query.args.get("limit") is not None and not ordered:
             if with_ties(query):
                 raise BindError(
@@ -89,19 +79,15 @@ class Binder:
             rows = row_count(query.args["limit"], source)
             query.set("limit", None)
         plan = self.query(query, Environment(source, {}))
-        for ttl in self._unused.values():
-            hint = (
-                "GROUP BY, DISTINCT, ranks, set operations, OVER, regular joins and count windows do; "
-                "the watermark bounds windows of time, and an aggregate of all rows has no key to forget."
-            )
-            raise BindError("STATE_TTL in a SELECT without state that it could bound", ttl.span, hint=hint)
+        self._ttls.check()
         return plan, rows
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
         """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
         env = self._with_ctes(query, env)
         if query.args.get("order") is not None and query.args.get("limit") is not None:
-            return self._first_rows(query, env)
+            first, below = self._in_order(env).first_rows(query)
+            return self._ttls.remembering(query, first, (below,), env.source)
         match query:
             case exp.Select() if (distinct := query.args.get("distinct")) is not None:
                 if distinct.args.get("on") is not None:
@@ -109,8 +95,8 @@ class Binder:
                     raise UnsupportedError("DISTINCT ON", span_of(distinct, env.source), hint=hint)
                 span = span_of(query, env.source)
                 span = replace(span, end=span.start + len("SELECT"))
-                below = self._select(_without(query, "distinct"), env)
-                return self._remembering(query, distinct_rows(below, span), (below,), env)
+                below = self._select(without(query, "distinct"), env)
+                return self._ttls.remembering(query, distinct_rows(below, span), (below,), env.source)
             case exp.Select():
                 return self._select(query, env)
             case exp.Subquery():
@@ -127,6 +113,9 @@ class Binder:
             case _:
                 raise UnsupportedError(f"{query.key.upper()} as a query", span_of(query, env.source))
 
+    def _in_order(self, env: Environment) -> OrderedQueries:
+        return OrderedQueries(self.catalog, self.checker, env.source, lambda query: self.query(query, env))
+
     def _with_ctes(self, query: exp.Expr, env: Environment) -> Environment:
         clause = query.args.get("with_")
         if clause is None:
@@ -142,7 +131,7 @@ class Binder:
     # -- SELECT
 
     def _select(self, select: exp.Select, env: Environment) -> Node:
-        refuse_clauses(_without(select, "joins"), env.source)
+        refuse_clauses(without(select, "joins"), env.source)
         select = with_windows(select)
         if select.args.get("from_") is None:
             raise UnsupportedError(
@@ -153,7 +142,7 @@ class Binder:
         if not (scope.joined and reads_join(base)):
             # Count windows and calls in FROM are made by this query: they keep keys as long as it says.
             below = base.children if isinstance(base, CountWindows | Process) else (base,)
-            bound = self._remembering(select, bound, below, env)
+            bound = self._ttls.remembering(select, bound, below, env.source)
         return with_window_hints(select, bound, base, env.source)
 
     def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
@@ -170,7 +159,7 @@ class Binder:
                 subqueries.add(condition, scope)
             node = joins.tree(conditions)
             if reads_join(node):
-                check_followed(node, [ttl for ttl in state_ttls(select, env.source) if ttl not in self._taken])
+                check_followed(node, self._ttls.left(state_ttls(select, env.source)))
             return node, node, scope
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
@@ -190,35 +179,16 @@ class Binder:
             if is_made(join.this):
                 binder.add_made(join)
             else:
-                binder.add(self._joined(_without(join.this, "version"), ttls, env), join)
+                binder.add(self._joined(without(join.this, "version"), ttls, env), join)
         check_names(ttls, [v.alias for v in binder.visible])
         return binder
 
     def _joined(self, node: exp.Expr, ttls: Collection[StateTtl], env: Environment) -> Relation:
         """Return a relation of a join; count windows and calls in FROM are made by this query, and remember as it says."""
         relation = self._relation(node, env)
-        made = relation.node
-        while isinstance(made, Projection):
-            made = made.input
-        if not (isinstance(node, ProcessCall | WindowTVF) and isinstance(made, CountWindows | Process)):
-            return relation
-        for ttl in ttls:
-            if ttl.name.lower() == relation.alias.lower():
-                self._taken.add(ttl)
-                relation = replace(relation, node=with_ttl(relation.node, made.children, ttl.ttl))
+        if isinstance(node, ProcessCall | WindowTVF):
+            relation = replace(relation, node=self._ttls.taken(relation.node, relation.alias, ttls))
         return relation
-
-    def _remembering(self, query: exp.Expr, node: Node, below: Collection[Node], env: Environment) -> Node:
-        """Return a plan whose operators above some nodes keep their keys as long as the STATE_TTL of a query says."""
-        while isinstance(query, exp.SetOperation | exp.Subquery):
-            query = query.this
-        for ttl in state_ttls(query, env.source):
-            if ttl not in self._taken:
-                self._unused[ttl.span] = ttl
-            if keeps_state(node, below):
-                self._unused.pop(ttl.span, None)
-                node = with_ttl(node, below, ttl.ttl)
-        return node
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
         """Return the plan of a query block over what it selects from, but for its WHERE."""
@@ -383,71 +353,10 @@ class Binder:
         named = with_alias(bound, node.args.get("alias"), env.source)
         return Relation(named, alias, f'the result of "{bound.function.name}"')
 
-    # -- the first rows
-
-    def _first_rows(self, query: exp.Expr, env: Environment) -> Node:
-        """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n."""
-        source = env.source
-        node, fields, items = self._ordered(_without(query, "limit", "offset", "with_"), env)
-        arrival = ArrivalColumns(node, self.checker, source)
-        found = arrival.of(items)
-        node = arrival.node
-        order = self._typed_items(node, found, source)
-        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
-        last = skipped + row_count(query.args["limit"], source)
-        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in node.schema})
-        span = span_of(query.args["order"], source)
-        function = "row_number"
-        if with_ties(query):
-            if skipped:
-                what = span_of(query.args["offset"], source)
-                raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
-            function = "rank"
-        ranked = Rank(node, "", number, function, (), order, last, span=span)
-        place = Expression.of_column(number, "BIGINT", span)
-        among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
-        kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
-        first = Projection(kept, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
-        return self._remembering(query, first, (node,), env)
-
-    def _sorted(self, query: exp.Expr, env: Environment) -> Node:
-        """Return ORDER BY at the top of a query: append-only rows can be emitted in the order of time."""
-        source, span = env.source, span_of(query.args["order"], env.source)
-        node, fields, items = self._ordered(query, env)
-        arrival = ArrivalColumns(node, self.checker, source)
-        order = arrival.of(items)
-        node = arrival.node
-        time = time_of(node, order)
-        if time is None:
-            what, hint = CLAUSES["order"]
-            raise UnsupportedError(what, span, hint=hint)
-        node = by_time(node, time, self.checker, span)
-        ordered = Sort(node, "", time, self._typed_items(node, order, source), span)
-        if fields == node.schema:
-            return ordered
-        return Projection(ordered, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
-
-    def _typed_items(self, node: Node, items: Sequence[exp.Expr], source: SourceText) -> tuple[Expression, ...]:
-        binder = ExpressionBinder(Scope("", node.schema, source, "the result"), self.catalog, self.checker)
-        return typed(items, node.schema, binder, None)
-
-    def _ordered(self, query: exp.Expr, env: Environment) -> tuple[Node, Schema, list[exp.Expr]]:
-        """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
-
-        Items that name columns which are not in the select list are added to the plan, behind the others.
-        """
-        node = self.query(_without(query, "order"), env)
-        fields = node.schema
-        whole = with_hidden_items(query, fields)
-        if whole is not query:
-            node = self.query(_without(whole, "order"), env)
-        binder = ExpressionBinder(Scope("", node.schema, env.source, "the result"), self.catalog, self.checker)
-        return node, fields, bound_items(whole.args["order"], fields, binder)
-
     # -- UNION, INTERSECT, EXCEPT
 
     def _set_operation(self, query: exp.SetOperation, env: Environment) -> Node:
-        refuse_clauses(_without(query, "distinct"), env.source)
+        refuse_clauses(without(query, "distinct"), env.source)
         span, distinct = operator_span(query, env.source), query.args.get("distinct") is not False
         both = [self.query(side, env) for side in (query.this, query.expression)]
         sides = alike(both, query.key.upper(), span, self.checker)
@@ -456,20 +365,12 @@ class Binder:
             found = distinct_rows(Union(sides), span)
         else:
             found = of_both_sides(sides, "intersect" if isinstance(query, exp.Intersect) else "except", distinct, span)
-        return self._remembering(query, found, found.children, env)
+        return self._ttls.remembering(query, found, found.children, env.source)
 
     def _union(self, query: exp.Union, env: Environment) -> Node:
-        refuse_clauses(_without(query, "distinct"), env.source)
+        refuse_clauses(without(query, "distinct"), env.source)
         inputs = [self.query(side, env) for side in sides_of(query)]
         return Union(alike(inputs, "UNION ALL", operator_span(query, env.source), self.checker))
-
-
-def _without(query: Q, *clauses: str) -> Q:
-    """Return a query without some of its clauses."""
-    rest = query.copy()
-    for clause in clauses:
-        rest.set(clause, None)
-    return rest
 
 
 def _rows_of(table: Table, alias: str, span: Span) -> Node:

@@ -198,7 +198,7 @@ def _inputs(operator: Dropping) -> dict[str, tuple[Dropping, int]]:
 def _refuse_on_time(named: Relation, span: Span) -> None:
     process = process_of(named.node)
     if process is not None:
-        hint = "A process function without ORDER BY gets late rows, too."
+        hint = "A process function without ORDER BY gets late rows, too: ctx.is_late tells them apart."
         raise BindError(f"no row of {named.described} is dropped as late", span, hint=hint)
 
 

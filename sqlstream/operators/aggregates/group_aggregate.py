@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.groups import Groups

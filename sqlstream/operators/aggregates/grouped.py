@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.duck.aggregates.calls import CollectedValues, Partial, partials, strategy, values
+from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
-from sqlstream.operators.aggregates.calls import CollectedValues, Partial, partials, strategy, values
-from sqlstream.operators.aggregates.partial_columns import Strategy
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration

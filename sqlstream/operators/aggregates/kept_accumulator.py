@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, row_of
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, row_of
 from sqlstream.operators.keys import Keys
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 

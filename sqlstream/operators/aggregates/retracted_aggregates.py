@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import opening_rows, result_columns
 from sqlstream.operators.aggregates.kept_accumulator import KeptAccumulator, keeps_accumulator
 from sqlstream.operators.changelog.results import ChangingResult, KeptState

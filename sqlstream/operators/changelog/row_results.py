@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import names
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
 from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, grouped, is_inexact, opening_rows, result_columns
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.kept_rows import ROWS, BestRows, KeptRows

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, row_of
+from sqlstream.duck.aggregates.calls import strategy
+from sqlstream.duck.aggregates.functions import FUNCTIONS, Kind, Shape
+from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.logical.plan.over import OverFrame
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, row_of
-from sqlstream.operators.aggregates.calls import strategy
-from sqlstream.operators.aggregates.functions import FUNCTIONS, Kind, Shape
-from sqlstream.operators.aggregates.partial_columns import Strategy
 from sqlstream.units import NO_TIME, Duration
 
 # A number of the row among all of the context, and its place among the known rows of its partition, from 1.

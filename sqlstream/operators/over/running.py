@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.duck.aggregates.calls import partials
+from sqlstream.duck.aggregates.partial_columns import FRAME
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
-from sqlstream.operators.aggregates.calls import partials
-from sqlstream.operators.aggregates.partial_columns import FRAME
 from sqlstream.operators.over.calls import AFTER, BEFORE, FIRST, ID, LAST, PLACE, RANKS, OverCall
 from sqlstream.operators.over.scans import Scans
 

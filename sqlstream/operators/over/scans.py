@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
-from sqlstream.operators.aggregates.aggregate_call import row_of
 from sqlstream.operators.over.calls import AFTER, ID, PLACE, OverCall
 
 # The numbers of a partition's rows in a batch, in their order; and for each, how many of them are not behind it.

@@ -90,6 +90,8 @@ class BroadcastRun:
         context = self._context
         watermark = context.watermark
         in_order = any(one.waits for _, one in self.arrivals.broadcast)
+        if watermark is not None and not in_order:
+            context._is_late = lambda: context.event_time is not None and context.event_time <= watermark
         with self.instance.without_key():
             for number, (micros, method, row, is_retraction) in enumerate(rows, 1):
                 for handle in self.handles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any
@@ -17,6 +17,7 @@ from sqlstream.duck.sql import typed
 from sqlstream.duck.types import encoded, encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, decoded
+from sqlstream.functions.process.aggregating import Aggregator
 from sqlstream.functions.process.shapes import written
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
@@ -41,8 +42,11 @@ class KeyRows:
         tables: StateTables,
         clock: Clock,
         hints: dict[str, tuple[Any, ...]],
+        aggregates: Mapping[str, Aggregator],
     ):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
+        # The functions whose accumulators some columns have.
+        self.aggregates = {one.column: aggregates[n] for one in tables.in_row if (n := one.state.name) in aggregates}
         # What rows hold behind the key: column, codec, what errors call it.
         self.parts: list[tuple[Column, Codec, str]] = []
         for one in tables.in_row:
@@ -59,10 +63,9 @@ class KeyRows:
 
     def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
         """Yield what the row of each key of the batch holds; NULLs where there is none, or it has expired."""
-        rows = self.state.relation(KEYS) if self.parts else None
-        if rows is None:
+        own = self.state.rows_of(self.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
+        if own is None:
             return repeat((None,) * len(self.parts))
-        own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
         columns = (*self.tables.row, WEIGHT_COLUMN)
         seen = ", ".join(self._seen(one) for one in self.tables.in_row)
         sql = dense(f"{encoded_items(columns)}, {seen}", columns, summed(self.tables.row, own), arrivals)
@@ -101,7 +104,10 @@ class KeyRows:
             self._append(old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
         for place, (column, codec, what) in enumerate(self.parts):
-            columns[column.name] = written(what, column.type, codec, [row[place] for row in self.changed])
+            values = [row[place] for row in self.changed]
+            if (aggregate := self.aggregates.get(column)) is not None:
+                values = aggregate.settled(values)
+            columns[column.name] = written(what, column.type, codec, values)
         self.con.register("_changed_keys", pa.table(columns))
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         parts = typed(column for column, _, _ in self.parts)

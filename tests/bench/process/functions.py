@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sqlstream import Context, MapState, ValueState, process, state, table
+from sqlstream import Context, MapState, ValueState, process, state, table, udaf
 
 PATIENCE = dt.timedelta(seconds=10)
 EVERY = 3
@@ -160,3 +162,44 @@ class RegularVisits:
         self.visits_of[page] = count
         if count % EVERY == 0:
             yield Regular(page, count)
+
+
+@dataclass(slots=True)
+class Sums:
+    total: int = 0
+    n: int = 0
+
+
+@udaf
+class RowMean:
+    """A mean, row by row."""
+
+    def accumulate(self, acc: Sums, x: int) -> None:
+        acc.total += x
+        acc.n += 1
+
+    def merge(self, acc: Sums, other: Sums) -> None:
+        acc.total += other.total
+        acc.n += other.n
+
+    def finish(self, acc: Sums) -> float | None:
+        return acc.total / acc.n if acc.n else None
+
+
+@udaf(vectorized=True, accumulator=Sums, returns="DOUBLE", parameters={"x": "BIGINT"})
+class VectorMean:
+    """The same over the rows of many groups."""
+
+    def accumulate(self, groups: pa.Array, x: pa.Array) -> pa.Table:
+        return self.sums(groups, pa.table({"total": x, "n": pa.repeat(1, len(x))}))
+
+    def merge(self, groups: pa.Array, accumulators: pa.Table) -> pa.Table:
+        return self.sums(groups, accumulators)
+
+    def finish(self, accumulators: pa.Table) -> pa.Array:
+        return pc.divide(accumulators["total"].cast(pa.float64()), accumulators["n"].cast(pa.float64()))
+
+    def sums(self, groups: pa.Array, rows: pa.Table) -> pa.Table:
+        """Add up rows per group: groups are whole stretches of rows."""
+        starts = np.flatnonzero(np.diff(groups.to_numpy(), prepend=-1))
+        return pa.table({name: np.add.reduceat(rows[name].to_numpy(), starts) for name in ("total", "n")})

@@ -17,9 +17,12 @@ PATIENCE_SECONDS = 10
 KEYS, PAGES, EVERY = 100_000, 10, 3
 # Of the works in which batches touch few of the keys there are.
 TOUCHED, MANY_KEYS = 10_000, 5_000_000
+WINDOW_SECONDS = 10
 OUTPUT = "result"
 # The vectorized forms of a class.
 BY_KEY, BY_BUCKET = "sqlstream, by key", "sqlstream, by bucket"
+# The forms of an aggregate function beside DuckDB's own.
+UDAF, UDAF_BY_ROW = "sqlstream, @udaf vectorized", "sqlstream, @udaf by row"
 
 _READINGS = {"sensor": "BIGINT", "temperature": "DOUBLE", "ts": "TIMESTAMP"}
 _VISITS = {"visitor": "BIGINT", "page": "BIGINT", "ts": "TIMESTAMP"}
@@ -87,6 +90,26 @@ _ALERT_DUCKDB = f"""
     FROM {{readings}} QUALIFY abs(difference) > {THRESHOLD}"""
 
 
+def _window_means(name: str, keys: int) -> ProcessWork:
+    """Means of windows: by DuckDB's AVG, and by Python. Those of whole numbers do not depend on the order."""
+    value = "CAST(round(temperature * 100) AS BIGINT)"
+    call = f"""(SELECT sensor, window_end AS ts, {{function}}({value}) AS mean
+        FROM TUMBLE(TABLE readings, DESCRIPTOR(ts), INTERVAL '{WINDOW_SECONDS}' SECOND)
+        GROUP BY sensor, window_start, window_end)"""
+    end = f"time_bucket(INTERVAL {WINDOW_SECONDS} SECOND, ts) + INTERVAL {WINDOW_SECONDS} SECOND"
+    return ProcessWork(
+        name,
+        f"means of windows of {WINDOW_SECONDS} seconds, {keys:,} keys",
+        {"readings": _READINGS},
+        {"sensor": "BIGINT", "ts": "TIMESTAMP", "mean": "DOUBLE"},
+        call,
+        f"SELECT sensor, {end} AS ts, avg({value}) AS mean FROM {{readings}} GROUP BY ALL",
+        keys,
+        {"sqlstream": "avg", UDAF: "vector_mean", UDAF_BY_ROW: "row_mean"},
+        peers=False,
+    )
+
+
 def _alerts(
     name: str,
     title: str,
@@ -139,6 +162,8 @@ PROCESS_WORKS = (
         # The first batch of five million keys would take Spark a quarter of an hour.
         peers=False,
     ),
+    _window_means("window_means_few", 1_000),
+    _window_means("window_means_many", KEYS),
 )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused, kept_type, row_of
-from sqlstream.operators.aggregates.functions import Kind
-from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strategy
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused, kept_type, row_of
+from sqlstream.duck.aggregates.functions import Kind
+from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
+from sqlstream.duck.aggregates.aggregate_call import kept_type
 from sqlstream.duck.internal_columns import internal
-from sqlstream.operators.aggregates.aggregate_call import kept_type
 
 
 class Strategy(Enum):

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.duck.aggregates.calls import partials, reason, strategy, values
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
+from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.types import check_encoded, encoded
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall
-from sqlstream.operators.aggregates.calls import partials, reason, strategy, values
-from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
-from sqlstream.operators.aggregates.partial_columns import Strategy
-from tests.operators.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
+from tests.duck.aggregates.cases import APPROXIMATE, CASES, COLUMNS, ROWS, Case
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlstream.operators.aggregates.functions import FUNCTIONS
+from sqlstream.duck.aggregates.functions import FUNCTIONS
 
 # One column per type, every second one with NULLs, all with duplicates; group 0 has NULLs only. `u` has no duplicates.
 COLUMNS = {

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlstream.catalog import AggregateFunction
+from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind, Shape
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import stored_type
 from sqlstream.errors import UnsupportedError
-from sqlstream.operators.aggregates.functions import FUNCTIONS, REFUSED, Kind, Shape
 
 
 class Refused(ValueError):

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused, row_of
-from sqlstream.operators.aggregates.exported_states import exported, quantile
-from sqlstream.operators.aggregates.functions import Kind
-from sqlstream.operators.aggregates.kept_values import collected
-from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strategy
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused, row_of
+from sqlstream.duck.aggregates.exported_states import exported, quantile
+from sqlstream.duck.aggregates.functions import Kind
+from sqlstream.duck.aggregates.kept_values import collected
+from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
 
 def build(call: AggregateCall, columns: Columns) -> Built:

@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
-from sqlstream.operators.aggregates.calls import is_aggregate, partial, partials, reason, strategy, values
-from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.calls import is_aggregate, partial, partials, reason, strategy, values
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED
 
 
 def call_of(function: str, *arguments: str, type: str = "BIGINT", result: str = "BIGINT", **more: Any) -> AggregateCall:

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
-from sqlstream.operators.aggregates.builders import build
-from sqlstream.operators.aggregates.functions import ALIASES, FUNCTIONS, REFUSED, Kind
-from sqlstream.operators.aggregates.kept_values import argument_rows, key_rows
-from sqlstream.operators.aggregates.partial_columns import Columns, Strategy
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.builders import build
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED, Kind
+from sqlstream.duck.aggregates.kept_values import argument_rows, key_rows
+from sqlstream.duck.aggregates.partial_columns import Columns, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.functions import State, state_of
+from sqlstream.duck.aggregates.kept_values import collected
+from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 from sqlstream.duck.sql import quote_text
-from sqlstream.operators.aggregates.aggregate_call import AggregateCall, Refused
-from sqlstream.operators.aggregates.functions import State, state_of
-from sqlstream.operators.aggregates.kept_values import collected
-from sqlstream.operators.aggregates.partial_columns import Built, Columns, Strategy
 
 
 def quantile(call: AggregateCall, columns: Columns) -> Built:

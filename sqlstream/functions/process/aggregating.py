@@ -1,0 +1,260 @@
+"""What an AggregatingState keeps: the accumulator of an aggregate function, DuckDB's or a class under `@udaf`."""
+
+from __future__ import annotations
+
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.duck import databases
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
+from sqlstream.duck.aggregates.calls import Partial, partial, reason, strategy
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, REFUSED, Kind
+from sqlstream.duck.aggregates.partial_columns import Strategy
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import nearest
+from sqlstream.functions import types
+from sqlstream.functions.aggregates.declaration import aggregate_steps
+from sqlstream.functions.aggregates.steps import AggregateSteps
+from sqlstream.functions.codecs import Codec, column, decoded
+from sqlstream.functions.process.plain_aggregates import PlainAggregate, plain_aggregate
+
+# Functions whose result depends on the order of rows, or that keep the values: nothing of them merges.
+_NOT_MERGING = (Kind.PICK, Kind.QUANTILE)
+
+
+class Unaggregable(ValueError):
+    """A state cannot be what it says; the message is the reason."""
+
+
+class Aggregator(ABC):
+    """An aggregate function in a process; its accumulators are Python objects, None where no value was added."""
+
+    # The hint of an accumulator, None where it has none.
+    hint: Any
+
+    @property
+    @abstractmethod
+    def type(self) -> str:
+        """The type of an accumulator."""
+
+    @abstractmethod
+    def add(self, accumulator: Any, value: Any) -> Any:
+        """Return an accumulator with a value more; it may still wait to be `settled`."""
+
+    @abstractmethod
+    def settled(self, accumulators: Sequence[Any]) -> list[Any]:
+        """Return accumulators as they are stored: those of many keys cost little more than that of one."""
+
+    @abstractmethod
+    def result(self, accumulator: Any) -> Any:
+        """Return what a settled accumulator amounts to."""
+
+    def opened(self) -> Self:
+        """Return the function ready to be called."""
+        return self
+
+    def close(self) -> None:
+        """Close what was opened."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An accumulator, and values that are not in it yet."""
+
+    accumulator: Any
+    values: list[Any]
+
+
+@dataclass(frozen=True)
+class RowAggregator(Aggregator):
+    """A class under `@udaf` that takes row by row: a value is in the accumulator at once."""
+
+    steps: AggregateSteps
+    hint: Any
+    # Whether a value is a tuple of arguments.
+    several: bool
+
+    @property
+    def type(self) -> str:
+        return self.steps.accumulator.type
+
+    def opened(self) -> Self:
+        return replace(self, steps=self.steps.opened())
+
+    def close(self) -> None:
+        self.steps.close()
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        row = value if self.several else (value,)
+        if any(v is None and not p.nullable for v, p in zip(row, self.steps.parameters, strict=False)):
+            return accumulator
+        if accumulator is None:
+            accumulator = self._new()
+        found = self.steps.resource.accumulate(accumulator, *row)
+        return found if "accumulate" in self.steps.returning else accumulator
+
+    def _new(self) -> Any:
+        return self.steps.create() if self.steps.create is not None else self.steps.resource.create()
+
+    def settled(self, accumulators: Sequence[Any]) -> list[Any]:
+        return list(accumulators)
+
+    def result(self, accumulator: Any) -> Any:
+        return self.steps.resource.finish(self._new() if accumulator is None else accumulator)
+
+
+@dataclass(frozen=True)
+class DuckAggregator(Aggregator):
+    """An aggregate function of DuckDB, the type of whose result is its own until it is returned.
+
+    The commonest ones are plain Python. Values of others wait, and those of many keys are aggregated together.
+    """
+
+    function: str
+    parameters: tuple[str, ...]
+    returns: str
+    own: str
+    partial: Partial
+    hint: None = None
+
+    @cached_property
+    def type(self) -> str:
+        columns = self.partial.columns
+        if len(columns) == 1:
+            return types.canonical(columns[0][1])
+        return types.canonical(f"STRUCT({', '.join(f'{quote_name(n)} {t}' for n, t in columns)})")
+
+    @cached_property
+    def _codec(self) -> Codec:
+        return types.codec(self.type)
+
+    @cached_property
+    def _codecs(self) -> tuple[Codec, ...]:
+        return tuple(map(types.codec, self.parameters))
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [name for name, _ in self.partial.columns]
+
+    @cached_property
+    def _plain(self) -> PlainAggregate | None:
+        return plain_aggregate(self.function, self.parameters, self.own, self.returns)
+
+    def add(self, accumulator: Any, value: Any) -> Any:
+        if self._plain is not None:
+            return accumulator if value is None else self._plain.add(accumulator, value)
+        if isinstance(accumulator, _Waiting):
+            accumulator.values.append(value)
+            return accumulator
+        return _Waiting(accumulator, [value])
+
+    def settled(self, accumulators: Sequence[Any]) -> list[Any]:
+        waiting = [n for n, one in enumerate(accumulators) if isinstance(one, _Waiting)]
+        if not waiting:
+            return list(accumulators)
+        found = list(accumulators)
+        merged = self._merged([accumulators[n] for n in waiting])
+        for number, accumulator in zip(waiting, merged, strict=True):
+            found[number] = accumulator
+        return found
+
+    def result(self, accumulator: Any) -> Any:
+        if self._plain is not None:
+            return self._plain.result(accumulator)
+        with databases.passing() as con:
+            con.register("_kept", self._table([0], [accumulator]))
+            found = con.sql(f"SELECT CAST({self.partial.final} AS {self.returns}) FROM _kept").to_arrow_table()
+        [value] = decoded(types.codec(self.returns), found.column(0))
+        return value
+
+    def _merged(self, waiting: Sequence[_Waiting]) -> list[Any]:
+        """Return accumulators with the values that wait for them."""
+        rows = [value for one in waiting for value in one.values]
+        numbers = [n for n, one in enumerate(waiting) for _ in one.values]
+        columns = [rows] if len(self.parameters) == 1 else [*zip(*rows, strict=True)]
+        values = {f"a{i}": column(c, [*v]) for i, (c, v) in enumerate(zip(self._codecs, columns, strict=True))}
+        pairs = zip(self.partial.partial, self.partial.columns, strict=True)
+        made = ", ".join(f"CAST({sql} AS {type}) AS {name}" for sql, (name, type) in pairs)
+        kept = ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in self.partial.columns)
+        merged = [f"{sql} AS {name}" for sql, name in zip(self.partial.merge, self._names, strict=True)]
+        both = f"SELECT n, {kept} FROM _kept UNION ALL SELECT n, {made} FROM _values GROUP BY n"
+        with databases.passing() as con:
+            con.register("_kept", self._table(range(len(waiting)), [one.accumulator for one in waiting]))
+            con.register("_values", pa.table({"n": pa.array(numbers, pa.int64()), **values}))
+            found = con.sql(f"SELECT {', '.join(merged)} FROM ({both}) GROUP BY n ORDER BY n").to_arrow_table()
+        if len(self._names) == 1:
+            return decoded(self._codec, found.column(0).cast(self._codec.arrow))
+        fields = [found.column(i).combine_chunks() for i in range(found.num_columns)]
+        struct = pa.StructArray.from_arrays(fields, names=self._names).cast(self._codec.arrow)
+        return decoded(self._codec, pa.chunked_array([struct]))
+
+    def _table(self, numbers: Sequence[int], accumulators: Sequence[Any]) -> pa.Table:
+        array = column(self._codec, list(accumulators))
+        fields = [array] if len(self._names) == 1 else array.flatten()
+        return pa.table([pa.array(numbers, pa.int64()), *fields], names=["n", *self._names])
+
+
+def aggregator_of(aggregate: Any, given: Any, result: Any, root: str) -> Aggregator:
+    """Return the aggregate function of a state, from the hints of what is added and of its result.
+
+    Raises Unaggregable, types.UnusableType, and what declaring a class under `@udaf` raises.
+    """
+    several = typing.get_origin(given) is tuple and Ellipsis not in typing.get_args(given)
+    hints = typing.get_args(given) if several else (given,)
+    parameters = tuple(types.canonical(types.sql_type(hint)) for hint in hints)
+    returns = types.canonical(types.sql_type(result))
+    if isinstance(aggregate, str):
+        return _of_duckdb(aggregate, parameters, returns)
+    if isinstance(aggregate, type):
+        return _of_class(aggregate, parameters, returns, several, root)
+    raise Unaggregable(f"{aggregate!r} is no aggregate: write the name of one of DuckDB's, or a class under @udaf")
+
+
+def _of_class(made: type, parameters: tuple[str, ...], returns: str, several: bool, root: str) -> Aggregator:
+    steps, hint = aggregate_steps(made, root)
+    if steps.vectorized:
+        raise Unaggregable(f"{made.__name__} is vectorized: a state takes value by value")
+    taken = [p.type for p in steps.parameters]
+    needed = sum(p.default is None for p in steps.parameters)
+    if not needed <= len(parameters) <= len(taken) or [*parameters] != taken[: len(parameters)]:
+        raise Unaggregable(f"{made.__name__} takes ({', '.join(taken)}), not ({', '.join(parameters)})")
+    if returns != types.canonical(steps.returns):
+        raise Unaggregable(f"{made.__name__} returns {steps.returns}, not {returns}")
+    return RowAggregator(steps, hint, several)
+
+
+def _of_duckdb(name: str, parameters: tuple[str, ...], returns: str) -> Aggregator:
+    function = ALIASES.get(name.lower(), name.lower())
+    if function not in FUNCTIONS:
+        known = f"; did you mean {near}?" if (near := nearest(name.lower(), FUNCTIONS)) else ""
+        raise Unaggregable(REFUSED.get(function) or f"DuckDB has no aggregate {name}{known}")
+    shape = FUNCTIONS[function]
+    arguments = tuple(f"a{i}" for i in range(len(parameters)))
+    if any(place < len(arguments) for place in shape.constants) or function in ("approx_quantile", "approx_top_k"):
+        raise Unaggregable(f"{name} takes a constant, which a state has none for")
+    typed = ", ".join(f"CAST(NULL AS {type})" for type in parameters)
+    try:
+        with databases.passing() as con:
+            query = f"SELECT typeof(v), CAST(v AS {returns}) FROM (SELECT {function}({typed}) AS v)"
+            [(own, _)] = con.execute(query).fetchall()
+    except duckdb.Error as error:
+        raise Unaggregable(str(error).splitlines()[0]) from error
+    call = AggregateCall(function, arguments, parameters, result_type=own)
+    if shape.kind in _NOT_MERGING or strategy(call) not in (Strategy.PLAIN, Strategy.STATE):
+        why = reason(call) or "it keeps all values"
+        raise Unaggregable(f"{name} does not merge: {why}")
+    try:
+        found = DuckAggregator(function, parameters, returns, own, partial(call, "part"))
+    except Refused as error:
+        raise Unaggregable(str(error)) from error
+    # Python must be able to hold an accumulator.
+    types.codec(found.type)
+    return found

@@ -1,0 +1,100 @@
+"""Queries with ORDER BY: the first rows of an order, and rows in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from sqlglot import exp
+
+from sqlstream.catalog import Catalog
+from sqlstream.errors import SourceText, UnsupportedError
+from sqlstream.logical.bind.clauses import CLAUSES, without
+from sqlstream.logical.bind.expressions.arrival import ArrivalColumns
+from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.expressions.type_checker import TypeChecker
+from sqlstream.logical.bind.ordering import bound_items, row_count, with_hidden_items, with_ties
+from sqlstream.logical.bind.over.over import by_time, time_of, typed
+from sqlstream.logical.bind.scope import Scope
+from sqlstream.logical.plan.expressions import Expression, Item, Schema
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.over import Sort
+from sqlstream.logical.plan.predicates import Claims
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import Filter, Projection
+from sqlstream.sql.spans import span_of
+
+
+@dataclass(frozen=True)
+class OrderedQueries:
+    """Binds ORDER BY of whole queries; `bind` gives the plan of a query without it."""
+
+    catalog: Catalog
+    checker: TypeChecker
+    source: SourceText
+    bind: Callable[[exp.Expr], Node]
+
+    def first_rows(self, query: exp.Expr) -> tuple[Node, Node]:
+        """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n.
+
+        The second node is what is ordered.
+        """
+        source = self.source
+        node, fields, items = self._ordered(without(query, "limit", "offset", "with_"))
+        arrival = ArrivalColumns(node, self.checker, source)
+        found = arrival.of(items)
+        node = arrival.node
+        order = self._typed_items(node, found)
+        skipped = row_count(query.args["offset"], source) if query.args.get("offset") is not None else 0
+        last = skipped + row_count(query.args["limit"], source)
+        number = next(n for i in count(1) if (n := f"_number_{i}") not in {f.name for f in node.schema})
+        span = span_of(query.args["order"], source)
+        function = "row_number"
+        if with_ties(query):
+            if skipped:
+                what = span_of(query.args["offset"], source)
+                raise UnsupportedError("OFFSET beside WITH TIES", what, hint="Leave one of them out.")
+            function = "rank"
+        ranked = Rank(node, "", number, function, (), order, last, span=span)
+        place = Expression.of_column(number, "BIGINT", span)
+        among = Expression.over([place], f"{place} > {skipped} AND {place} <= {last}", "BOOLEAN")
+        kept = Filter(ranked, replace(among, claims=Claims({number: last}, parts=2)))
+        return _only(kept, fields), node
+
+    def of_time(self, query: exp.Expr) -> Node:
+        """Return ORDER BY at the top of a query: append-only rows can be emitted in the order of time."""
+        span = span_of(query.args["order"], self.source)
+        node, fields, items = self._ordered(query)
+        arrival = ArrivalColumns(node, self.checker, self.source)
+        order = arrival.of(items)
+        node = arrival.node
+        time = time_of(node, order)
+        if time is None:
+            what, hint = CLAUSES["order"]
+            raise UnsupportedError(what, span, hint=hint)
+        node = by_time(node, time, self.checker, span)
+        ordered = Sort(node, "", time, self._typed_items(node, order), span)
+        return ordered if fields == node.schema else _only(ordered, fields)
+
+    def _ordered(self, query: exp.Expr) -> tuple[Node, Schema, list[exp.Expr]]:
+        """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
+
+        Items that name columns which are not in the select list are added to the plan, behind the others.
+        """
+        node = self.bind(without(query, "order"))
+        fields = node.schema
+        whole = with_hidden_items(query, fields)
+        if whole is not query:
+            node = self.bind(without(whole, "order"))
+        return node, fields, bound_items(whole.args["order"], fields, self._binder(node))
+
+    def _typed_items(self, node: Node, items: Sequence[exp.Expr]) -> tuple[Expression, ...]:
+        return typed(items, node.schema, self._binder(node), None)
+
+    def _binder(self, node: Node) -> ExpressionBinder:
+        return ExpressionBinder(Scope("", node.schema, self.source, "the result"), self.catalog, self.checker)
+
+
+def _only(node: Node, fields: Schema) -> Node:
+    return Projection(node, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in fields))
