@@ -44,6 +44,19 @@ def _memory(text: str) -> str:
     return re.sub(r"([gm])\s*$", lambda m: unit[m.group(1)], text.strip().lower())
 
 
+_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def memory_bytes(text: str) -> int:
+    """Return a size of memory in bytes.
+
+    >>> memory_bytes("1.5 GB")
+    1500000000
+    """
+    number, unit = re.fullmatch(r"([\d.]+)\s*([a-z]+)", _memory(text).lower()).groups()  # type: ignore[union-attr]
+    return int(float(number) * _UNITS[unit])
+
+
 def _zone(text: str) -> str:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -98,7 +111,11 @@ _ALL = (
         _choice("warn", "error", "allow"),
     ),
     Option(
-        "sqlstream.memory", "1 GB", "DuckDB's memory in each worker process; beyond that, it spills to disk", _memory
+        "sqlstream.memory",
+        "1 GB",
+        "DuckDB's memory in each worker process; beyond that, it spills to disk. "
+        "Indexes of large state take up to a quarter as much besides",
+        _memory,
     ),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}

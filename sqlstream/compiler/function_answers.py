@@ -32,12 +32,14 @@ def _parts(function: AnyFunction) -> Iterable[Row]:
     if isinstance(function, ProcessFunction):
         for table in function.tables:
             columns = table.columns and f"TABLE({', '.join(f'{c.name} {c.type}' for c in table.columns)})"
-            yield "table", table.name, columns or "TABLE", None, None
+            kind = "broadcast table" if table.broadcast else "table"
+            yield kind, table.name, columns or "TABLE", None, None
         for scalar in function.scalars:
             yield "parameter", scalar.name, scalar.type, _text(scalar.nullable), scalar.default
         for state in function.states:
             kept = f"{state.kind} of {state.key_type + ' to ' if state.key_type else ''}{state.type}"
-            yield "state", state.name, kept + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
+            kind = "broadcast state" if state.broadcast else "state"
+            yield kind, state.name, kept + (f", for {duration(state.ttl)}" if state.ttl else ""), None, None
         for column in function.outputs:
             yield "column", column.name, column.type, "true", None
         for side in function.side_outputs:
@@ -60,7 +62,10 @@ def _parts(function: AnyFunction) -> Iterable[Row]:
 
 def _takes(function: AnyFunction) -> Iterable[str]:
     if isinstance(function, ProcessFunction):
-        return [*(f"TABLE {table.name}" for table in function.tables), *(s.type for s in function.scalars)]
+        return [
+            *(f"TABLE {t.name}{' BROADCAST' if t.broadcast else ''}" for t in function.tables),
+            *(s.type for s in function.scalars),
+        ]
     return function.parameters
 
 

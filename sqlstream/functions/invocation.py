@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pyarrow as pa
 
 from sqlstream.errors import JobError
-from sqlstream.functions.codecs import Codec, objects
+from sqlstream.functions.codecs import Codec, decoded, objects
 from sqlstream.functions.source_locations import raised_at
 
 SHOWN = 200
@@ -82,19 +83,22 @@ class Invocation:
         return [all(valid) for valid in zip(*(c.is_valid().to_pylist() for c in strict), strict=True)]
 
     def _decoded(self, parameter: Parameter, chunk: pa.ChunkedArray) -> list[Any]:
+        with suppress(Exception):
+            return decoded(parameter.codec, chunk)
+        # One by one, to name the value that cannot be decoded.
         values: list[Any] = []
-        decoded: list[Any] = []
+        found: list[Any] = []
         try:
             values.extend(objects(parameter.codec, chunk))
             if parameter.codec.plain:
                 return values
-            decoded.extend(map(parameter.codec.decode, values))
+            found.extend(map(parameter.codec.decode, values))
         except Exception as error:
             # Infinite and far-off dates, a dataclass that refuses its fields, a value that is no member of an Enum.
-            what = f"cannot take {shown(values[len(decoded)], SHOWN)} as" if values else "cannot take a value of"
+            what = f"cannot take {shown(values[len(found)], SHOWN)} as" if values else "cannot take a value of"
             place = raised_at(error.__traceback__, self.root)
             raise self.failed(f'{what} parameter "{parameter.name}": {named(error)}', place) from error
-        return decoded
+        return found
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
         return self.failed(f"{when}raised {named(error)}", raised_at(error.__traceback__, self.root), row)

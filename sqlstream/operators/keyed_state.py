@@ -165,9 +165,9 @@ class KeyedState:
 
     def _keep_stored(self, con: duckdb.DuckDBPyConnection, state: Bucket) -> None:
         for table, columns in self.tables.items():
-            rows = state.relation(table)
-            found = no_rows((*columns, WEIGHT_COLUMN)) if rows is None else self.touched(rows)
-            keep(con, f"_stored_{table}", self.in_order(table, summed(columns, f"({found})")))
+            found = state.rows_of(con, table, self.keys, self.touched_by)
+            rows = f"({no_rows((*columns, WEIGHT_COLUMN))})" if found is None else found
+            keep(con, f"_stored_{table}", self.in_order(table, summed(columns, rows)))
 
     def in_order(self, table: str, rows: str) -> str:
         """Return the SELECT of a table's rows in their order, where they have one."""

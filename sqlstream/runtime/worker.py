@@ -16,14 +16,18 @@ from sqlstream.duck import key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
+from sqlstream.options import memory_bytes
 from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.key_index import forget_indexes
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
 # Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
 CHUNK = 64 << 20
+# Indexes of large state may take one part in so many of the memory that DuckDB has, besides.
+INDEX_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,14 @@ class JobSpec:
         paths = warehouse.job(self.name).operator(at.name)
         first = bucket == min(self.labels)
         return Bucket.open(
-            warehouse.fs, paths.root, bucket, at.operator.tables, manifest, self.retention, is_first=first
+            warehouse.fs,
+            paths.root,
+            bucket,
+            at.operator.tables,
+            manifest,
+            self.retention,
+            is_first=first,
+            index_memory=memory_bytes(self.memory) // INDEX_SHARE,
         )
 
     def sink_paths(self, warehouse: Warehouse, sink: int) -> BucketedPaths:
@@ -113,9 +124,10 @@ def _key(job: JobSpec) -> tuple[object, ...]:
 
 
 def release(job: JobSpec) -> None:
-    """Give back what this process keeps open for a job: its database, and the resources of its functions."""
+    """Give back what this process keeps of a job: its database, indexes of its state, and the resources of its functions."""
     if (database := _databases.pop(_key(job), None)) is not None:
         database.close()
+    forget_indexes(f"{Warehouse(job.warehouse).job(job.name).root}/")
     for stage in job.plan.stages:
         stage.operator.release()
 

@@ -15,6 +15,7 @@ from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.steps import Leaves, computed, emits, kept, keys, paths, title
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
@@ -105,9 +106,10 @@ def _operator_step(
         bound = bound.removeprefix(known)
     reads = [part for below in node.children for part in _reads(below, leaves)]
     views = ", ".join(f"state.{job.name}.{name}" for name in (stage.name, *(v.name for v in stage.more_views)))
+    spread = "rows are spread over all tasks" if isinstance(node, Process) else "all rows are in one task"
     facts = [
         ("reads", "; ".join(dict.fromkeys(reads))),
-        ("key", keys(node) or "none (all rows are in one task)"),
+        ("key", keys(node) or f"none ({spread})"),
         ("computes", computed(node)),
         ("time", stage.time_column or ""),
         ("keeps", kept(node)),

@@ -8,8 +8,9 @@ import duckdb
 import pyarrow as pa
 from msgspec.structs import replace
 
-from sqlstream.duck.sql import over, quote_name
+from sqlstream.duck.sql import over, quote_name, typed
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
+from sqlstream.storage.key_index import KeyLookup, SegmentIndexes, forget_indexes, has_large
 from sqlstream.storage.manifests import Manifest, Moment, horizon, manifest_name, thinned
 from sqlstream.storage.segments import (
     BATCH_COLUMN,
@@ -28,6 +29,8 @@ from sqlstream.warehouse.paths import BucketedPaths
 from sqlstream.warehouse.records import write_sealed
 
 PENDING_BYTES = 32 << 20
+# What indexes of large segments may take in a process, unless a job says.
+INDEX_MEMORY = 256 << 20
 # The counter of the rows that the Z-sets of an operator amount to.
 WEIGHTS = "weights"
 # Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
@@ -71,6 +74,7 @@ class Bucket:
         retention: Duration,
         retention_batches: int,
         is_first: bool = True,
+        index_memory: int = INDEX_MEMORY,
     ):
         self.manifest, self.is_first = manifest, is_first
         # The file of the manifest that `commit` wrote.
@@ -83,6 +87,9 @@ class Bucket:
         self._manifests = paths.manifests(bucket)
         self._declarations = {t.name: t for t in tables}
         self._retention = (retention, retention_batches)
+        self._index_memory = index_memory
+        # How many tables of rows that indexes gave there are.
+        self._found = 0
         known = manifest.tables if manifest else {}
         self._segments: dict[str, list[Segment]] = {
             t.name: [s for s in known.get(t.name, ()) if s.until is None] for t in tables
@@ -107,13 +114,17 @@ class Bucket:
         retention: Duration,
         retention_batches: int = 100,
         is_first: bool = True,
+        index_memory: int = INDEX_MEMORY,
     ) -> Bucket:
-        """Return the bucket as the manifest of an earlier batch left it, empty without one."""
+        """Return the bucket as the manifest of an earlier batch left it, empty without one.
+
+        `index_memory` are the bytes that indexes of large segments may take in this process, in all buckets together.
+        """
         for column in (c for t in tables for c in t.columns):
             stored_type(column.type)  # refuses what cannot be kept
         manifest = Manifest.from_json(manifest_json) if manifest_json else None
         paths = BucketedPaths(operator_directory)
-        return cls(fs, paths, bucket, tables, manifest, retention, retention_batches, is_first)
+        return cls(fs, paths, bucket, tables, manifest, retention, retention_batches, is_first, index_memory)
 
     def segments(self, table: str) -> tuple[Segment, ...]:
         return tuple(self._segments[table])
@@ -182,6 +193,49 @@ class Bucket:
 
         None means that there are no such rows. Those that were appended in this batch are among them.
         """
+        found, where = self._visible(table, up_to)
+        if not found:
+            return None
+        return f"(SELECT * FROM ({scan(self._fs, self._data, self._declarations[table].columns, found)}){where})"
+
+    def rows_of(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
+        """Return what `relation` does, of the rows whose keys are in a temporary table `touched`; without `keys` of all rows.
+
+        It holds until the batch ends. Few keys of a large table are found by an index, where there is one.
+        """
+        rows, equals = self._candidates(con, table, keys, touched)
+        if rows is None or not keys:
+            return rows
+        same = " AND ".join(f"_row.{quote_name(k)} {equals} _key.{quote_name(k)}" for k in keys)
+        return f"(SELECT * FROM {rows} _row SEMI JOIN {touched} _key ON {same})"
+
+    def candidates(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
+        """Return what `rows_of` does, but rows of other keys can be among these: for those who join them to the keys."""
+        return self._candidates(con, table, keys, touched)[0]
+
+    def _candidates(
+        self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
+    ) -> tuple[str | None, str]:
+        """Return rows among which are those of some keys, and by what operator keys are the same."""
+        found, where = self._visible(table)
+        if not found:
+            return None, ""
+        columns, equals = self._declarations[table].columns, "IS NOT DISTINCT FROM"
+        indexed: list[pa.Table] = []
+        if keys and has_large(found):
+            lookup = KeyLookup(con, columns, keys, touched)
+            segments = SegmentIndexes(self._fs, self._data, columns, tuple(keys), self._index_memory)
+            indexes, found = segments.split(con, found, lookup.count)
+            indexed, equals = lookup.found(indexes), lookup.equals
+        selects = [scan(self._fs, self._data, columns, found)] if found else []
+        for rows in indexed:
+            self._found += 1
+            con.register(f"_found_{self._found}", rows)
+            selects.append(f"SELECT {typed(columns)} FROM _found_{self._found}")
+        return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
+
+    def _visible(self, table: str, up_to: EventTime | None = None) -> tuple[list[Segment], str]:
+        """Return the segments in which there are rows of a time up to `up_to` that are not forgotten, and a WHERE for these."""
         self._flush()
         declaration = self._declarations[table]
         found = self._segments[table]
@@ -193,11 +247,8 @@ class Bucket:
                 conditions.append(_compare(declaration, ">", forgotten))
             if up_to is not None:
                 conditions.append(_compare(declaration, "<=", up_to))
-        if not found:
-            return None
         self._check(found)
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"(SELECT * FROM ({scan(self._fs, self._data, declaration.columns, found)}){where})"
+        return list(found), f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: EventTime) -> EventTime | None:
         """Make rows of a time up to the watermark invisible, and return the smallest time that remains, if any.
@@ -284,6 +335,8 @@ class Bucket:
         while group := due(_without_waiting(declaration, segments), None if declaration.replaces else LARGEST_MERGED):
             self._check(group)
             names = {s.name for s in group}
+            for name in names:
+                forget_indexes(f"{self._data}/{name}")
             if declaration.replaces:
                 merged = self._summed(con, declaration, group, batch)
                 self._replaced[declaration.name] += [replace(s, until=batch) for s in group if s.first_batch < batch]

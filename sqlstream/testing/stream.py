@@ -39,6 +39,7 @@ from sqlstream.runtime.engine import Pace, Receiver
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
+from sqlstream.storage.key_index import forget_indexes
 from sqlstream.storage.segments import forget_known
 from sqlstream.testing.sandboxes import StreamSandbox, projects
 from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
@@ -176,6 +177,7 @@ class Stream:
     def restart(self) -> None:
         """Forget everything that is not on disk, as a new process would."""
         forget_known()
+        forget_indexes()
         for name, run in list(self.runs.items()):
             release(run.job)
             self._run(name, run.job)

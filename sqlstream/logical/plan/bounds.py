@@ -55,7 +55,8 @@ def _warnings(node: Stateful, growth: str, ends: Ends) -> Iterator[UnboundedStat
             yield _warning(node, "LATE_ROWS", growth, "sqlstream.operators counts late rows without it.")
         case Process():
             ttl = _TTL.format(f"'{node.function.name}' = '1 d'")
-            hint = f'Let values expire: state(ttl="1 d"), or {ttl}. Or clear them in a method on_timer.'
+            where = "when a broadcast row says so" if node.growth_of_lists else "in a method on_timer"
+            hint = f'Let values expire: state(ttl="1 d"), or {ttl}. Or clear them {where}.'
             yield _warning(node, node.label, growth, hint)
         case Normalize() | Aggregate() | Rank() | SetOperation() | Over() | Sort() | IntervalJoin() | TemporalJoin():
             yield _warning(node, node.label, growth, f"{_WINDOW} Or let {_ttl(node)}")

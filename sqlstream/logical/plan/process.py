@@ -165,11 +165,13 @@ class Process(Unwindowed):
             parts.append(
                 f"what the function clears, of {names}"
                 if self.function.has_timers
-                else f"nothing: {self._growth_of_states}"
-                if self._growth_of_states
+                else f"nothing: {self._growth_of_keys}"
+                if self._growth_of_keys
                 else f"the values of the key, for {names}"
             )
-        shared = [s.name for s in self.function.broadcast_states if not self.ttl_of(s)]
+        shared = [s.name for s in self._lasting_broadcast if s.kind != "list"]
+        if self.growth_of_lists:
+            parts.append(f"nothing: {self.growth_of_lists}")
         if shared:
             parts.append(f"what broadcast rows write to {', '.join(shared)}, in every bucket")
         forgetting = [s for s in self.function.states if self.ttl_of(s)]
@@ -180,18 +182,29 @@ class Process(Unwindowed):
 
     @cached_property
     def state_growth(self) -> str | None:
-        return self._growth_of_states or growth_of_late_rows(self.late_rows)
+        return "; ".join(self._growths) or growth_of_late_rows(self.late_rows)
 
     @property
     def keeps_every_value(self) -> bool:
         """Whether its states grow without a bound."""
-        return self._growth_of_states is not None
+        return bool(self._growths)
+
+    @property
+    def _growths(self) -> list[str]:
+        return [growth for growth in (self._growth_of_keys, self.growth_of_lists) if growth is not None]
+
+    @property
+    def _lasting_broadcast(self) -> tuple[StateDeclaration, ...]:
+        return tuple(s for s in self.function.broadcast_states if not self.ttl_of(s))
 
     @cached_property
-    def _growth_of_states(self) -> str | None:
-        lists = [s.name for s in self.function.broadcast_states if s.kind == "list" and not self.ttl_of(s)]
-        if lists:
-            return f"every bucket keeps what broadcast rows append to {', '.join(lists)}"
+    def growth_of_lists(self) -> str | None:
+        """Why its broadcast lists grow without a bound. How large a map is, the broadcast rows say, as those of a table do."""
+        names = [s.name for s in self._lasting_broadcast if s.kind == "list"]
+        return f"every bucket keeps what broadcast rows append to {', '.join(names)}" if names else None
+
+    @cached_property
+    def _growth_of_keys(self) -> str | None:
         if not (self._lasting or self._keeps_result) or self.function.has_timers:
             return None
         if all(k.type in FEW_VALUES for k in self.keys) and not any(s.kind != "value" for s in self._lasting):

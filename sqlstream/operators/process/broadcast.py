@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.duck.clock import NEVER
@@ -34,7 +35,7 @@ from sqlstream.units import END_OF_INPUT, EventTime
 # The temporary table of the one that all keys are, in the place of those of a batch.
 EVERYONE = "_everyone"
 # The event time of a row (NEVER: it comes before all others), the method that gets it, the row, and whether it is taken away.
-_Row = tuple[int, Callable[..., Any], Any, bool]
+_Row = tuple[EventTime, Callable[..., Any], Any, bool]
 
 
 class BroadcastRun:
@@ -58,7 +59,7 @@ class BroadcastRun:
         }
         self.handles = list(instance.shared.values())
         # The event times of the rows that have come, in their order.
-        self.times: list[int] = []
+        self.times: list[EventTime] = []
 
     def apply(self) -> None:
         """Give the rows to their methods, and write what these have left in the states."""
@@ -98,7 +99,7 @@ class BroadcastRun:
                 context.event_time = NO_EVENT_TIME if micros == NEVER else event_datetime(micros)
                 context.watermark = context.event_time if in_order and micros != NEVER else watermark
                 context.is_retraction = is_retraction
-                self._call(method, context, row, f"row: {shown(row, 400)}")
+                self._call(method, context, row)
         if in_order:
             self.times = [micros for micros, *_ in rows]
 
@@ -128,16 +129,16 @@ class BroadcastRun:
                     for handle in self.handles:
                         handle.row += 1
                     named = own.rename_columns([c.name for c, _ in one.columns])
-                    self._call(self.instance.methods[number], self._context, named, f"rows: {rows.num_rows:,}")
+                    self._call(self.instance.methods[number], self._context, named)
 
-    def _call(self, method: Callable[..., Any], context: BroadcastContext, rows: Any, about: str) -> None:
+    def _call(self, method: Callable[..., Any], context: BroadcastContext, row: Any) -> None:
         try:
-            result = method(context, rows)
+            result = method(context, row)
         except (Exception, SystemExit) as error:
-            raise self.instance.raised(error, about=about) from error
+            raise self.instance.raised(error, about=_about(row)) from error
         if result is not None:
             what = f'method "{method.__name__}" returned rows, but those of a broadcast table emit none'
-            raise self.instance.failed(what, about)
+            raise self.instance.failed(what, _about(row))
 
     @property
     def _context(self) -> BroadcastContext:
@@ -167,3 +168,8 @@ class BroadcastRun:
                 collection.store()
             except Misfit as error:
                 raise self.instance.failed(error.what) from error
+
+
+def _about(row: Any) -> str:
+    """Return what an error says of the row, or the table of rows, that a method got."""
+    return f"rows: {row.num_rows:,}" if isinstance(row, pa.Table) else f"row: {shown(row, 400)}"

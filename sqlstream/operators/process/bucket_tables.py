@@ -91,10 +91,9 @@ class BucketTablesRun:
         """Return the keys that have come, and what is seen of their values; keep what is stored."""
         [(number, _)] = self.arrivals.keyed
         keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{number}")
-        rows = self.state.relation(KEYS)
-        own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
+        own = self.state.rows_of(self.con, KEYS, self.tables.key_names, TOUCHED)
         none = ", ".join(f"NULL AS {c.name}" for c in (*self.tables.row, WEIGHT_COLUMN))
-        keep(self.con, STORED, f"SELECT {none} WHERE false" if rows is None else summed(self.tables.row, own))
+        keep(self.con, STORED, f"SELECT {none} WHERE false" if own is None else summed(self.tables.row, own))
         items = [
             f"CAST(t.{c.name} AS {key.type}) AS {quote_name(key.name)}"
             for c, key in zip(self.tables.keys, self.keys, strict=True)

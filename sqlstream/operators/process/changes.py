@@ -124,7 +124,7 @@ class ChangesRun(BatchRun):
     @cached_property
     def _results(self) -> str | None:
         """The rows that keys had before the batch, to go behind FROM: each key is changed once in a batch."""
-        return self.state.relation(RESULT)
+        return self.state.rows_of(self.con, RESULT, self.tables.key_names, TOUCHED)
 
 
 class _ChangingInput(KeyedInput):

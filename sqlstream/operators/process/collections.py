@@ -84,7 +84,7 @@ class Collection:
     def _load(self) -> None:
         """Keep the items of all keys of the batch."""
         self._is_loaded = True
-        rows = self.state.relation(self.table)
+        rows = self._stored_rows()
         if rows is None:
             return
         self._loaded = f"_items_{self.one.number}"
@@ -98,6 +98,10 @@ class Collection:
         )
         [(keys,)] = self.con.execute(f"SELECT count(*) FROM {self.touched}").fetchall()
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
+
+    def _stored_rows(self) -> str | None:
+        """Return what to write behind FROM to read what is stored, at least of the keys of the batch."""
+        return self.state.candidates(self.con, self.table, self.tables.key_names, self.touched)
 
     def _fetch(self, number: int) -> None:
         """Make Python objects of the items of some keys, from one on."""
@@ -147,7 +151,7 @@ class Collection:
 
     def _take_away(self) -> None:
         """Take away the items of keys that were cleared, and those in whose place others are put."""
-        rows = self.state.relation(self.table)
+        rows = self._stored_rows()
         if rows is None:
             return
         gone = set(self.cleared)

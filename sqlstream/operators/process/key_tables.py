@@ -98,9 +98,9 @@ class _Tables:
         rows = table.drop_columns([NUMBER, "_time"] if timed else [NUMBER]).combine_chunks().rename_columns(names)
         stretches = [(start, end) for start, end in pairwise(ends.tolist()) if end > start]
         self.rows: Iterator[pa.Table] = (rows.slice(start, end - start) for start, end in stretches)
-        self.times: Iterator[Any] | None = None
+        self.timed: Iterator[tuple[pa.Table, Any]] | None = None
         if timed:
             times = table.column("_time").to_numpy()
             starts = [start for start, _ in stretches]
             latest = np.maximum.reduceat(times, starts) if starts else times
-            self.times = iter(latest.astype("datetime64[us]").tolist())
+            self.timed = zip(self.rows, latest.astype("datetime64[us]").tolist(), strict=True)

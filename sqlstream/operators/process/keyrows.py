@@ -63,10 +63,9 @@ class KeyRows:
 
     def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
         """Yield what the row of each key of the batch holds; NULLs where there is none, or it has expired."""
-        rows = self.state.relation(KEYS) if self.parts else None
-        if rows is None:
+        own = self.state.rows_of(self.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
+        if own is None:
             return repeat((None,) * len(self.parts))
-        own = f"(SELECT * FROM {rows} _state SEMI JOIN {TOUCHED} t ON {self.tables.same('_state', 't')})"
         columns = (*self.tables.row, WEIGHT_COLUMN)
         seen = ", ".join(self._seen(one) for one in self.tables.in_row)
         sql = dense(f"{encoded_items(columns)}, {seen}", columns, summed(self.tables.row, own), arrivals)

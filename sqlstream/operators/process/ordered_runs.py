@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions.process.context import NO_EVENT_TIME, event_datetime, event_micros
-from sqlstream.operators.process.runs import BatchRun, KeyedInput
+from sqlstream.operators.process.runs import BatchRun, Calls
 from sqlstream.units import END_OF_INPUT, EventTime
 
 # The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row.
@@ -27,13 +27,13 @@ class OrderedRun(BatchRun):
 
     move_to: Callable[[EventTime], None] | None = None
 
-    def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
+    def _visit(self, number: int, calls: Calls) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
         ended, context.input_ended, move_to = context.input_ended, False, self.move_to
         self.fired, self.fires_late = 0, False
         # How far the key has come.
         self.reached: dt.datetime | None = None
-        for micros, time, method, row in self._rows(number, inputs):
+        for micros, time, method, row in self._rows(number, calls):
             if timers.soonest < micros:
                 self._fire_before(number, micros)
             self.reached = context.event_time = context.watermark = time
@@ -52,11 +52,11 @@ class OrderedRun(BatchRun):
         if self.instance.on_timer is not None:
             self._fire_all(number)
 
-    def _rows(self, number: int, inputs: list[KeyedInput]) -> Iterator[_Row]:
+    def _rows(self, number: int, calls: Calls) -> Iterator[_Row]:
         """Return the rows of a key in the order of time; those of one time in the order of the inputs."""
         found = [
             zip(islice(one.micros, size), one.times or (), repeat(method), one.rows, strict=False)
-            for one, method in zip(inputs, self.methods, strict=True)
+            for method, one in calls
             if (size := one.sizes[number])
         ]
         if len(found) == 1:

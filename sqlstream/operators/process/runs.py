@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 import numpy as np
@@ -108,7 +108,7 @@ class BatchRun:
             self.timer_tables.store(self.timer_changes)
 
     def _over_keys(self) -> Iterator[pa.RecordBatch | SideRows]:
-        inputs = self._inputs()
+        calls = list(zip(self.methods, self._inputs(), strict=True))
         stored_timers = self.timer_tables.load() if self.timer_tables else {}
         none_set: dict[Any, int] = {}
         states = self._states()
@@ -132,7 +132,7 @@ class BatchRun:
                 one.enter(number)
             if on_timer is not None:
                 self.timers.enter(stored_timers.get(number, none_set))
-            self._visit(number, inputs)
+            self._visit(number, calls)
             if on_timer is not None:
                 self.timers.leave(number, self.timer_changes)
             self._leave(number, stored, states, by_state)
@@ -173,13 +173,13 @@ class BatchRun:
 
     # -- the user's code
 
-    def _visit(self, number: int, inputs: list[KeyedInput]) -> None:
+    def _visit(self, number: int, calls: Calls) -> None:
         """Give a key its timers and its rows."""
         if self.timers.known and self.timers.is_any_due():
             self._fire(number, late=False)
-        for method, one_input in zip(self.methods, inputs, strict=True):
-            if size := one_input.sizes[number]:
-                self._call(method, one_input, size, number)
+        for method, rows in calls:
+            if size := rows.sizes[number]:
+                self._call(method, rows, size, number)
         if self.timers.is_behind:
             self._fire(number, late=True)
 
@@ -190,13 +190,13 @@ class BatchRun:
         late = context.watermark
         row: Any = None
         try:
-            if rows.times is None:
+            if rows.timed is None:
                 for row in islice(rows.rows, size):
                     result = method(context, row)
                     if result is not None:
                         extend(result)
             else:
-                for row, context.event_time in zip(islice(rows.rows, size), rows.times, strict=False):
+                for row, context.event_time in islice(rows.timed, size):
                     result = method(context, row)
                     if result is not None:
                         extend(result)
@@ -205,7 +205,7 @@ class BatchRun:
                             before = self.output.mark(number, time, late=late is not None and time <= late)
         except (Exception, SystemExit) as error:
             raise self._raised(error, method, row) from error
-        if rows.times is None and len(emitted) > before:
+        if rows.timed is None and len(emitted) > before:
             self.output.mark(number, None, late=False)
 
     def _fire(self, number: int, *, late: bool) -> None:
@@ -366,10 +366,17 @@ class KeyedInput:
         own = table.drop_columns([NUMBER, "_time"] if timed else [NUMBER])
         self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(own)))
         self.times: Iterator[Any] | None = None
+        # The rows with their times: to be read in place of both.
+        self.timed: Iterator[tuple[Any, Any]] | None = None
         if timed:
             micros = table.column("_time").to_numpy()
             self.times = chain.from_iterable(_listed(micros.astype("datetime64[us]")))
+            self.timed = zip(self.rows, self.times, strict=False)
             self.micros: Iterator[EventTime] = chain.from_iterable(_listed(micros))
+
+
+# The methods that get rows of keys, each with its rows.
+Calls: TypeAlias = list[tuple[Any, KeyedInput]]
 
 
 def _listed(values: Any) -> Iterator[list[Any]]:

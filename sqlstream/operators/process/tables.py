@@ -92,6 +92,10 @@ class StateTables:
         return int(self.in_order)
 
     @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.keys)
+
+    @cached_property
     def in_row(self) -> tuple[StateTable, ...]:
         """The states that have columns in the row of the key."""
         return tuple(s for s in self.states if s.column is not None)

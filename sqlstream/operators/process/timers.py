@@ -56,7 +56,7 @@ class TimerTables:
         """Return the timers of the keys of the batch, by their numbers."""
         found: dict[int, dict[Identity, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
-            rows = self.state.relation(table)
+            rows = self.state.candidates(self.con, table, self.tables.key_names, TOUCHED)
             if rows is None:
                 continue
             own = f"t.{NUMBER}, s.{TIMER_NAME.name}, s.{DUE.name}"

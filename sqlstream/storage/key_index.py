@@ -1,0 +1,186 @@
+"""Rows of few keys in large segments, found without reading the others: by an index that a process keeps in memory.
+
+Reading a segment costs what it holds, however few rows are looked for. A process that looks for few keys in a large segment
+for the second time keeps its rows, and where those of a key's hash are; from then on that costs what is found. Segments do not
+change, so an index is right for as long as it is kept, and nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypeAlias
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import names, quote_name, quote_text
+from sqlstream.storage.segments import Segment, read_parquet
+from sqlstream.warehouse.filesystem import Filesystem
+
+# A smaller segment is read as fast as an index is asked; so is one of which more than one row in so many is looked for.
+LARGE_ROWS = 200_000
+FEW = 50
+# An index that nobody has asked for so long makes way for another one.
+UNUSED_SECONDS = 600
+
+Hashes: TypeAlias = npt.NDArray[np.uint32]
+
+
+class KeyIndex:
+    """The rows of a segment as they are stored, and where those are whose keys have a hash."""
+
+    def __init__(self, hashes: Hashes, rows: pa.Table):
+        order = np.argsort(hashes)
+        self._hashes, self._places = hashes[order], order.astype(np.uint32)
+        self._names = rows.column_names
+        # Columns that hold one value, as weights mostly do, are kept as that; one column must say how many rows there are.
+        constants = [(name, _constant(rows.column(name))) for name in self._names[1:]]
+        self._constants = {name: value for name, value in constants if value is not None}
+        self._rows = rows.drop_columns(list(self._constants)).combine_chunks()
+        self.bytes = self._hashes.nbytes + self._places.nbytes + self._rows.nbytes
+        self.used = time.monotonic()
+
+    def find(self, hashes: Hashes) -> pa.Table:
+        """Return the rows whose keys have one of some hashes, which are distinct."""
+        self.used = time.monotonic()
+        begins = np.searchsorted(self._hashes, hashes, "left")
+        counts = np.searchsorted(self._hashes, hashes, "right") - begins
+        # Of each hash the places from its begin on, one after the other.
+        starts = np.repeat(begins - np.cumsum(counts) + counts, counts)
+        found = self._rows.take(pa.array(self._places[starts + np.arange(len(starts))]))
+        for name, value in self._constants.items():
+            found = found.append_column(name, pa.repeat(value, len(starts)))
+        return found.select(self._names)
+
+
+def _constant(values: pa.ChunkedArray) -> pa.Scalar | None:
+    """Return the one value that a column of integers holds."""
+    if not pa.types.is_integer(values.type) or values.null_count:
+        return None
+    bounds = pc.min_max(values)
+    return bounds["min"] if bounds["min"] == bounds["max"] else None
+
+
+# The indexes of this process, and the sizes of those that it may make when it comes to their segments again.
+_Name: TypeAlias = tuple[str, tuple[str, ...]]
+_indexes: dict[_Name, KeyIndex] = {}
+_sizes: dict[_Name, int] = {}
+_MOST_SIZES = 1_000
+_lock = Lock()
+
+
+def has_large(segments: Sequence[Segment]) -> bool:
+    """Tell whether there are segments of which an index may be made."""
+    return any(s.rows >= LARGE_ROWS for s in segments)
+
+
+class KeyLookup:
+    """The keys in a temporary table `touched`, whose rows are looked for."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], keys: Sequence[str], touched: str):
+        self._con, self._touched, self._hash = con, touched, key_hash(columns, keys)
+        known = " AND ".join(f"{quote_name(key)} IS NOT NULL" for key in keys)
+        [(self.count, has_all)] = con.execute(
+            f"SELECT count(*), coalesce(bool_and({known}), true) FROM {touched}"
+        ).fetchall()
+        # By an equality, DuckDB leaves rows out where it reads them.
+        self.equals = "=" if has_all else "IS NOT DISTINCT FROM"
+
+    def found(self, indexes: Sequence[KeyIndex]) -> list[pa.Table]:
+        """Return rows, as they are stored, among which are all that have the keys."""
+        if not indexes:
+            return []
+        hashes = self._con.sql(f"SELECT {self._hash} FROM {self._touched}").to_arrow_table().column(0)
+        distinct = np.unique(_halves(hashes))
+        return [index.find(distinct) for index in indexes]
+
+
+def key_hash(columns: Sequence[Column], keys: Sequence[str]) -> str:
+    """Return the hash of keys as SQL: of their values, whatever the form in which they are stored."""
+    types = {c.name: c.type for c in columns}
+    return f"hash({', '.join(f'CAST({quote_name(key)} AS {types[key]})' for key in keys)})"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentIndexes:
+    """The indexes of the segments of a table in a directory; all of the process together may take `memory` bytes."""
+
+    fs: Filesystem
+    directory: str
+    columns: Sequence[Column]
+    keys: tuple[str, ...]
+    memory: int
+
+    def split(
+        self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment], count: int
+    ) -> tuple[list[KeyIndex], list[Segment]]:
+        """Return the indexes to ask for so many keys, and the segments to read, for these have none or are not large."""
+        indexes: list[KeyIndex] = []
+        others: list[Segment] = []
+        for segment in segments:
+            large = segment.rows >= max(LARGE_ROWS, FEW * count)
+            if large and (index := self._index(con, segment)) is not None:
+                indexes.append(index)
+            else:
+                others.append(segment)
+        return indexes, others
+
+    def _index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
+        """Return the index of a segment: there is one from the second time on, as far as memory goes."""
+        name = (f"{self.directory}/{segment.name}", self.keys)
+        if (index := _indexes.get(name)) is not None:
+            return index
+        size = _sizes.get(name)
+        if size is None:
+            _sizes[name] = self._size(con, segment)
+            while len(_sizes) > _MOST_SIZES:
+                _sizes.pop(next(iter(_sizes)), None)
+            return None
+        if not _has_room(size, self.memory):
+            return None
+        source = read_parquet(self.fs, self.directory, [segment])
+        sql = f"SELECT {key_hash(self.columns, self.keys)}, {names(self.columns)} FROM {source}"
+        rows = con.sql(sql).to_arrow_table()
+        index = KeyIndex(_halves(rows.column(0)), rows.select(range(1, rows.num_columns)))
+        with _lock:
+            _indexes[name] = index
+        return index
+
+    def _size(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> int:
+        """Return about how many bytes the index of a segment takes."""
+        path = quote_text(self.fs.path_for_duckdb(f"{self.directory}/{segment.name}"))
+        [(rows,)] = con.execute(f"SELECT sum(total_uncompressed_size) FROM parquet_metadata({path})").fetchall()
+        return int(rows) + 2 * np.dtype(np.uint32).itemsize * segment.rows
+
+
+def _halves(hashes: pa.ChunkedArray) -> Hashes:
+    """Return the upper halves of DuckDB's hashes: enough to find few rows of other keys."""
+    halves: Hashes = (hashes.to_numpy() >> np.uint64(32)).astype(np.uint32)
+    return halves
+
+
+def _has_room(size: int, memory: int) -> bool:
+    """Tell whether indexes of this process may take so many bytes more, without those that nobody asks for."""
+    with _lock:
+        oldest = sorted(_indexes.items(), key=lambda item: item[1].used)
+        total = size + sum(index.bytes for _, index in oldest)
+        for name, index in oldest:
+            if total > memory and index.used < time.monotonic() - UNUSED_SECONDS:
+                del _indexes[name]
+                total -= index.bytes
+        return bool(total <= memory)
+
+
+def forget_indexes(under: str = "") -> None:
+    """Forget the indexes of segments whose paths begin so."""
+    with _lock:
+        for known in (_indexes, _sizes):
+            for name in [n for n in known if n[0].startswith(under)]:
+                known.pop(name, None)
