@@ -14,9 +14,20 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
 from tests.slt_functions import FUNCTIONS
+
+# How long an example takes says nothing on a machine that others use, too. Every run tries the same examples; one that asks
+# for more of them (PROPERTY_EXAMPLES=10) tries others each time.
+settings.register_profile(
+    "sqlstream",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="PROPERTY_EXAMPLES" not in os.environ,
+)
+settings.load_profile("sqlstream")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

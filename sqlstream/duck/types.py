@@ -31,6 +31,31 @@ def microseconds(time: pa.Scalar) -> EventTime:
 
 
 @lru_cache(maxsize=4096)
+def kind_of(type: str) -> str:
+    """Return what kind of type one is: DuckDB's name for it, without its parameters.
+
+    >>> kind_of("STRUCT(a INTEGER)"), kind_of("DECIMAL(9,2)[]"), kind_of("MAP(INTEGER, VARCHAR)")
+    ('struct', 'list', 'map')
+    """
+    return DuckDBPyType(type).id
+
+
+def element_of(type: str) -> str:
+    """Return the type of a list's elements.
+
+    >>> element_of("STRUCT(a INTEGER)[]")
+    'STRUCT(a INTEGER)'
+    """
+    [(_, element)] = DuckDBPyType(type).children[:1]
+    return str(element)
+
+
+def has_elements(type: str) -> bool:
+    """Tell whether values of a type have elements, which UNNEST makes rows of."""
+    return kind_of(type) in ("list", "array")
+
+
+@lru_cache(maxsize=4096)
 def stored_type(type: str) -> str:
     """Return the DuckDB type in which values of a type are stored.
 

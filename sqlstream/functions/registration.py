@@ -15,6 +15,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, DuckFunction, Function
 from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import element_of, kind_of
 from sqlstream.errors import BindError, JobError
 from sqlstream.functions import pickling as carry
 from sqlstream.functions import types
@@ -111,7 +112,7 @@ def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction,
 
 def _rows(function: Function, call: str) -> str:
     """Return the SELECT of the rows that the call of a table function gives as a list."""
-    if not function.returns.startswith("STRUCT("):
+    if kind_of(element_of(function.returns)) != "struct":
         return f"SELECT unnest({call}) AS {quote_name(function.name)}"
     fields = (f"struct_extract_at(_row, {i}) AS {quote_name(name)}" for i, (name, _) in enumerate(function.columns, 1))
     return f"SELECT {', '.join(fields)} FROM (SELECT unnest({call}) AS _row)"

@@ -37,7 +37,7 @@ class StreamSandbox:
             Warehouse(warehouse),
             functions=[lambda con: register_for_queries(con, functions)] if functions else [],
             table_functions=[f.name for f in functions if isinstance(f, Function) and f.kind == "table"],
-            allowed_paths=[] if functions else [warehouses(os.getpid())],
+            allowed_paths=[] if functions else [projects(os.getpid())],
         )
 
     def close(self) -> None:
@@ -48,13 +48,13 @@ class StreamSandbox:
 
 
 @cache
-def _warehouses(process: int) -> tempfile.TemporaryDirectory[str]:
+def _projects(process: int) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="sqlstream-test-")
 
 
-def warehouses(process: int) -> str:
-    """Return the folder of the warehouses of all streams of a process, which goes when the process ends."""
-    return _warehouses(process).name
+def projects(process: int) -> str:
+    """Return the folder of the projects of all streams of a process, which goes when the process ends."""
+    return _projects(process).name
 
 
 @atexit.register

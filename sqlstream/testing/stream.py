@@ -41,7 +41,7 @@ from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.storage.segments import forget_known
-from sqlstream.testing.sandboxes import StreamSandbox, warehouses
+from sqlstream.testing.sandboxes import StreamSandbox, projects
 from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
@@ -70,11 +70,10 @@ class Stream:
         parallelism: int = 2,
         name: str = "test",
     ):
-        self._directory = tempfile.TemporaryDirectory(prefix="sqlstream-test-")
-        self._warehouse = tempfile.TemporaryDirectory(dir=warehouses(os.getpid()))
+        self._directory = tempfile.TemporaryDirectory(dir=projects(os.getpid()))
         self._files = 0
         self._parallelism = parallelism
-        self.warehouse = f"{self._warehouse.name}/warehouse"
+        self.warehouse = f"{self._directory.name}/warehouse"
         self.compiler = Compiler(Options(options), project=self._directory.name)
         self.compiler.add_functions(
             [f if isinstance(f, Function | AggregateFunction | ProcessFunction) else declare_any(f) for f in functions]
@@ -246,7 +245,6 @@ class Stream:
         if self._sandbox is not None:
             self._sandbox.close()
         self.compiler.close()
-        self._warehouse.cleanup()
         self._directory.cleanup()
 
     def __enter__(self) -> Stream:

@@ -127,14 +127,12 @@ class KeyRows:
         expiring = [one for one in self.tables.in_row if one.written]
         past = {one.number: f"w{one.number} <= {self.clock.time - one.ttl}" for one in expiring}
         known = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
-        left = []
-        for one in self.tables.in_row:
-            assert one.column is not None
-            left.append(
-                f"CASE WHEN NOT coalesce({past[one.number]}, false) THEN {one.column.name} END AS {one.column.name}"
-                if one.number in past
-                else one.column.name
-            )
+        # Values that never expire stay as they are.
+        left = [
+            f"CASE WHEN NOT coalesce({past[one.number]}, false) THEN {one.column.name} END AS {one.column.name}"
+            for one in expiring
+            if one.column
+        ]
         names = listed(self.tables.row)
         there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         sql = (

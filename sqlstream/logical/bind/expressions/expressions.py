@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from sqlstream.catalog import Catalog
 from sqlstream.duck.clock import CLOCK_NODES, CLOCKS
+from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions
 from sqlstream.logical.bind.expressions.arguments import place_arguments
@@ -200,9 +201,9 @@ class ExpressionBinder:
         if makes_rows(node.expressions[0]):
             raise self.unsupported("UNNEST inside UNNEST", node, "Write the inner one into a subquery in FROM.")
         kind = self.type_of(self.rewrite(node.expressions[0]))
-        if kind is not None and not kind.endswith("]") and kind != NULL_TYPE:
-            hints = {"MAP": "Write UNNEST(map_entries(m)).", "STRUCT": "Name its fields one by one."}
-            hint = hints.get(kind.partition("(")[0])
+        if kind is not None and not has_elements(kind) and kind != NULL_TYPE:
+            hints = {"map": "Write UNNEST(map_entries(m)).", "struct": "Name its fields one by one."}
+            hint = hints.get(kind_of(kind))
             raise self.error(f"{node.name.upper()} takes a list, not {kind}", node, hint)
 
     def _flink_call(self, node: exp.Anonymous) -> exp.Expr | None:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlstream.duck import databases
 from sqlstream.duck.clock import variables
 from sqlstream.duck.sql import no_rows
+from sqlstream.duck.types import kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, missing, nearest, sql_types
 from sqlstream.logical.bind.expressions.flink_functions import REWRITTEN
 from sqlstream.logical.plan.expressions import Field, Schema
@@ -79,7 +80,7 @@ class TypeChecker:
     def parts(self, schema: Schema, sql: str) -> Schema:
         """Return the fields of a struct, without names where it has none; of any other value that value, without a name."""
         [kind] = self._describe(schema, [sql])
-        if not kind.startswith("STRUCT("):
+        if kind_of(kind) != "struct":
             return (Field("", kind),)
         return self.columns(schema, f"SELECT unnest({sql})")
 

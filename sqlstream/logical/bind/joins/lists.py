@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from sqlstream.catalog import Catalog, Function
 from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.expressions.arguments import place_arguments
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
@@ -71,12 +72,12 @@ class ListBinder:
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(written, "in FROM")
         values = binder.bind(written)
-        if values.type.startswith("MAP("):
+        if kind_of(values.type) == "map":
             values = Expression.over([values], f"map_entries({values.sql})", "")
-        elif not values.type.endswith("]"):
+        elif not has_elements(values.type):
             kind = values.type.strip('"')
             message = f"UNNEST takes a list or a map, not {kind}"
-            hint = "Name its fields: they are columns already." if values.type.startswith("STRUCT(") else None
+            hint = "Name its fields: they are columns already." if kind_of(values.type) == "struct" else None
             raise BindError(message, values.span, hint=hint)
         offset = item.args.get("offset")
         # The last of the names stands apart in the tree.
@@ -108,7 +109,7 @@ class ListBinder:
             hint = f"Write SELECT {name}(..) FROM t GROUP BY ..: it makes one value of many rows."
             raise BindError(f'"{name}" is an aggregate function, and no table function', span, hint=hint)
         hint = "Call it in the select list."
-        if function is not None and function.returns.endswith("]"):
+        if function is not None and has_elements(function.returns):
             hint = f"Write CROSS JOIN UNNEST({name}(..)) AS x for the elements of its list."
         raise BindError(f'"{name}" is not a table function: it returns one value', span, hint=hint)
 
