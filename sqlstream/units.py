@@ -22,6 +22,7 @@ Other units are at the edges, and are converted there:
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import time
 from collections.abc import Iterable
@@ -103,6 +104,15 @@ def parse_duration(text: str) -> Duration:
     if length > _LONGEST:
         raise ValueError(f'"{text}" is longer than {duration(_LONGEST)}')
     return Duration(length)
+
+
+def duration_of(length: object) -> Duration:
+    """Return the duration of a `timedelta`. Raises TypeError for anything else, and ValueError for one that is negative."""
+    if not isinstance(length, dt.timedelta):
+        raise TypeError(f"{length!r} ({type(length).__qualname__}) is not a duration")
+    if length < dt.timedelta():
+        raise ValueError(f"{length} is negative")
+    return Duration(length // dt.timedelta(microseconds=1))
 
 
 def duration(length: Duration) -> str:

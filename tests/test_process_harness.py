@@ -231,6 +231,23 @@ def test_an_error_names_key_and_row_and_nothing_is_kept() -> None:
         assert harness.state("total") == {2: 2}
 
 
+@process
+class Assigned:
+    last: ValueState[int] = state()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[int]:
+        self.last = row.x
+        yield row.x
+
+
+def test_a_state_that_is_assigned_to_is_not_lost() -> None:
+    with (
+        ProcessHarness(Assigned, keys="k") as harness,
+        pytest.raises(JobError, match='process function "assigned" replaced its state "last" by 7'),
+    ):
+        harness.rows([{"k": 1, "x": 7}])
+
+
 CALLS: dict[str, tuple[Any, str]] = {
     "no keys": (
         lambda: ProcessHarness(TemperatureAlerts).rows([Reading("a", 1.0)]),

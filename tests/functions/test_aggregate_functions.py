@@ -310,6 +310,32 @@ def test_errors_name_the_step_the_line_and_the_row() -> None:
     assert error.message == "function \"raising\" finish returned 'x' (str), which is no DOUBLE"
 
 
+@pytest.mark.parametrize("method", ["accumulate", "merge"])
+def test_a_result_without_a_hint_is_not_lost(method: str) -> None:
+    class Totals:
+        def create(self) -> int:
+            return 0
+
+        def accumulate(self, acc: int, x: int) -> int:
+            return acc + x
+
+        def merge(self, acc: int, other: int) -> int:
+            return acc + other
+
+        def finish(self, acc: int) -> int:
+            return acc
+
+    del getattr(Totals, method).__annotations__["return"]
+    call = opened(Totals)
+    steps = {
+        "accumulate": lambda: call.accumulate(numbers([1, 2])),
+        "merge": lambda: call.merge(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([1, 2]))),
+    }
+    error = failure(steps[method])
+    assert error.message.startswith(f'function "totals" method "{method}" returned ')
+    assert error.message.endswith("but has no hint of a result: write one, or return nothing")
+
+
 def test_accumulators_of_the_wrong_type() -> None:
     class Strayed(Products):
         def accumulate(self, acc: int, x: int) -> int:

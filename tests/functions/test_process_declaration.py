@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -33,7 +34,7 @@ class Pair(NamedTuple):
 @process
 class AllKinds:
     value: ValueState[Ride] = state(ttl="1 h", refresh="read")
-    items: ListState[str] = state(ttl="0 s")
+    items: ListState[str] = state(ttl=timedelta(0))
     entries: MapState[str, int] = state(visibility="until_cleaned")
 
     def __init__(self, limit: int, name: str | None = None):
@@ -98,6 +99,16 @@ WRONG = {
         x: ValueState[int] = state(ttl="soon")
         def process(self, ctx, row) -> Iterator[int]: ...
     """: 'state "x" of process function "f"',
+    """
+    class F:
+        x: ValueState[int] = state(ttl=60)
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f": 60 (int) is not a duration',
+    """
+    class F:
+        x: ValueState[int]
+        def process(self, ctx, row) -> Iterator[int]: ...
+    """: 'state "x" of process function "f" is annotated, but not declared',
     """
     class F:
         x: ValueState[int] = state(refresh="never")

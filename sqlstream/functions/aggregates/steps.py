@@ -119,6 +119,8 @@ class AggregateSteps(Invocation):
                     value = self._new()
                 if is_taken and (called is None or called[place]):
                     result = step(value, *row)
+                    if not returns and result is not None:
+                        raise self._unhinted("accumulate", result)
                     value = found[owner] = result if returns else value
             except JobError:
                 raise
@@ -171,13 +173,18 @@ class AggregateSteps(Invocation):
                     value = found[owner] = self._new()
                 if returns:
                     found[owner] = step(value, *row)
-                else:
-                    step(value, *row)
+                elif (result := step(value, *row)) is not None:
+                    raise self._unhinted(method, result)
                 folded += 1
         except JobError:
             raise
         except (Exception, SystemExit) as error:
             raise self.raised(error, tuple(c[folded] for c in columns) if shows_row else ()) from error
+
+    def _unhinted(self, method: str, result: Any) -> JobError:
+        """Return the error for a result that would be lost: without a hint a method changes the accumulator that it gets."""
+        what = f'method "{method}" returned {shown(result, SHOWN)} ({type(result).__qualname__}), but has no hint of a result'
+        return self.failed(f"{what}: write one, or return nothing", self.location)
 
     def _new(self) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -54,7 +55,7 @@ class DeclaredState:
 
     def __init__(
         self,
-        ttl: str | None,
+        ttl: str | dt.timedelta | None,
         reduce: Callable[[Any, Any], Any] | None,
         refresh: Literal["write", "read"],
         visibility: Literal["never", "until_cleaned"],
@@ -80,7 +81,7 @@ class DeclaredState:
 
 def state(
     *,
-    ttl: str | None = None,
+    ttl: str | dt.timedelta | None = None,
     reduce: Callable[[Any, Any], Any] | None = None,
     refresh: Literal["write", "read"] = "write",
     visibility: Literal["never", "until_cleaned"] = "never",

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -26,7 +26,6 @@ from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.functions import pickling, types
 from sqlstream.functions import source_locations as places
 from sqlstream.functions.declaration import builtin_names, literal, sql_name
-from sqlstream.functions.process.aggregating import Aggregator, Unaggregable, aggregator_of
 from sqlstream.functions.process.api import (
     DeclaredSideOutput,
     DeclaredState,
@@ -37,17 +36,13 @@ from sqlstream.functions.process.api import (
 from sqlstream.functions.process.broadcast_checks import check_broadcast, check_silent, is_broadcast
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
-from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState
+from sqlstream.functions.process.state_declarations import StateDeclarations, class_hints, declared_by
 from sqlstream.functions.process.vectors import hinted_row
-from sqlstream.units import Duration, parse_duration
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
-# What stands in brackets behind the names of states that take more than a T.
-_PARTS: dict[Any, tuple[str, ...]] = {MapState: ("K", "V"), AggregatingState: ("IN", "OUT")}
 # The column of a plain value that is emitted.
 VALUE = "value"
-D = TypeVar("D", DeclaredState, DeclaredSideOutput)
 
 
 def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
@@ -89,8 +84,8 @@ class _Declaration:
         hints = {m.name: self._hints(m.inner) for m in methods}
         shapes = [self._row_shape(m, hints[m.name]) for m in tables]
         result = self._result(methods, hints)
-        self._aggregates: dict[str, Aggregator] = {}
-        states, state_hints = self._states()
+        declared = StateDeclarations(self.made, self.name, self.root, self.options.vectorized, self.location)
+        states = declared.states()
         sides = dict(self._side_outputs())
         partitioned = [t for t in tables if not is_broadcast(self.made, t.name)]
         self._check_vectorized(partitioned, [s for s in states if not s.broadcast], bool(sides), timer)
@@ -106,8 +101,8 @@ class _Declaration:
             tuple(shapes),
             result,
             sides,
-            state_hints,
-            self._aggregates,
+            declared.hints,
+            declared.aggregates,
             scalar_hints,
             self.root,
             location,
@@ -342,74 +337,14 @@ class _Declaration:
 
     @property
     def _has_keyed_states(self) -> bool:
-        return any(not one.broadcast for one in self._declared(DeclaredState).values())
+        return any(not one.broadcast for one in declared_by(self.made, DeclaredState).values())
 
-    # -- state and arguments
-
-    def _states(self) -> tuple[tuple[StateDeclaration, ...], dict[str, tuple[Any, ...]]]:
-        declared, hints = [], {}
-        found = self._declared(DeclaredState)
-        classes = self._class_hints() if found else {}
-        for name, one in found.items():
-            what = f'state "{name}" of process function "{self.name}"'
-            span = places.assignment(self.made, name, self.root)
-            handle, parts = typing.get_origin(classes.get(name)), typing.get_args(classes.get(name))
-            if handle not in KINDS or len(parts) != len(_PARTS.get(handle, "T")):
-                usable = ", ".join(f"{c.__name__}[{', '.join(_PARTS.get(c, 'T'))}]" for c in KINDS)
-                raise self._error(
-                    f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state()."
-                )
-            try:
-                if handle is AggregatingState or one.aggregate is not None:
-                    parts = self._aggregated(name, one, handle, parts, what, span)
-                    sql = [self._aggregates[name].type]
-                else:
-                    sql = [types.canonical(types.sql_type(part)) for part in parts]
-            except types.UnusableType as error:
-                raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
-            if (one.reduce is None) == (handle is ReducingState):
-                hint = f"A ReducingState has one, and no other state: {name}: ReducingState[int] = state(reduce=max)."
-                raise self._error(f"{what} has {'no' if one.reduce is None else 'a'} function reduce", span, hint)
-            key_type = sql[0] if handle is MapState else None
-            ttl = self._ttl(one, what, span)
-            declared.append(
-                StateDeclaration(
-                    name,
-                    KINDS[handle],
-                    sql[-1],
-                    key_type,
-                    ttl,
-                    one.refresh,
-                    one.visibility == "until_cleaned",
-                    one.broadcast,
-                )
-            )
-            hints[name] = parts
-        return tuple(declared), hints
-
-    def _aggregated(
-        self, name: str, one: DeclaredState, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None
-    ) -> tuple[Any, ...]:
-        """Note the aggregate function of a state; return the hint of what is kept: its accumulator."""
-        form = f'{name}: AggregatingState[float, float] = state(aggregate="avg")'
-        hint = f"An AggregatingState has one, and no other state: {form}."
-        if handle is not AggregatingState or one.aggregate is None:
-            raise self._error(f"{what} has {'no' if one.aggregate is None else 'an'} aggregate", span, hint)
-        if one.broadcast:
-            raise self._error(f"{what} aggregates, and is broadcast", span, "Keep a ValueState, and compute its value.")
-        if self.options.vectorized == "bucket":
-            hint = "Keep a value, and aggregate with Arrow. @process(vectorized=True) takes such states."
-            raise self._error(f"{what} aggregates, and is vectorized by bucket", span, hint)
-        try:
-            self._aggregates[name] = aggregator_of(one.aggregate, parts[0], parts[1], self.root)
-        except Unaggregable as error:
-            raise self._error(f"{what} cannot aggregate: {error}", span) from error
-        return (self._aggregates[name].hint,)
+    # -- side outputs and arguments
 
     def _side_outputs(self) -> Iterator[tuple[str, ResultShape]]:
         """Yield the further outputs by their names, with what is emitted there."""
-        found = self._declared(DeclaredSideOutput)
-        classes = self._class_hints() if found else {}
+        found = declared_by(self.made, DeclaredSideOutput)
+        classes = class_hints(self.made, self.name, self.location) if found else {}
         for place, name in enumerate(found):
             what = f'side output "{name}" of process function "{self.name}"'
             span = places.assignment(self.made, name, self.root)
@@ -426,27 +361,6 @@ class _Declaration:
             if not shape.fields:
                 raise self._error(f"{what} has no columns", span)
             yield name, shape
-
-    def _declared(self, kind: type[D]) -> dict[str, D]:
-        """Return what the class, and those that it inherits from, declare of a kind, by name."""
-        return {
-            n: one for base in reversed(self.made.__mro__) for n, one in vars(base).items() if isinstance(one, kind)
-        }
-
-    def _class_hints(self) -> Mapping[str, Any]:
-        try:
-            return typing.get_type_hints(self.made, include_extras=True)
-        except Exception as error:
-            raise self._error(f'the type hints of "{self.name}" cannot be evaluated: {error}') from error
-
-    def _ttl(self, one: DeclaredState, what: str, span: Span | None) -> Duration | None:
-        if one.refresh not in ("write", "read") or one.visibility not in ("never", "until_cleaned"):
-            hint = 'refresh is "write" or "read", visibility "never" or "until_cleaned".'
-            raise self._error(f"{what} has options that do not exist", span, hint)
-        try:
-            return None if one.ttl is None else parse_duration(one.ttl)
-        except ValueError as error:
-            raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
 
     def _scalars(self) -> tuple[tuple[ScalarArgument, ...], dict[str, Any]]:
         init = places.unwrapped(getattr(self.made, "__init__", None))

@@ -13,7 +13,7 @@ from sqlstream.duck import databases
 from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
 from sqlstream.functions.codecs import decoded
-from sqlstream.functions.invocation import named
+from sqlstream.functions.invocation import named, shown
 from sqlstream.functions.process.api import DeclaredState
 from sqlstream.functions.process.broadcast_states import (
     SharedHandle,
@@ -90,6 +90,15 @@ class Instance:
                 handle.writes = False
             del own[DeclaredState.WITHOUT_KEY]
             own.update(self.handles)
+
+    def check_states(self) -> None:
+        """Raise JobError for a state in whose place the class has put something else: it would be lost."""
+        own = vars(self._made)
+        for name, handle in (self.handles | self.shared).items():
+            if own[name] is not handle:
+                what = f'replaced its state "{name}" by {shown(own[name], 200)}'
+                hint = f"A state changes by its methods and its value: self.{name}.value = .., self.{name}.clear()."
+                raise self.failed(what, hint=hint)
 
     def _values(self, arguments: tuple[str, ...]) -> dict[str, Any]:
         """Return the values of constants, which are SQL."""

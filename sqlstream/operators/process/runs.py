@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -95,6 +96,7 @@ class BatchRun:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
             yield from self._over_keys()
             yield from self._flushed()
+            self.instance.check_states()
             with self._placed(lambda place: self.key_rows.numbers[place]):
                 self.key_rows.store()
             for collection in self.collections.values():
@@ -284,8 +286,12 @@ class BatchRun:
         is_none = isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error)
         if not is_none or self.context.event_time is not None:
             return None
-        frames = (frame.f_code.co_names for frame, _ in traceback.walk_tb(error.__traceback__))
-        if not any("event_time" in names for names in frames):
+        used = (
+            instruction.argval == "event_time" and (at := instruction.positions) is not None and at.lineno == line
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            for instruction in dis.get_instructions(frame.f_code)
+        )
+        if not any(used):
             return None
         return "ctx.event_time is None: give the call the event time, as in on_time => DESCRIPTOR(ts)."
 

@@ -1,0 +1,134 @@
+"""The states that the class of a process function declares."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from sqlstream.catalog import StateDeclaration
+from sqlstream.errors import BindError, Span
+from sqlstream.functions import source_locations as places
+from sqlstream.functions import types
+from sqlstream.functions.process.aggregating import Aggregator, Unaggregable, aggregator_of
+from sqlstream.functions.process.api import DeclaredSideOutput, DeclaredState
+from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState
+from sqlstream.units import Duration, duration_of, parse_duration
+
+# What stands in brackets behind the names of states that take more than a T.
+_PARTS: dict[Any, tuple[str, ...]] = {MapState: ("K", "V"), AggregatingState: ("IN", "OUT")}
+D = TypeVar("D", DeclaredState, DeclaredSideOutput)
+
+
+def declared_by(made: type, kind: type[D]) -> dict[str, D]:
+    """Return what a class, and those that it inherits from, declare of a kind, by name."""
+    return {n: one for base in reversed(made.__mro__) for n, one in vars(base).items() if isinstance(one, kind)}
+
+
+def class_hints(made: type, name: str, location: str) -> Mapping[str, Any]:
+    """Return the type hints of a class; raises BindError."""
+    try:
+        return typing.get_type_hints(made, include_extras=True)
+    except Exception as error:
+        message = f'the type hints of "{name}" cannot be evaluated: {error}'
+        raise BindError(message, detail=f" --> {location}") from error
+
+
+class StateDeclarations:
+    """Reads the states of the class of process function `name`.
+
+    `hints` are the type hints of what each keeps, `aggregates` the functions of those that aggregate: by name, once `states`
+    has been called.
+    """
+
+    def __init__(self, made: type, name: str, root: str, vectorized: str | None, location: str):
+        self.made, self.name, self.root, self.vectorized, self.location = made, name, root, vectorized, location
+        self.hints: dict[str, tuple[Any, ...]] = {}
+        self.aggregates: dict[str, Aggregator] = {}
+
+    def states(self) -> tuple[StateDeclaration, ...]:
+        """Return the states in the order of the class; raises BindError with the place."""
+        found = declared_by(self.made, DeclaredState)
+        self._check_all_declared(found)
+        classes = class_hints(self.made, self.name, self.location) if found else {}
+        return tuple(self._state(name, one, classes.get(name)) for name, one in found.items())
+
+    def _check_all_declared(self, found: Mapping[str, DeclaredState]) -> None:
+        """Refuse an annotation of a state to which nothing is assigned: it would be missing when the first row comes."""
+        hints: Mapping[str, Any] = {}
+        # Hints that nobody needs may be for a type checker alone.
+        with suppress(Exception):
+            hints = typing.get_type_hints(self.made, include_extras=True)
+        for name, hint in hints.items():
+            if typing.get_origin(hint) in KINDS and name not in found and not hasattr(self.made, name):
+                kind = typing.get_origin(hint).__name__
+                what = f'state "{name}" of process function "{self.name}" is annotated, but not declared'
+                raise self._error(what, self._span_of(name), f"Write {name}: {kind}[..] = state().")
+
+    def _state(self, name: str, one: DeclaredState, annotation: Any) -> StateDeclaration:
+        what = f'state "{name}" of process function "{self.name}"'
+        span = places.assignment(self.made, name, self.root)
+        handle, parts = typing.get_origin(annotation), typing.get_args(annotation)
+        if handle not in KINDS or len(parts) != len(_PARTS.get(handle, "T")):
+            usable = ", ".join(f"{c.__name__}[{', '.join(_PARTS.get(c, 'T'))}]" for c in KINDS)
+            raise self._error(f"{what} has no kind", span, f"Usable are {usable}: {name}: ValueState[int] = state().")
+        try:
+            if handle is AggregatingState or one.aggregate is not None:
+                parts = self._aggregated(name, one, handle, parts, what, span)
+                sql = [self.aggregates[name].type]
+            else:
+                sql = [types.canonical(types.sql_type(part)) for part in parts]
+        except types.UnusableType as error:
+            raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
+        if (one.reduce is None) == (handle is ReducingState):
+            hint = f"A ReducingState has one, and no other state: {name}: ReducingState[int] = state(reduce=max)."
+            raise self._error(f"{what} has {'no' if one.reduce is None else 'a'} function reduce", span, hint)
+        key_type = sql[0] if handle is MapState else None
+        self.hints[name] = parts
+        return StateDeclaration(
+            name,
+            KINDS[handle],
+            sql[-1],
+            key_type,
+            self._ttl(one, what, span),
+            one.refresh,
+            one.visibility == "until_cleaned",
+            one.broadcast,
+        )
+
+    def _aggregated(
+        self, name: str, one: DeclaredState, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None
+    ) -> tuple[Any, ...]:
+        """Note the aggregate function of a state; return the hint of what is kept: its accumulator."""
+        form = f'{name}: AggregatingState[float, float] = state(aggregate="avg")'
+        hint = f"An AggregatingState has one, and no other state: {form}."
+        if handle is not AggregatingState or one.aggregate is None:
+            raise self._error(f"{what} has {'no' if one.aggregate is None else 'an'} aggregate", span, hint)
+        if one.broadcast:
+            raise self._error(f"{what} aggregates, and is broadcast", span, "Keep a ValueState, and compute its value.")
+        if self.vectorized == "bucket":
+            hint = "Keep a value, and aggregate with Arrow. @process(vectorized=True) takes such states."
+            raise self._error(f"{what} aggregates, and is vectorized by bucket", span, hint)
+        try:
+            self.aggregates[name] = aggregator_of(one.aggregate, parts[0], parts[1], self.root)
+        except Unaggregable as error:
+            raise self._error(f"{what} cannot aggregate: {error}", span) from error
+        return (self.aggregates[name].hint,)
+
+    def _ttl(self, one: DeclaredState, what: str, span: Span | None) -> Duration | None:
+        if one.refresh not in ("write", "read") or one.visibility not in ("never", "until_cleaned"):
+            hint = 'refresh is "write" or "read", visibility "never" or "until_cleaned".'
+            raise self._error(f"{what} has options that do not exist", span, hint)
+        if one.ttl is None:
+            return None
+        try:
+            return parse_duration(one.ttl) if isinstance(one.ttl, str) else duration_of(one.ttl)
+        except (TypeError, ValueError) as error:
+            raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
+
+    def _span_of(self, name: str) -> Span | None:
+        return places.assignment(self.made, name, self.root)
+
+    def _error(self, message: str, span: Span | None = None, hint: str | None = None) -> BindError:
+        return BindError(message, span or places.class_definition(self.made, self.root), hint=hint)
