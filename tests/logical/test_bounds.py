@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from sqlstream.compiler.compiler import Compiler, PlannedJob
@@ -133,10 +135,16 @@ BOUNDED = [
 ]
 
 
+@cache
+def compiler(choice: str) -> Compiler:
+    """Return a compiler that knows the tables; planning a query leaves it as it is."""
+    made = Compiler(Options({"sqlstream.unbounded-state": choice}))
+    made.scripts([SourceText("tables", TABLES)])
+    return made
+
+
 def planned(query: str, choice: str = "warn") -> PlannedJob:
-    compiler = Compiler(Options({"sqlstream.unbounded-state": choice}))
-    compiler.scripts([SourceText("tables", TABLES)])
-    [job] = compiler.jobs([SourceText("sql", query)])
+    [job] = compiler(choice).jobs([SourceText("sql", query)])
     return job
 
 
