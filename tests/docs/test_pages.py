@@ -26,7 +26,21 @@ def compare(path: Path, outputs: list[Shown], *, update: bool) -> None:
         pytest.fail(f"{path}:{output.start}\n" + "\n".join(difference), pytrace=False)
 
 
-@pytest.mark.parametrize("path", IN_PROCESS, ids=page_name)
+# The pages with most examples.
+LONGEST = (
+    "python/process-functions",
+    "python/process-patterns",
+    "python/aggregate-functions",
+    "sql/joins",
+    "sql/windows",
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if page_name(path) in LONGEST else []) for path in IN_PROCESS],
+    ids=page_name,
+)
 def test_the_page_shows_what_comes_out(path: Path, request: pytest.FixtureRequest) -> None:
     compare(path, list(run_page(path)), update=request.config.getoption("update"))
 

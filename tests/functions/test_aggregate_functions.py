@@ -270,6 +270,7 @@ def test_accumulators_of_lists_are_not_shared() -> None:
     assert call.finish(merged).to_pylist() == [3, 1]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(-50, 50).map(float), st.integers(1, 9)), max_size=6), max_size=6))
 def test_any_cut_into_partials_gives_the_same(groups: list[list[tuple[float, int]]]) -> None:

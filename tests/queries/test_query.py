@@ -223,6 +223,7 @@ batches = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(plan=batches)
 def test_every_version_reads_as_it_did_when_it_was_the_newest(
@@ -239,6 +240,7 @@ def test_every_version_reads_as_it_did_when_it_was_the_newest(
     assert {version: contents(job, version) for version in then} == then
 
 
+@pytest.mark.slow
 def test_compaction_and_sweeping_leave_older_versions_as_they_were(tmp_path: Path) -> None:
     job = SmallJob(tmp_path)
     then = {}

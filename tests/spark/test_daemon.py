@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+# They wait for processes.
+pytestmark = pytest.mark.slow
+
 # A worker whose only resource says that it is being closed, waits for a word, and says that it is closed. What Spark's
 # daemon and its tasks do stands here as they do it: signals are set back, then the task runs, then the socket ends.
 WORKER = """

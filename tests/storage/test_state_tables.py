@@ -218,6 +218,7 @@ batches = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(batches=batches, retention=st.integers(0, 12), declaration=st.sampled_from([COUNTS, PLAIN]))
 def test_every_retained_version_reads_as_it_was(

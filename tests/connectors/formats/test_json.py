@@ -160,6 +160,7 @@ def test_a_line_that_is_not_whole_yet(con: Con, tmp_path: Path) -> None:
     assert error.hint == hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
 def test_json_lines_that_are_too_long(con: Con, tmp_path: Path, name: str) -> None:
     text = '{"a": 1}\n\n{"a": 2, "s": "' + "x" * (34 << 20) + '"}\n{"a": 3}\nx\n'
