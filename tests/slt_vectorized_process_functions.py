@@ -142,6 +142,11 @@ class WrongState:
                 return rows.select(["k", "ts"]), state
             case "clear":
                 ctx.clear()
+            case "read":
+                return None, self.last.value
+            case "assign":
+                self.last = 5  # type: ignore[assignment]
+                return None, None
         raise ValueError("how")
 
 

@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from sqlstream import Context, ListState, MapState, Row, SideOutput, ValueState, process, side_output, state
+from sqlstream import (
+    Context,
+    ListState,
+    MapState,
+    ReducingState,
+    Row,
+    SideOutput,
+    ValueState,
+    process,
+    side_output,
+    state,
+    table,
+)
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.functions.process.context import Timer
 from sqlstream.testing import Emitted, ProcessHarness
@@ -246,6 +258,32 @@ def test_a_state_that_is_assigned_to_is_not_lost() -> None:
         pytest.raises(JobError, match='process function "assigned" replaced its state "last" by 7'),
     ):
         harness.rows([{"k": 1, "x": 7}])
+
+
+@process
+class AssignedByBroadcast:
+    """Its broadcast table assigns to the state that the row names."""
+
+    last: ValueState[int] = state()
+    rules: MapState[str, int] = state(broadcast=True)
+    most: ReducingState[int] = state(broadcast=True, reduce=max)
+
+    @table
+    def rows(self, ctx: Context, row: Row) -> Iterator[int]:
+        yield self.last.value or 0
+
+    @table(broadcast=True)
+    def rule(self, ctx: Context, row: Row) -> None:
+        setattr(self, row.name, {})
+
+
+@pytest.mark.parametrize(("name", "change"), [("rules", "put(key, ..)"), ("most", "add(..)"), ("last", "value = ..")])
+def test_a_state_that_only_rows_of_a_broadcast_table_assign_to_is_not_lost(name: str, change: str) -> None:
+    columns = {"rows": "k BIGINT", "rule": "name STRING"}
+    with ProcessHarness(AssignedByBroadcast, keys="k", columns=columns) as harness:
+        with pytest.raises(JobError, match=f'"assigned_by_broadcast" replaced its state "{name}" by {{}}') as error:
+            harness.rows(rule=[{"name": name}])
+        assert f"self.{name}.{change}, self.{name}.clear()" in str(error.value.hint)
 
 
 CALLS: dict[str, tuple[Any, str]] = {

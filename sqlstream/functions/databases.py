@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 import duckdb
 
 from sqlstream.catalog import DuckFunction
+from sqlstream.duck import remote_files
 from sqlstream.errors import JobError
 from sqlstream.functions.registration import Registered, register, unregister
 
@@ -34,6 +35,7 @@ class FunctionDatabase:
         self._process = os.getpid()
         self._settings = dict(settings)
         self._con = duckdb.connect(config=dict(settings))
+        self._stores: set[str] = set()
         self._functions: dict[str, tuple[DuckFunction, Registered]] = {}
 
     def fits(self, functions: Iterable[DuckFunction], settings: Mapping[str, str | int | bool]) -> bool:
@@ -42,7 +44,8 @@ class FunctionDatabase:
         return self._process == os.getpid() and self._settings == settings and tuple(own) == tuple(functions)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection that has all functions, also those that are added later."""
+        """Return a connection that has all functions, also those that are added later, and reads from all stores."""
+        remote_files.register(self._con, self._stores)
         return self._con.cursor()
 
     def add(self, function: DuckFunction) -> None:

@@ -164,6 +164,13 @@ def test_classes_that_are_no_aggregates() -> None:
     @udaf(name="avg")
     class Taken(WeightedAverage): ...
 
+    class OfFlink(WeightedAverage):
+        def create_accumulator(self) -> Any: ...
+
+    class OfJava:
+        def accumulate(self, acc: Sums, x: int) -> None: ...
+        def getValue(self, acc: Sums) -> Any: ...
+
     class Locked(WeightedAverage):
         def finish(self, acc: Sums) -> float | None:
             with LOCK:
@@ -178,6 +185,8 @@ def test_classes_that_are_no_aggregates() -> None:
         Unmerged: 'vectorized aggregate function "Unmerged" has retract, but no merge',
         Unnamed: 'the accumulator of aggregate function "Unnamed" has no type',
         Taken: 'function "avg" has the name of an aggregate function of SQL',
+        OfFlink: 'class "OfFlink" has a method create_accumulator, which is called create here',
+        OfJava: 'class "OfJava" has a method getValue, which is called finish here',
         Locked: "cannot be sent to worker processes",
     }
     for made, message in wrong.items():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, ReducingState, ValueState, process, state, table
+from sqlstream.catalog import ProcessFunction
 from sqlstream.functions.kinds import declare_any
-from sqlstream.testing import Stream
-from tests.properties.interval_model import Times, delays, feed, histories
-from tests.properties.model import Bag, bag, emitted, limits
-from tests.properties.strategies import Restart, Row, Step
-from tests.properties.test_process_in_order import SECOND, START, Click, Note, Timers
+from tests.kinds import of_type
+from tests.properties import ordered_model
+from tests.properties.interval_model import delays, histories
+from tests.properties.model import Bag, bag
+from tests.properties.ordered_model import SECOND, Click, Note, by_values, check_history, stream_of, timed
+from tests.properties.strategies import Row, Step
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ class Ruled:
 
 
 # What runs in this process is the class as workers get it: its hints can be read before that.
-RULED = declare_any(Ruled)
+RULED = of_type(ProcessFunction, declare_any(Ruled))
 
 
 class Plain(dict[str, int]):
@@ -84,42 +84,13 @@ class Plain(dict[str, int]):
 
 def simulated(key: int | None, rows: Mapping[str, Sequence[Row]], up_to: int | None) -> Iterator[tuple[object, ...]]:
     """Yield what the class gives for a key over its rows, and those for all keys, in the order of time, up to a watermark."""
-    one, timers = Ruled(), Timers()
+    one = Ruled()
     one.n, one.last, one.highest, one.words = ValueState(), ValueState(), ReducingState(max), ListState()
     one.seen = Plain()  # type: ignore[assignment]
-    ctx: Any = SimpleNamespace(timers=timers)
-    reached = datetime.min
-
-    def called(method: Any, time: datetime, *given: Any) -> Iterator[tuple[object, ...]]:
-        nonlocal reached
-        reached = ctx.event_time = max(time, reached)
-        yield from ((key, *note, reached) for note in method(ctx, *given))
-
-    def fired(before: datetime) -> Iterator[tuple[object, ...]]:
-        while timer := timers.next(before):
-            ctx.timer = timer
-            yield from called(one.on_timer, timer.time)
-
-    end = datetime.max if up_to is None else START + timedelta(microseconds=up_to)
-    found = [
-        (START + timedelta(microseconds=r[3] or 0), t, r) for t in "ab" for r in rows[t] if t == "b" or r[0] == key
-    ]
-    for time, name, (_, x, s, _) in sorted(found, key=_turn):
-        if time >= end:
-            continue
-        yield from fired(time)
-        if name == "b":
-            ctx.watermark = ctx.event_time = time
-            one.b(ctx, Click(x, s))
-        else:
-            yield from called(one.a, time, Click(x, s))
-    yield from fired(end)
-
-
-def _turn(item: tuple[datetime, str, Row]) -> tuple[object, ...]:
-    """The order of the rows: time, those for all keys first, x DESC NULLS FIRST, then the values."""
-    time, name, (_, x, s, _) = item
-    return (time, name != "b", x is not None, -(x or 0), s is None, s or "")
+    own = timed({"a": [row for row in rows["a"] if row[0] == key], "b": rows["b"]})
+    # Of one time, those for all keys come first.
+    ordered = sorted(own, key=lambda item: (item[0], item[1] != "b", *by_values(item[2])))
+    return ordered_model.simulated(key, one, ordered, up_to, broadcast="b")
 
 
 def answer(rows: Mapping[str, Sequence[Row]], up_to: int | None) -> Bag:
@@ -127,35 +98,11 @@ def answer(rows: Mapping[str, Sequence[Row]], up_to: int | None) -> Bag:
     return bag(note for key in keys for note in simulated(key, rows, up_to))
 
 
-def stream_of(delay: Mapping[str, int], parallelism: int) -> Stream:
-    declared = "".join(
-        f"CREATE TABLE {t} (k BIGINT, x BIGINT, s STRING, ts TIMESTAMP, "
-        f"WATERMARK FOR ts AS ts - INTERVAL '{delay[t]}' MICROSECOND);"
-        for t in "ab"
-    )
-    order = "ORDER BY ts, x DESC NULLS FIRST"
-    call = f"ruled(a => TABLE a PARTITION BY k {order}, b => TABLE b {order} BROADCAST, on_time => DESCRIPTOR(ts), uid => 'r')"
-    script = f"{declared} CREATE TABLE out (k BIGINT, n BIGINT, what STRING, t TIMESTAMP); INSERT INTO out SELECT * FROM {call}"
-    return Stream(script, functions=[RULED], parallelism=parallelism)
-
-
 @settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
 @given(histories(), delays, st.integers(1, 3), st.booleans())
 def test_batches_and_restarts_make_no_difference(
     history: list[Step], delay: dict[str, int], parallelism: int, small: bool
 ) -> None:
-    times, rows, late = Times(("a", "b"), delay), {"a": list[Row](), "b": list[Row]()}, 0
-    with limits(small=small), stream_of(delay, parallelism) as stream:
-        for step in history:
-            feed(stream, step, "ab")
-            if isinstance(step, Restart):
-                continue
-            for name, taken in rows.items():
-                on_time = times.on_time(step, name, end=lambda ts: ts + 1)
-                late += sum(row[3] is not None for row in step.of(name)) - len(on_time)
-                taken += on_time
-            times.batch(step)
-            assert emitted(stream) == (answer(rows, times.watermark) if times.watermark is not None else Bag())
-        stream.finish()
-        assert emitted(stream) == answer(rows, None)
-        assert stream.query("SELECT coalesce(sum(late_rows), 0) FROM sqlstream.operators") == [(late,)]
+    order = "ORDER BY ts, x DESC NULLS FIRST"
+    call = f"ruled(a => TABLE a PARTITION BY k {order}, b => TABLE b {order} BROADCAST, on_time => DESCRIPTOR(ts), uid => 'r')"
+    check_history(stream_of(RULED, call, delay, parallelism), history, delay, answer, small=small)

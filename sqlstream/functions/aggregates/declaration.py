@@ -24,6 +24,11 @@ from sqlstream.functions.rows import RowType, row_type
 # What a column of accumulators is called that are no structs.
 VALUE = "value"
 _OPTIONAL = ("create", "merge", "retract")
+# What Flink calls methods, and what they are here.
+_OF_FLINK = {
+    **dict.fromkeys(("create_accumulator", "createAccumulator"), ("create", "def create(self) -> Acc: ..")),
+    **dict.fromkeys(("get_value", "getValue"), ("finish", "def finish(self, acc: Acc) -> int: ..")),
+}
 
 
 def declare_aggregate(made: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
@@ -47,7 +52,17 @@ def _declaration(made: type, name: str | None, root: str | None) -> AggregateDec
     if inner is None:
         hint = "Write def accumulate(self, acc: Acc, x: int) -> None: .., and def finish(self, acc: Acc) -> int: .."
         raise BindError(f'class "{made.__name__}" has no method accumulate', hint=hint)
+    _check_names(made, root or os.getcwd())
     return AggregateDeclaration(made, inner, options, root or os.getcwd(), "accumulate", accumulator)
+
+
+def _check_names(made: type, root: str) -> None:
+    """Raise where a class has a method under Flink's name only: nothing would call it."""
+    for name, (own, written) in _OF_FLINK.items():
+        method = places.unwrapped(getattr(made, name, None))
+        if method is not None and not hasattr(made, own):
+            message = f'class "{made.__name__}" has a method {name}, which is called {own} here'
+            raise BindError(message, places.definition(method, root), hint=f"Write {written}")
 
 
 @dataclass(frozen=True, slots=True)

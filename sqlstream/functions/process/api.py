@@ -50,8 +50,8 @@ class TableMethodOptions:
 class DeclaredState:
     """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
 
-    # What an instance has while a method of a broadcast table runs: there is no current key.
-    WITHOUT_KEY = "__sqlstream_without_key__"
+    # What an instance has where no key is the current one: it says why its states are not there.
+    REASON = "__sqlstream_no_current_key__"
 
     def __init__(
         self,
@@ -73,9 +73,8 @@ class DeclaredState:
         if instance is None:
             return self
         # The operator puts handles into the instance, which come before this.
-        if self.WITHOUT_KEY in vars(instance):
-            what = "and rows of a broadcast table have no key: only state(broadcast=True) is there for them"
-            raise AttributeError(f'state "{self.name}" is kept for each key, {what}')
+        if (reason := vars(instance).get(self.REASON)) is not None:
+            raise AttributeError(f'state "{self.name}" {reason}')
         raise AttributeError(f'state "{self.name}" is there only while the function runs, not in __init__ or open')
 
 

@@ -34,6 +34,7 @@ from sqlstream.functions.process.api import (
     table_options,
 )
 from sqlstream.functions.process.broadcast_checks import check_broadcast, check_silent, is_broadcast
+from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
 from sqlstream.functions.process.state_declarations import StateDeclarations, class_hints, declared_by
@@ -221,6 +222,8 @@ class _Declaration:
             span = places.parameter(method.inner, parameter, self.root)
             message = f'parameter "{parameter}" of method "{method.name}" of "{self.name}": {error}'
             usable = "A row is a dataclass, a NamedTuple or Row."
+            if hint is Context:
+                usable = f"The context comes first: def {method.name}(self, ctx: Context, row: Row)."
             if self.options.vectorized:
                 usable = "Write rows: pa.Table, or Annotated[pa.Table, Reading] for the columns of a dataclass."
             raise self._error(message, span, usable) from error

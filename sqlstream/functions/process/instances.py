@@ -14,6 +14,7 @@ from sqlstream.errors import JobError
 from sqlstream.functions import pickling, types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import named, shown
+from sqlstream.functions.process.advice import advice
 from sqlstream.functions.process.api import DeclaredState
 from sqlstream.functions.process.broadcast_states import (
     SharedHandle,
@@ -29,6 +30,11 @@ from sqlstream.functions.source_locations import raised_at
 
 # So many that nobody uses stay open.
 KEPT = 32
+# Why states of keys are not there: in methods of broadcast tables, and in classes that are vectorized by bucket.
+_BROADCAST = (
+    "is kept for each key, and rows of a broadcast table have no key: only state(broadcast=True) is there for them"
+)
+_BUCKET = "is a column of the table of states that the method gets and returns: a bucket has many keys"
 
 
 class Instance:
@@ -37,6 +43,8 @@ class Instance:
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
         self.implementation: Implementation = pickling.unpack_class(function.name, function.pickled)
+        self.handles: dict[str, Handle] = {}
+        self.shared: dict[str, SharedHandle] = {}
         self._made = self._opened(self._values(arguments))
         self.methods: list[Callable[..., Any]] = [getattr(self._made, t.method) for t in function.tables]
         self.on_timer: Callable[..., Any] | None = getattr(self._made, "on_timer", None)
@@ -44,9 +52,16 @@ class Instance:
             self.methods = list(map(listing, self.methods))
             self.on_timer = listing(self.on_timer) if self.on_timer else None
         self.aggregates = {name: one.opened() for name, one in self.implementation.aggregates.items()}
-        self.handles: dict[str, Handle] = {s.name: self._handle(s) for s in function.keyed_states}
-        self.shared: dict[str, SharedHandle] = {s.name: self._shared(s) for s in function.broadcast_states}
-        self._made.__dict__.update(self.handles | self.shared)
+        self.handles = {s.name: self._handle(s) for s in function.keyed_states}
+        self.shared = {s.name: self._shared(s) for s in function.broadcast_states}
+        self._made.__dict__.update(self._own)
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """What the instance has of its own while rows of keys come."""
+        if self.function.vectorized == "bucket":
+            return {**self.shared, DeclaredState.REASON: _BUCKET}
+        return {**self.handles, **self.shared}
 
     def _handle(self, state: StateDeclaration) -> Handle:
         if state.name in self.aggregates:
@@ -80,25 +95,38 @@ class Instance:
         own = vars(self._made)
         for name in self.handles:
             own.pop(name, None)
-        own[DeclaredState.WITHOUT_KEY] = True
+        own[DeclaredState.REASON] = _BROADCAST
         for handle in self.shared.values():
             handle.writes = True
         try:
             yield
+            self.check_states()
         finally:
             for handle in self.shared.values():
                 handle.writes = False
-            del own[DeclaredState.WITHOUT_KEY]
-            own.update(self.handles)
+            del own[DeclaredState.REASON]
+            own.update(self._own)
 
     def check_states(self) -> None:
         """Raise JobError for a state in whose place the class has put something else: it would be lost."""
         own = vars(self._made)
         for name, handle in (self.handles | self.shared).items():
-            if own[name] is not handle:
-                what = f'replaced its state "{name}" by {shown(own[name], 200)}'
-                hint = f"A state changes by its methods and its value: self.{name}.value = .., self.{name}.clear()."
-                raise self.failed(what, hint=hint)
+            # States of keys are not there where no key is the current one.
+            if own.get(name, handle) is not handle:
+                raise self.failed(
+                    f'replaced its state "{name}" by {shown(own[name], 200)}', hint=self._changed_by(name)
+                )
+
+    def _changed_by(self, name: str) -> str:
+        """Return how a state is changed."""
+        [state] = (s for s in self.function.states if s.name == name)
+        if self.function.vectorized == "bucket" and not state.broadcast:
+            return f'Return its new values: column "{name}" of the second table of return rows, state.'
+        handle = (self.handles | self.shared)[name]
+        change = {"value": "value = ..", "list": "append(..)", "map": "put(key, ..)"}[state.kind]
+        if isinstance(handle, (ReducingState, AggregatingState)):
+            change = "add(..)"
+        return f"It changes by what it offers: self.{name}.{change}, self.{name}.clear()."
 
     def _values(self, arguments: tuple[str, ...]) -> dict[str, Any]:
         """Return the values of constants, which are SQL."""
@@ -133,9 +161,12 @@ class Instance:
         for one in self.aggregates.values():
             one.close()
 
-    def raised(self, error: BaseException, when: str = "", about: str = "", hint: str | None = None) -> JobError:
-        """Return the error for what the user's code has raised."""
+    def raised(
+        self, error: BaseException, when: str = "", about: str = "", hint: str | None = None, row: Any = None
+    ) -> JobError:
+        """Return the error for what the user's code has raised, for a row if that is known."""
         place = raised_at(error.__traceback__, self.implementation.root)
+        hint = hint or advice(error, self.handles | self.shared, row)
         return self.failed(f"{when}raised {named(error)}", about, place, hint)
 
     def failed(self, what: str, about: str = "", place: str | None = None, hint: str | None = None) -> JobError:

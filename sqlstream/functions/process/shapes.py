@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from sqlstream.errors import missing
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, column, decoded, instances
 from sqlstream.functions.invocation import shown
@@ -42,12 +43,28 @@ class RowShape:
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
-        made: Any = self.made or namedtuple("Row", names, rename=True)
+        made: Any = self.made or _named_row(names)
 
         def read(table: pa.Table) -> Iterable[Any]:
             return instances(made, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
 
         return read
+
+
+def _named_row(names: Sequence[str]) -> Any:
+    """Return the class of rows with columns of these names: named tuples."""
+    named: Any = namedtuple
+    made = named("Row", names, rename=True)
+
+    def by_place(self: tuple[Any, ...], place: Any) -> Any:
+        if isinstance(place, str):
+            error = TypeError("the columns of a row are its attributes")
+            error.add_note(f"Write row.{place}." if place in made._fields else missing("column", place, made._fields))
+            raise error
+        return tuple.__getitem__(self, place)
+
+    made.__getitem__ = by_place
+    return made
 
 
 @dataclass(frozen=True, slots=True)

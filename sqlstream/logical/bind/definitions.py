@@ -42,7 +42,8 @@ def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -
     for column in statement.columns:
         if column.expression is None:
             metadata = column.metadata.text if column.metadata else None
-            columns.append(Column(column.name.text, types[column.name.text], None, column.not_null, metadata=metadata))
+            name, never_null = column.name.text, column.not_null
+            columns.append(Column(name, types[name], None, never_null, metadata=metadata, virtual=column.virtual))
         else:
             bound = _stable(ExpressionBinder(scope, catalog, checker), column.expression, "a computed column")
             by_clock = isinstance(column.expression, exp.Anonymous) and column.expression.name.lower() == "proctime"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlglot import exp
 
@@ -24,6 +25,7 @@ from sqlstream.logical.bind.ordering import row_count, with_ties
 from sqlstream.logical.bind.over.over import with_windows
 from sqlstream.logical.bind.over.ranking import Ranks, filtered
 from sqlstream.logical.bind.process import ProcessBinder
+from sqlstream.logical.bind.rowtime import without_rowtime
 from sqlstream.logical.bind.scope import Scope, unique
 from sqlstream.logical.bind.select_list import expanded
 from sqlstream.logical.bind.set_operations import alike, distinct_rows, of_both_sides, sides_of
@@ -164,7 +166,8 @@ class Binder:
         relation = self._relation(select.args["from_"].this, env)
         check_names(state_ttls(select, env.source), [relation.alias])
         node = relation.node
-        scope = Scope(relation.alias, node.schema, env.source, relation.described, aliases)
+        absent = partial(without_rowtime, node)
+        scope = Scope(relation.alias, node.schema, env.source, relation.described, aliases, absent=absent)
         if where is not None:
             binder = ExpressionBinder(scope, self.catalog, self.checker)
             node = filtered(Filter(node, self._predicate(binder, where.this, "WHERE")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -33,7 +33,7 @@ class Scope:
     """What a block reads, and the names that its own select list defines.
 
     Of a join there are several relations, and columns that USING has made one: by name, with that of the schema. A subquery
-    can also name what the block around it reads.
+    can also name what the block around it reads. `absent` gives the hints for some names that are not there.
     """
 
     alias: str
@@ -44,6 +44,7 @@ class Scope:
     joined: tuple[Visible, ...] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
     outer: Scope | None = None
+    absent: Callable[[], Mapping[str, str]] = dict
 
     @property
     def rows(self) -> Schema:
@@ -137,7 +138,8 @@ class Scope:
         name = names[-1] if relation is None else names[1]
         described = self.described if relation is None else relation.described
         existing = existing if relation is None else [*relation.columns]
-        return BindError(f'column "{name}" does not exist in {described}', span, hint=missing("column", name, existing))
+        hint = self.absent().get(name.lower()) or missing("column", name, existing)
+        return BindError(f'column "{name}" does not exist in {described}', span, hint=hint)
 
 
 def _path(column: exp.Column) -> list[str]:

@@ -13,6 +13,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.operators.operator import Inputs
+from sqlstream.operators.process.sorting import sorted_by
 from sqlstream.operators.process.tables import listed
 from sqlstream.operators.process.waiting import UNTIL, due_name
 from sqlstream.operators.scratch import keep
@@ -51,6 +52,8 @@ class Arrivals:
         # Inputs whose rows have keys, and those whose rows are for all keys, with their numbers.
         self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
         self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
+        # The rows of inputs as they are stored.
+        self._stored: dict[int, pa.Table] = {}
         # Whether rows of keys have event times, and what is emitted for them, too.
         self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
@@ -58,7 +61,7 @@ class Arrivals:
         """Make `_arrived_<n>` of the rows of each input; of those that waited some are due, which are there already."""
         arrived: dict[str, list[pa.Table]] = {one.name: [] for one in self.inputs}
         for port, rows in inputs:
-            table = state.read(rows) if isinstance(rows, Segment) else rows
+            table = state.read(rows, repeated=self._repeated(port.part)) if isinstance(rows, Segment) else rows
             # A call without rows has no columns either.
             if table.num_columns:
                 arrived[port.part].append(table)
@@ -66,8 +69,11 @@ class Arrivals:
             columns = self.columns(one)
             rows = f"FROM {due_name(one)}" if one.waits else no_rows(columns)
             if found := arrived[one.name]:
+                if path := self._repeated(one.name):
+                    found = [_as_dictionary(rows, *path) for rows in found]
                 stored = pa.concat_tables(found, promote_options="permissive")
-                self.con.register(f"_stored_{number}", _with_numbers(stored) if self._has_files(one) else stored)
+                self._stored[number] = _with_numbers(stored) if self._has_files(one) else stored
+                self.con.register(f"_stored_{number}", self._stored[number])
                 rows = f"SELECT {typed(columns)} FROM _stored_{number}"
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS {rows}")
 
@@ -81,6 +87,13 @@ class Arrivals:
         distinct = f"SELECT DISTINCT {keys} FROM ({' UNION ALL '.join([*parts, *due])})"
         return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
 
+    def by_key(self, number: int) -> tuple[pa.Table, pa.Table] | None:
+        """Return the stored rows of an input in the order of their key, and the distinct keys; None where that takes SQL."""
+        rows = self._stored.get(number)
+        if rows is None or len(self.keys) != 1 or not self._has_files(self.inputs[number]):
+            return None
+        return sorted_by(rows, self.keys[0].name, _STANDS.name)
+
     def columns(self, one: InputPlan) -> tuple[Column, ...]:
         """The columns of the rows of an input: as they arrive, but with one number for the order of files."""
         arriving = one.arriving(self.keys)
@@ -91,6 +104,11 @@ class Arrivals:
     def order(self, one: InputPlan) -> list[str]:
         """The columns by which the rows of a key are in the order in which they arrived."""
         return [c.name for c in self.columns(one) if c.name.startswith("o")]
+
+    def _repeated(self, name: str) -> list[str]:
+        """Return the columns of the rows of an input in which a text stands many times: the paths of files."""
+        [one] = (one for one in self.inputs if one.name == name)
+        return [f"o{PLACE.index(PATH)}"] if self._has_files(one) else []
 
     def _has_files(self, one: InputPlan) -> bool:
         return self.ordered and one.order == PLACE and not one.waits
@@ -132,22 +150,25 @@ class Arrivals:
         return self.con.sql(sql).to_arrow_table()
 
 
+def _as_dictionary(rows: pa.Table, name: str) -> pa.Table:
+    column = rows.column(name)
+    return rows.set_column(rows.column_names.index(name), name, column.dictionary_encode())
+
+
 def _with_numbers(rows: pa.Table) -> pa.Table:
     """Return rows with a number in the place of the columns of PLACE, in the same order: text is slow to sort by."""
     modified, path, row = (rows.column(f"o{PLACE.index(column)}") for column in (MODIFIED, PATH, ROW))
-    paths, places = _ranked(path)
-    times, _ = _ranked(modified)
-    files, _ = _ranked(pa.chunked_array([times * places + paths]))
-    numbers = (files << _ROW_BITS) + row.to_numpy()
+    paths = path.dictionary_encode().unify_dictionaries().combine_chunks()
+    places, times = paths.indices.to_numpy(), modified.to_numpy()
+    # The rows of a file come one after the other, in one stretch or in a few.
+    begins = np.flatnonzero(np.concatenate(([True], (places[1:] != places[:-1]) | (times[1:] != times[:-1]))))
+    names = paths.dictionary.to_pylist()
+    files = [(times[begin], names[places[begin]]) for begin in begins]
+    ranks = {file: rank for rank, file in enumerate(sorted(set(files)))}
+    stretches = np.array([ranks[file] for file in files], dtype=np.int64)
+    numbers = np.repeat(stretches << _ROW_BITS, np.diff(begins, append=len(places))) + row.to_numpy()
     others = rows.drop_columns([f"o{i}" for i in range(len(PLACE))])
     return others.append_column(_STANDS.name, pa.array(numbers))
-
-
-def _ranked(values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
-    """Return the rank of each value among the distinct ones, and how many these are."""
-    found = values.dictionary_encode().unify_dictionaries().combine_chunks()
-    ranks = np.argsort(np.argsort(found.dictionary.to_numpy(zero_copy_only=False)))
-    return ranks[found.indices.to_numpy()], len(ranks)
 
 
 def blocks(table: pa.Table) -> Iterator[pa.Table]:

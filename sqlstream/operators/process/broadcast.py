@@ -135,7 +135,7 @@ class BroadcastRun:
         try:
             result = method(context, row)
         except (Exception, SystemExit) as error:
-            raise self.instance.raised(error, about=_about(row)) from error
+            raise self.instance.raised(error, about=_about(row), row=row) from error
         if result is not None:
             what = f'method "{method.__name__}" returned rows, but those of a broadcast table emit none'
             raise self.instance.failed(what, _about(row))

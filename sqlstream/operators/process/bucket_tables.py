@@ -34,7 +34,7 @@ from sqlstream.operators.process.tables import AT, KEYS, StateTables, is_live, l
 from sqlstream.operators.process.timers import KeyTimers
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import WEIGHTS, Bucket
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN
 from sqlstream.units import END_OF_INPUT
 
 # What is stored of the keys that have come, and what the function has returned for some of them.
@@ -56,6 +56,8 @@ class BucketTablesRun:
     ):
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
+        # The keys that have come, as they are stored, where sorting their rows has told them.
+        self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -80,20 +82,30 @@ class BucketTablesRun:
         items = [
             f"CAST({c.name} AS {type}) AS {quote_name(name)}" for (c, type), name in zip(stored, names, strict=True)
         ]
-        order = [c.name for c in self.tables.keys] if self.instance.function.ordered else []
-        if self.instance.function.ordered:
-            order += self.arrivals.order(one)
-            order += [c.name for c in own] if one.order != PLACE else []
-        by = f" ORDER BY {', '.join(order)}" if order else ""
-        return self.con.sql(f"SELECT {', '.join(items)} FROM _arrived_{number}{by}").to_arrow_table().combine_chunks()
+        if not self.instance.function.ordered:
+            return self._selected(items, f"_arrived_{number}")
+        if (found := self.arrivals.by_key(number)) is not None:
+            rows, self.touched = found
+            self.con.register("_sorted", rows)
+            return self._selected(items, "_sorted")
+        order = [*(c.name for c in self.tables.keys), *self.arrivals.order(one)]
+        order += [c.name for c in own] if one.order != PLACE else []
+        return self._selected(items, f"_arrived_{number} ORDER BY {', '.join(order)}")
+
+    def _selected(self, items: list[str], rows: str) -> pa.Table:
+        return self.con.sql(f"SELECT {', '.join(items)} FROM {rows}").to_arrow_table().combine_chunks()
 
     def _state(self) -> pa.Table:
         """Return the keys that have come, and what is seen of their values; keep what is stored."""
         [(number, _)] = self.arrivals.keyed
-        keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{number}")
-        own = self.state.rows_of(self.con, KEYS, self.tables.key_names, TOUCHED)
+        if self.touched is None:
+            keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{number}")
+        else:
+            self.con.register("_distinct", self.touched)
+            keep(self.con, TOUCHED, f"SELECT {typed(self.tables.keys)} FROM _distinct")
+        own = self.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED)
         none = ", ".join(f"NULL AS {c.name}" for c in (*self.tables.row, WEIGHT_COLUMN))
-        keep(self.con, STORED, f"SELECT {none} WHERE false" if own is None else summed(self.tables.row, own))
+        keep(self.con, STORED, f"SELECT {none} WHERE false" if own is None else f"SELECT * FROM {own}")
         items = [
             f"CAST(t.{c.name} AS {key.type}) AS {quote_name(key.name)}"
             for c, key in zip(self.tables.keys, self.keys, strict=True)
@@ -105,7 +117,9 @@ class BucketTablesRun:
             items.append(f"{seen} AS {quote_name(value.name)}")
         joined = f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}"
         by = f" ORDER BY {listed(self.tables.keys, 't')}" if self.instance.function.ordered else ""
-        return self.con.sql(f"SELECT {', '.join(items)} FROM {joined}{by}").to_arrow_table().combine_chunks()
+        found = self._selected(items, f"{joined}{by}")
+        self.given = found.select(range(len(self.keys)))
+        return found
 
     def _called(self, rows: pa.Table) -> tuple[Any, Any]:
         """Return the rows and the state that the function gives for rows."""
@@ -118,6 +132,7 @@ class BucketTablesRun:
             result = method(self._context, rows, state)
         except (Exception, SystemExit) as error:
             raise self.instance.raised(error, about=f"rows: {rows.num_rows:,}") from error
+        self.instance.check_states()
         if not isinstance(result, tuple) or len(result) != 2:
             what = f"returned a {type(result).__qualname__}, not a pair of rows and state"
             raise self.instance.failed(what, "Write return rows, state: each an Arrow table, or None.")
@@ -164,7 +179,8 @@ class BucketTablesRun:
         columns = [c for c in self.tables.row if c.name != AT.name and not c.name.startswith("w")]
         self.con.register("_given", state.rename_columns([c.name for c in columns]))
         keep(self.con, RETURNED, f"SELECT {typed(columns)} FROM _given")
-        self._check_keys()
+        if not state.select(range(len(self.keys))).equals(self.given):
+            self._check_keys()
         taken = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
         old = f"SELECT {taken} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
         now = f"{self.clock.time}::BIGINT"

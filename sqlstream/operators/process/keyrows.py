@@ -63,12 +63,12 @@ class KeyRows:
 
     def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
         """Yield what the row of each key of the batch holds; NULLs where there is none, or it has expired."""
-        own = self.state.rows_of(self.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
+        own = self.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
         if own is None:
             return repeat((None,) * len(self.parts))
         columns = (*self.tables.row, WEIGHT_COLUMN)
         seen = ", ".join(self._seen(one) for one in self.tables.in_row)
-        sql = dense(f"{encoded_items(columns)}, {seen}", columns, summed(self.tables.row, own), arrivals)
+        sql = dense(f"{encoded_items(columns)}, {seen}", columns, f"SELECT * FROM {own}", arrivals)
         found = self.con.sql(sql).to_arrow_table()
         places = range(found.num_columns)
         self.stored = found.select(places[: len(columns)])

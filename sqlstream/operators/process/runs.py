@@ -279,7 +279,7 @@ class BatchRun:
         if isinstance(error, TypeError) and "object is not iterable" in str(error) and _is_ours(error):
             what = f'method "{method.__name__}" returned what is no rows: yield them, or return a list ({error})'
             return self.instance.failed(what, "\n".join(about))
-        return self.instance.raised(error, about="\n".join(about), hint=self._hint(error))
+        return self.instance.raised(error, about="\n".join(about), hint=self._hint(error), row=row)
 
     def _hint(self, error: BaseException) -> str | None:
         """Return what is missing in the call where a method computes with the event time, and there is none."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.types import encoded
+from sqlstream.functions.process.advice import no_delay, no_identity, no_name, no_processing_time, no_time
 from sqlstream.functions.process.context import Timer, Timers, event_datetime, event_micros, instant, instant_micros
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
@@ -210,6 +211,8 @@ class KeyTimers(Timers):
         return Timer(name, event_datetime(due) if identity[0] else instant(due), identity[0])
 
     def _set(self, is_event: bool, due: int, name: str) -> None:
+        if name and not isinstance(name, str):
+            raise no_name(name)
         if not self.has_timers:
             raise RuntimeError("a timer needs a method: def on_timer(self, ctx): ...")
         self._own[is_event, name or due] = due
@@ -222,17 +225,25 @@ class KeyTimers(Timers):
     def at(self, time: dt.datetime, name: str = "") -> None:
         if not self.has_event_time:
             raise RuntimeError("a timer of event time needs on_time => DESCRIPTOR(ts) in the call")
+        if not isinstance(time, dt.datetime):
+            raise no_time(time)
         self._set(True, event_micros(time), name)
 
     def at_processing_time(self, time: dt.datetime, name: str = "") -> None:
+        if not isinstance(time, dt.datetime):
+            raise no_processing_time(time)
         self._set(False, instant_micros(time), name)
 
     def after(self, delay: dt.timedelta, name: str = "") -> None:
+        if not isinstance(delay, dt.timedelta):
+            raise no_delay(delay)
         self._set(False, self.now + delay // dt.timedelta(microseconds=1), name)
 
     def delete(self, timer: str | dt.datetime) -> None:
         if isinstance(timer, str):
             places: list[Identity] = [(True, timer), (False, timer)]
+        elif not isinstance(timer, dt.datetime):
+            raise no_identity(timer)
         else:
             places = [(True, event_micros(timer))] if timer.tzinfo is None else [(False, instant_micros(timer))]
         for identity in places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import get_args
 
 from sqlglot import exp
@@ -15,6 +16,7 @@ from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeCheck
 from sqlstream.logical.bind.joins.join_trees import Conjunct, JoinTree, Step, named_places
 from sqlstream.logical.bind.joins.lateral import LateralBinder
 from sqlstream.logical.bind.joins.versions import AsOf
+from sqlstream.logical.bind.rowtime import without_rowtime
 from sqlstream.logical.bind.scope import Scope, Visible, column_reference, unique
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.joins import Joining, Kind
@@ -124,7 +126,8 @@ class JoinBinder:
         shown = tuple(v for place, v in enumerate(self.visible) if place not in hidden)
         known = {own for v in shown for own in v.columns.values()} | {*self.merged.values()}
         fields = tuple(f for fields in self.fields for f in fields if f.name in known)
-        return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged)
+        absent = partial(without_rowtime, *(n for n in self.nodes if n is not None))
+        return Scope("", fields, self.source, "the tables of FROM", {}, shown, self.merged, absent=absent)
 
     def _step(self, join: exp.Join, place: int) -> Step:
         span = head_span(join, _named(join.this), self.source)

@@ -13,9 +13,11 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, miss
 from sqlstream.logical.bind.expressions.intervals import constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
+from sqlstream.logical.bind.rowtime import without_rowtime
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, WindowColumns
+from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import Normalize, Scan, by_clock
 from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, SessionWindow, TimeWindows
@@ -92,7 +94,9 @@ class WindowBinder:
     def bind(self, below: Node, node: WindowTVF) -> Node:
         """Return the rows of a relation in windows. Their bounds hide those of windows that the rows are in already."""
         column = node.args["time_column"]
-        time, at = self._existing(below, column), span_of(column, self.source)
+        # Whatever its name: of a call that has no event time, none is there.
+        hint = without_rowtime(below).get(ROWTIME) if below.time_attribute is None else None
+        time, at = self._existing(below, column, hint), span_of(column, self.source)
         keys = [self._existing(below, key) for key in node.args.get("partition_by") or ()]
         self._check_time(below, time, at)
         renamed, names = below, {name: name for name in (time, *keys)}
@@ -181,12 +185,13 @@ class WindowBinder:
             raise BindError(f"the gap of a session is an INTERVAL, not a value of type {gap.type}", gap.span, hint=hint)
         return gap
 
-    def _existing(self, below: Node, column: exp.Expr) -> str:
+    def _existing(self, below: Node, column: exp.Expr, hint: str | None = None) -> str:
         names = [f.name for f in below.schema]
         found = next((n for n in names if n.lower() == column.name.lower()), None)
         if found is None:
             message = f'column "{column.name}" does not exist in {self.described}'
-            raise BindError(message, span_of(column, self.source), hint=missing("column", column.name, names))
+            hint = hint or missing("column", column.name, names)
+            raise BindError(message, span_of(column, self.source), hint=hint)
         return found
 
     def _check_time(self, below: Node, name: str, at: Span) -> None:
@@ -219,6 +224,8 @@ class WindowBinder:
             return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
         if isinstance(below, Scan | Normalize):
             return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
+        if (lost := without_rowtime(below).get(ROWTIME)) is not None:
+            return lost
         if waits_for_later(below):
             return WAITED
         if (lost := lost_in_join(below)) is not None:

@@ -1,0 +1,40 @@
+"""Rows by key and place, sorted as numbers where keys are: several times as fast as ORDER BY, which compares rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+# Keys and places together must fit into so many bits.
+_BITS = 63
+
+
+def sorted_by(rows: pa.Table, key: str, place: str) -> tuple[pa.Table, pa.Table] | None:
+    """Return rows in the order of a key and a place, both columns of numbers, and the distinct keys in their order.
+
+    None where the key is no whole number, is NULL somewhere, or lies in too wide a range.
+
+    >>> rows, keys = sorted_by(pa.table({"k": [7, 5, 7], "o": [2, 3, 1], "x": ["a", "b", "c"]}), "k", "o")
+    >>> rows["x"].to_pylist(), keys.to_pydict()
+    (['b', 'c', 'a'], {'k': [5, 7]})
+    """
+    column = rows.column(key)
+    if not rows.num_rows or column.null_count or not pa.types.is_signed_integer(column.type):
+        return None
+    keys: npt.NDArray[np.int64] = column.to_numpy().astype(np.int64, copy=False)
+    places = rows.column(place).to_numpy()
+    arrived = np.arange(len(keys))
+    if np.any(places[1:] < places[:-1]):
+        arrived = np.argsort(places, kind="stable")
+        keys = keys[arrived]
+    low, bits = int(keys.min()), len(keys).bit_length()
+    if int(keys.max()) - low >= 1 << (_BITS - bits):
+        return None
+    # A key above the number of its row: to sort these sorts by both.
+    both = (keys - low) << bits | np.arange(len(keys))
+    both.sort()
+    order = arrived[both & ((1 << bits) - 1)]
+    numbers = both >> bits
+    firsts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+    return rows.take(pa.array(order)), rows.select([key]).take(pa.array(order[firsts]))

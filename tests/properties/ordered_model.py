@@ -1,0 +1,148 @@
+"""Process functions over rows in the order of time, as plain Python runs their classes, and the streams that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias
+
+from sqlstream.catalog import ProcessFunction
+from sqlstream.testing import Stream
+from tests.properties.interval_model import Times, feed
+from tests.properties.model import Bag, emitted, limits
+from tests.properties.strategies import Restart, Row, Step
+
+SECOND = timedelta(seconds=1)
+START = datetime(1970, 1, 1)
+
+# The time of a row, its table, and the row.
+Timed: TypeAlias = tuple[datetime, str, Row]
+
+
+class Click(NamedTuple):
+    x: int | None
+    s: str | None
+
+
+class Note(NamedTuple):
+    n: int
+    what: str
+
+
+class Timers:
+    """The timers of a key in plain Python."""
+
+    def __init__(self) -> None:
+        self.known: dict[str | datetime, datetime] = {}
+
+    def at(self, time: datetime, name: str = "") -> None:
+        self.known[name or time] = time
+
+    def delete(self, timer: str | datetime) -> None:
+        self.known.pop(timer, None)
+
+    def list(self) -> list[Any]:
+        shown = [(due, name if isinstance(name, str) else "") for name, due in self.known.items()]
+        return [SimpleNamespace(name=name, time=due) for due, name in sorted(shown)]
+
+    def next(self, before: datetime) -> Any:
+        """Take out the first timer that is due before a time, if there is one."""
+        found = next((t for t in self.list() if t.time < before), None)
+        if found is not None:
+            del self.known[found.name or found.time]
+        return found
+
+
+def timed(rows: Mapping[str, Iterable[Row]]) -> list[Timed]:
+    """Return the rows of tables with their times."""
+    return [(START + timedelta(microseconds=r[3] or 0), name, r) for name, found in rows.items() for r in found]
+
+
+def by_values(row: Row) -> tuple[object, ...]:
+    """The order of rows of one time: x DESC NULLS FIRST, then the values."""
+    _, x, s, _ = row
+    return (x is not None, -(x or 0), s is None, s or "")
+
+
+def simulated(
+    key: int | None,
+    one: Any,
+    rows: Iterable[Timed],
+    up_to: int | None,
+    *,
+    states: Sequence[Any] = (),
+    broadcast: Sequence[str] = (),
+) -> Iterator[tuple[object, ...]]:
+    """Yield what an instance gives for a key over its rows, which are in order, and its timers between them, up to a watermark.
+
+    `states` are what `ctx.clear()` clears; rows of `broadcast` tables let no timer wait for them, and emit nothing.
+    """
+    timers = Timers()
+
+    def clear() -> None:
+        for kept in states:
+            kept.clear()
+        timers.known.clear()
+
+    ctx: Any = SimpleNamespace(timers=timers, clear=clear, input_ended=False)
+    reached = datetime.min
+
+    def called(method: Callable[..., Any], time: datetime, *given: Any) -> Iterator[tuple[object, ...]]:
+        nonlocal reached
+        reached = ctx.event_time = ctx.watermark = max(time, reached)
+        yield from ((key, *note, reached) for note in method(ctx, *given))
+
+    def fired(before: datetime) -> Iterator[tuple[object, ...]]:
+        while timer := timers.next(before):
+            ctx.timer = timer
+            yield from called(one.on_timer, timer.time)
+
+    end = datetime.max if up_to is None else START + timedelta(microseconds=up_to)
+    for time, name, (_, x, s, _) in rows:
+        if time >= end:
+            continue
+        yield from fired(time)
+        if name in broadcast:
+            ctx.watermark = ctx.event_time = time
+            getattr(one, name)(ctx, Click(x, s))
+        else:
+            yield from called(getattr(one, name), time, Click(x, s))
+    yield from fired(end)
+
+
+def stream_of(function: ProcessFunction, call: str, delay: Mapping[str, int], parallelism: int) -> Stream:
+    """Return the stream of a call over the tables a and b."""
+    declared = "".join(
+        f"CREATE TABLE {t} (k BIGINT, x BIGINT, s STRING, ts TIMESTAMP, "
+        f"WATERMARK FOR ts AS ts - INTERVAL '{delay[t]}' MICROSECOND);"
+        for t in "ab"
+    )
+    script = f"{declared} CREATE TABLE out (k BIGINT, n BIGINT, what STRING, t TIMESTAMP); INSERT INTO out SELECT * FROM {call}"
+    return Stream(script, functions=[function], parallelism=parallelism)
+
+
+def check_history(
+    opened: Stream,
+    history: Sequence[Step],
+    delay: dict[str, int],
+    answer: Callable[[Mapping[str, Sequence[Row]], int | None], Bag],
+    *,
+    small: bool,
+) -> None:
+    """Assert that a stream has emitted the answer over the rows so far, that are not late, after each batch and at the end."""
+    times, rows, late = Times(("a", "b"), delay), {"a": list[Row](), "b": list[Row]()}, 0
+    with limits(small=small), opened as stream:
+        for step in history:
+            feed(stream, step, "ab")
+            if isinstance(step, Restart):
+                continue
+            for name, taken in rows.items():
+                on_time = times.on_time(step, name, end=lambda ts: ts + 1)
+                late += sum(row[3] is not None for row in step.of(name)) - len(on_time)
+                taken += on_time
+            times.batch(step)
+            assert emitted(stream) == (answer(rows, times.watermark) if times.watermark is not None else Bag())
+        stream.finish()
+        assert emitted(stream) == answer(rows, None)
+        assert stream.query("SELECT coalesce(sum(late_rows), 0) FROM sqlstream.operators") == [(late,)]
