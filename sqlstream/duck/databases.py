@@ -9,6 +9,8 @@ from functools import cache
 
 import duckdb
 
+from sqlstream.duck import remote_files
+
 
 @contextmanager
 def passing() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -16,14 +18,19 @@ def passing() -> Iterator[duckdb.DuckDBPyConnection]:
 
     Whoever is in this process shares the database behind it: nothing but temporary tables may be made there.
     """
-    with _shared(os.getpid()).cursor() as con:
+    shared, stores = _shared(os.getpid())
+    remote_files.register(shared, stores)
+    with shared.cursor() as con:
         con.execute("SET TimeZone = 'UTC'")
         yield con
 
 
 @cache
-def _shared(process: int) -> duckdb.DuckDBPyConnection:
-    """Return the connection of a process to the database that all share; a forked one never uses its parent's."""
-    return duckdb.connect(
-        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    )
+def _shared(process: int) -> tuple[duckdb.DuckDBPyConnection, set[str]]:
+    """Return the connection of a process to the database that all share, and which stores that can read.
+
+    A forked process never uses its parent's.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = {"threads": 1}
+    config |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    return duckdb.connect(config=config), set()

@@ -27,6 +27,10 @@ PATH = Column(internal("path"), "VARCHAR", metadata="file.path")
 ROW = Column(internal("row"), "BIGINT", metadata="row-number")
 
 
+# The name of the partition that a row comes from, where each has a watermark of its own.
+PARTITION = Column(internal("partition"), "VARCHAR", metadata="partition-name")
+
+
 # The order in which the rows of a batch stand: by these columns.
 PLACE = (MODIFIED, PATH, ROW)
 

@@ -6,11 +6,13 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.errors import JobError, OutageError, SqlStreamError
 from sqlstream.spark import chatter
 from sqlstream.spark.carried_errors import find_carried
 
 FRAMES = 15
+# What Spark says of executors and Python workers that are gone.
+_LOST = ("ExecutorLostFailure", "Python worker exited unexpectedly", "Python worker failed to connect back")
 
 
 def failure_of(query: StreamingQuery) -> SqlStreamError | None:
@@ -32,7 +34,16 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
     for _, message in causes:
         if (error := find_carried(message)) is not None:
             return error
-    return JobError(describe(causes))
+    return (OutageError if is_lost(causes) else JobError)(describe(causes))
+
+
+def is_lost(causes: list[tuple[str, str]]) -> bool:
+    """Tell whether a process of Spark's was lost, more often than Spark tries again.
+
+    >>> is_lost([("SparkException", "Job aborted: Task 0 failed 4 times: ExecutorLostFailure (executor 1 exited)")])
+    True
+    """
+    return any(word in message for _, message in causes for word in _LOST)
 
 
 def describe(causes: list[tuple[str, str]]) -> str:

@@ -7,10 +7,11 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.spark.scratch import SparkCheckpoint
 from sqlstream.spark.worker import EVENT_TIME, FRAME_SCHEMA, OUTPUT_SCHEMA, Processor, ScanTask
 
 
-def build(job: JobSpec, source: DataFrame) -> DataFrame:
+def build(job: JobSpec, source: DataFrame, checkpoint: SparkCheckpoint) -> DataFrame:
     """Return the job as a streaming DataFrame of what its last stages tell the driver.
 
     `source` is the stream of descriptors, the only one: one descriptor is one micro-batch.
@@ -18,7 +19,7 @@ def build(job: JobSpec, source: DataFrame) -> DataFrame:
     scans = []
     for number in range(len(job.plan.scans)):
         # Each scan takes its lines out of the same rows.
-        task = ScanTask(job, number)
+        task = ScanTask(job, number, checkpoint)
         frames = source.mapInArrow(task, task.schema)
         if number in job.plan.watched:
             frames = frames.withWatermark(EVENT_TIME, "0 seconds")
@@ -28,6 +29,6 @@ def build(job: JobSpec, source: DataFrame) -> DataFrame:
     rows = reduce(DataFrame.union, scans)
     for level in range(len(job.plan.levels)):
         schema = OUTPUT_SCHEMA if level == len(job.plan.levels) - 1 else FRAME_SCHEMA
-        processor = Processor(job, level)
+        processor = Processor(job, level, checkpoint)
         rows = rows.groupBy("bucket").transformWithStateInPandas(processor, schema, "Append", "EventTime")
     return rows

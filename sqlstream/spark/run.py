@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.runtime.batches import Descriptor, by_slot, to_lines
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import POLL_SECONDS, JobThread
 from sqlstream.runtime.tasks import Output
+from sqlstream.runtime.times import from_spark_millis
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import death_of_jvm
 from sqlstream.spark.moved import settle
-from sqlstream.spark.offsets import logged_offsets, read_and_begun
+from sqlstream.spark.offsets import read_and_begun
 from sqlstream.spark.pipeline import build
+from sqlstream.spark.scratch import (
+    Begun,
+    SparkCheckpoint,
+    is_needed,
+    new_checkpoint,
+    next_watermark_millis,
+    read_begun,
+    remove,
+    write_begun,
+    write_first_batch,
+)
 from sqlstream.spark.source import DescriptorSource
-from sqlstream.units import now
+from sqlstream.units import EventTime, now
+from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 
 STOP_SECONDS = 60.0
+# As many as Spark keeps.
+KEPT_COMMITS = 100
 
 
 class SparkRun(JobThread):
@@ -35,6 +51,10 @@ class SparkRun(JobThread):
         super().__init__(job, layout, pace, receivers)
         self.spark, self.log_file = spark, log_file
         self._query: StreamingQuery | None = None
+        # The descriptor that is Spark's first one, and the watermark of its next batch.
+        self._first = self._next_watermark_millis = 0
+        self._begun: Begun | None = None
+        self._checkpoint: SparkCheckpoint | None = None
 
     def _begin(self, feed: Feed) -> None:
         marks = {
@@ -43,31 +63,81 @@ class SparkRun(JobThread):
             if (mark := self.totals.sources[scan.name].watermark) is not None
         }
         feed.remind(self.totals.sequence, marks)
+        if is_needed(self.fs):
+            self._begin_anew(feed, marks)
+            return
         settle(self.spark, self.fs, self.paths)
         done, begun = read_and_begun(self.fs, self.paths)
+        self._checkpoint = SparkCheckpoint(self.paths.root)
         self._source = DescriptorSource(self.spark, self.layout.partitions, done)
         for tasks in feed.written(done, begun):
             self._source.offer(tasks)
-        writer = build(self.job, self._source.frame()).writeStream.foreachBatch(self._commit)
-        self._query = writer.option("checkpointLocation", self.paths.checkpoint).start()
+        self._start()
+
+    def _begin_anew(self, feed: Feed, marks: Mapping[int, EventTime]) -> None:
+        """Begin a new checkpoint of Spark's, which goes on from what the warehouse has."""
+        done, version = self.totals.sequence, self.totals.version
+        entry = self.commits.log.entry(version) if version >= 0 else None
+        self._begun = read_begun(self.fs, self.paths, version + 1)
+        self._checkpoint = new_checkpoint(self.job, entry, self._begun)
+        self._source = DescriptorSource(self.spark, self.layout.partitions, -1)
+        self._first, written = done + 1, feed.written(done, done)
+        if entry is not None:
+            self._next_watermark_millis = committed_spark_millis(self.fs, self.paths, version)
+            # The next batch may be an empty one, which has begun, or which no process came to.
+            moved = from_spark_millis(self._next_watermark_millis) != self.totals.watermark and bool(
+                self.job.plan.stages
+            )
+            if self._begun.sequence == done if self._begun is not None else moved and not written:
+                ticks = {i: mark for i, mark in marks.items() if i in self.job.plan.watched}
+                slots = range(self.layout.partitions)
+                empty = to_lines(Descriptor(done, feed.time, {}, ticks, self.totals.ended), slots)
+                self._first, written = done, [by_slot(empty, slots), *written]
+        for tasks in written:
+            self._source.offer(tasks)
+        # Spark is told what its first batch reads before it starts.
+        if written or self._checkpoint.manifests is None:
+            self._start()
+
+    def _start(self) -> None:
+        assert self._checkpoint is not None
+        if self._checkpoint.manifests is not None:
+            time = self._begun.time if self._begun is not None else now()
+            sources = len(self.job.plan.scans)
+            write_first_batch(self.spark, self._checkpoint, sources, self._next_watermark_millis, time)
+        writer = build(self.job, self._source.frame(), self._checkpoint).writeStream.foreachBatch(self._commit)
+        self._query = writer.option("checkpointLocation", self._checkpoint.location).start()
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
         with carried():
             self._record(frame, batch)
 
     def _record(self, frame: DataFrame, batch: int) -> None:
-        offsets = logged_offsets(self.fs, self.paths, batch)
+        assert self._checkpoint is not None
+        offsets = self._checkpoint.offsets(batch)
+        version = self._checkpoint.base + batch
+        if is_needed(self.fs):
+            write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
         self._source.fix(offsets.sequence)
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
-        self.commits.commit(batch, outputs, offsets.watermark, offsets.time, now())
+        self.commits.commit(version, outputs, offsets.watermark, offsets.time, now())
+        if is_needed(self.fs):
+            self._next_watermark_millis = next_watermark_millis(self.job, self.totals, self._next_watermark_millis)
+            write_commit(self.fs, self.paths, version, self._next_watermark_millis)
+            if version >= KEPT_COMMITS:
+                self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")
 
     def _run_next(self, tasks: Sequence[str]) -> None:
         self._source.offer(tasks)
+        if self._query is None:
+            self._start()
 
     def _has_ended(self) -> bool:
-        assert self._query is not None
+        if self._query is None:
+            # It raises when the JVM is gone.
+            return bool(self.spark._jsparkSession.sparkContext().isStopped())
         if self._query.isActive:
             return False
         failure = failure_of(self._query)
@@ -76,18 +146,20 @@ class SparkRun(JobThread):
         return True
 
     def _is_idle(self) -> bool:
-        assert self._query is not None
+        if self._query is None:
+            return True
         status = self._query.status
         return not status["isDataAvailable"] and not status["isTriggerActive"] and "Waiting" in status["message"]
 
     def _finish_batch(self) -> None:
         """Wait until the batch that is running is committed, and let no further one begin: Spark would interrupt it."""
-        assert self._query is not None
+        if self._query is None:
+            return
         self._source.hold()
         quiet, deadline = 0, time.monotonic() + STOP_SECONDS
         # An empty batch may follow; between the two Spark looks idle for a moment.
         while quiet < 2 and time.monotonic() < deadline and self._query.isActive:
-            done = self.totals.sequence >= self._source.shown and self._is_committed(self.totals.version)
+            done = self.totals.sequence >= self._first + self._source.shown and self._is_committed(self.totals.version)
             quiet = quiet + 1 if done and self._is_idle() else 0
             time.sleep(POLL_SECONDS)
 
@@ -96,6 +168,8 @@ class SparkRun(JobThread):
             self.error.log_file = self.log_file
         if self._query is not None:
             self._query.stop()
+        if self._checkpoint is not None and is_needed(self.fs):
+            remove(self._checkpoint)
 
     def _explained(self, error: Exception) -> SqlStreamError:
         return find_carried(str(error)) or death_of_jvm() or super()._explained(error)

@@ -15,14 +15,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks as stages
 from sqlstream.runtime.batches import from_lines
-from sqlstream.runtime.frames import Frame
+from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis, timer_millis, to_spark_micros
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried
-from sqlstream.spark.offsets import logged_offsets
+from sqlstream.spark.scratch import SparkCheckpoint
 from sqlstream.units import EventTime, ProcessingTime, from_millis
-from sqlstream.warehouse.paths import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
@@ -49,8 +48,8 @@ def batch_id() -> int:
 class ScanTask:
     """Reads the splits of a scan (mapInArrow): frames, or what the sink stored, each with the watermark so far."""
 
-    def __init__(self, job: JobSpec, scan: int):
-        self.job, self.scan = job, scan
+    def __init__(self, job: JobSpec, scan: int, checkpoint: SparkCheckpoint):
+        self.job, self.scan, self.checkpoint = job, scan, checkpoint
         self.schema = (FRAME_SCHEMA if job.plan.stages else OUTPUT_SCHEMA) + _TIMED
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -59,10 +58,14 @@ class ScanTask:
         if not work:
             return
         plan, batch = self.job.plan, batch_id()
-        before = self._watermark_before(batch) if plan.asks_watermark else None
+        # Spark's own log is written before the batch starts, and never again.
+        before = self.checkpoint.offsets(batch).watermark if plan.asks_watermark else None
         self.job.remember_secrets()
+        if plan.stages:
+            for frame in self.checkpoint.calls(self.job, batch, work[0].time):
+                yield _with_time(_frame_batch(frame), None)
         with carried():
-            for watermark, output in stages.run_scan(self.job, self.scan, work, batch, before):
+            for watermark, output in stages.run_scan(self.job, self.scan, work, self.checkpoint.base + batch, before):
                 if plan.stages:
                     frame = (
                         output if isinstance(output, Frame) else output.framed(self.job.labels[0], ProcessingTime(0))
@@ -71,12 +74,7 @@ class ScanTask:
                 else:
                     assert isinstance(output, Output)
                     found = pa.RecordBatch.from_pylist([asdict(output)], schema=_ARROW_OUTPUT)
-                yield found.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)], _ARROW_TIME.type))
-
-    def _watermark_before(self, batch: int) -> EventTime | None:
-        """Return the watermark of a batch from Spark's own log: it is written before the batch starts, and never again."""
-        warehouse = Warehouse(self.job.warehouse)
-        return logged_offsets(warehouse.fs, warehouse.job(self.job.name), batch).watermark
+                yield _with_time(found, watermark)
 
 
 class Processor(StatefulProcessor):
@@ -85,8 +83,8 @@ class Processor(StatefulProcessor):
     Frames for later levels, and what is for the driver, pass.
     """
 
-    def __init__(self, job: JobSpec, level: int):
-        self.job, self.level = job, level
+    def __init__(self, job: JobSpec, level: int, checkpoint: SparkCheckpoint):
+        self.job, self.level, self.checkpoint = job, level, checkpoint
         self.stages = job.plan.levels[level]
         self.is_last = level == len(job.plan.levels) - 1
 
@@ -98,14 +96,19 @@ class Processor(StatefulProcessor):
     def handleInputRows(self, key: tuple[int], rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
+        is_woken = False
         for chunk in rows:
             for row in chunk.itertuples(index=False):
                 frame = Frame(row.bucket, row.port, ProcessingTime(row.time), bytes(row.payload))
-                if not frame.is_control and frame.stage in self.stages:
+                if frame.port == WAKE:
+                    is_woken = True
+                elif not frame.is_control and frame.stage in self.stages:
                     arrived.setdefault(frame.stage, []).append(frame)
                 else:
                     passing.append(frame)
-        if arrived:
+        if is_woken and not self.is_last:
+            passing.append(Frame(key[0], WAKE, ProcessingTime(0), b""))
+        if arrived or is_woken:
             yield from self._advance(key[0], arrived, timerValues)
         if passing:
             yield self._rows(passing)
@@ -120,13 +123,17 @@ class Processor(StatefulProcessor):
 
     def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
         clock = Clock(
-            batch=batch_id(),
+            batch=self.checkpoint.base + batch_id(),
             watermark=from_spark_millis(times.getCurrentWatermarkInMs()),
             time=from_millis(times.getCurrentProcessingTimeInMs()),
         )
         stored = self.manifests.get()
         known: dict[str, tuple[str, EventTime | None]] = json.loads(stored[0]) if stored else {}
+        # Those that Spark knows of.
         woken = {at for _, at in known.values() if at is not None}
+        if not stored:
+            before = {stage: self.checkpoint.stored(self.job, stage, bucket) for stage in self.stages}
+            known = {str(stage): found for stage, found in before.items() if found is not None}
         for stage in self.stages:
             manifest, due = known.get(str(stage), (None, None))
             is_due = due is not None and clock.watermark is not None and due <= clock.watermark
@@ -153,6 +160,10 @@ class Processor(StatefulProcessor):
                 asdict(o if isinstance(o, Frame) else o.framed(self.job.labels[0], ProcessingTime(0))) for o in outputs
             ]
         return pd.DataFrame(found)
+
+
+def _with_time(found: pa.RecordBatch, watermark: EventTime | None) -> pa.RecordBatch:
+    return found.append_column(_ARROW_TIME, pa.array([to_spark_micros(watermark)] * found.num_rows, _ARROW_TIME.type))
 
 
 def _frame_batch(frame: Frame) -> pa.RecordBatch:

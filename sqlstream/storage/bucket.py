@@ -22,6 +22,7 @@ from sqlstream.storage.segments import (
     scan_stored,
     write_segment,
 )
+from sqlstream.storage.sums import SHARE, keep_sum, known_sum
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
@@ -29,8 +30,10 @@ from sqlstream.warehouse.paths import BucketedPaths
 from sqlstream.warehouse.records import write_sealed
 
 PENDING_BYTES = 32 << 20
-# What indexes of large segments may take in a process, unless a job says.
+# What indexes of large segments may take in a process, unless a job says; sums of small ones may take a part of it besides.
 INDEX_MEMORY = 256 << 20
+# A batch has many of the keys of a table if they are more than one in so many of its stored rows.
+MANY = 20
 # The counter of the rows that the Z-sets of an operator amount to.
 WEIGHTS = "weights"
 # Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
@@ -170,10 +173,13 @@ class Bucket:
         """Add segments that somebody else wrote into this bucket's data directory."""
         self._segments[table].extend(segments)
 
-    def read(self, segment: Segment, columns: list[str] | None = None) -> pa.Table:
-        """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns."""
+    def read(self, segment: Segment, columns: list[str] | None = None, *, repeated: Sequence[str] = ()) -> pa.Table:
+        """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns.
+
+        Columns of text that is `repeated` are dictionaries.
+        """
         self._check([segment])
-        return self._fs.read_parquet(f"{self._data}/{segment.name}", columns)
+        return self._fs.read_parquet(f"{self._data}/{segment.name}", columns, repeated)
 
     def _check(self, segments: Iterable[Segment]) -> None:
         check_segments(self._fs, self._data, segments)
@@ -213,6 +219,34 @@ class Bucket:
         """Return what `rows_of` does, but rows of other keys can be among these: for those who join them to the keys."""
         return self._candidates(con, table, keys, touched)[0]
 
+    def amounts(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
+        """Return what to write behind FROM to read what a Z-set amounts to, of the keys in a temporary table at least.
+
+        It holds until the batch ends. Where a batch has many of the keys the process keeps the sum of all rows in memory.
+        """
+        declaration, (found, where) = self._declarations[table], self._visible(table)
+        if not found:
+            return None
+        [(count,)] = con.execute(f"SELECT count(*) FROM {touched}").fetchall() if keys else [(0,)]
+        if where or has_large(found) or count * MANY < sum(s.rows for s in found):
+            rows = self.rows_of(con, table, keys, touched)
+            return f"({over({MERGED: f'SELECT * FROM {rows}'}, declaration.merge or MERGED)})"
+        known, newer = known_sum(f"{self._data}/{table}", found)
+        selects = [scan(self._fs, self._data, declaration.columns, newer)] if newer else []
+        if known is not None:
+            selects.append(self._registered(con, known.rows, declaration))
+        if known is not None and not newer:
+            return f"({selects[0]})"
+        total = con.sql(_merge(declaration, " UNION ALL ".join(selects))).to_arrow_table()
+        keep_sum(f"{self._data}/{table}", found, total, self._index_memory // SHARE)
+        return f"({self._registered(con, total, declaration)})"
+
+    def _registered(self, con: duckdb.DuckDBPyConnection, rows: pa.Table, declaration: TableDeclaration) -> str:
+        """Return the SELECT of rows of a table that are stored in memory."""
+        self._found += 1
+        con.register(f"_found_{self._found}", rows)
+        return f"SELECT {typed(declaration.columns)} FROM _found_{self._found}"
+
     def _candidates(
         self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
     ) -> tuple[str | None, str]:
@@ -228,10 +262,7 @@ class Bucket:
             indexes, found = segments.split(con, found, lookup.count)
             indexed, equals = lookup.found(indexes), lookup.equals
         selects = [scan(self._fs, self._data, columns, found)] if found else []
-        for rows in indexed:
-            self._found += 1
-            con.register(f"_found_{self._found}", rows)
-            selects.append(f"SELECT {typed(columns)} FROM _found_{self._found}")
+        selects += [self._registered(con, rows, self._declarations[table]) for rows in indexed]
         return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
 
     def _visible(self, table: str, up_to: EventTime | None = None) -> tuple[list[Segment], str]:

@@ -12,7 +12,7 @@ from sqlstream.storage.recovery import Versions
 from sqlstream.storage.snapshot import first_gap
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
-from sqlstream.warehouse.status import RUNNING, effective_status
+from sqlstream.warehouse.status import effective_status
 
 # A running job replaces files while it is looked at: what is missing is looked for again.
 _LOOKS = 3
@@ -34,6 +34,7 @@ class Checkup:
 
 def check_job(warehouse: Warehouse, name: str) -> Checkup:
     """Look at all files of a job."""
+    warehouse = warehouse.uncached()
     damaged: dict[str, DamageError] = {}
     try:
         Versions(warehouse, name).record()
@@ -44,7 +45,7 @@ def check_job(warehouse: Warehouse, name: str) -> Checkup:
         found = {error.path: error for error in _every_fault(versions)}
         damaged = {path: error for path, error in found.items() if look == 0 or path in damaged}
         status = effective_status(warehouse.fs, warehouse.job(name))
-        if not damaged or status is None or status.state != RUNNING:
+        if not damaged or status is None or not status.is_active:
             break
     return Checkup(name, tuple(damaged.values()), versions.newest, _newest_whole(versions))
 
@@ -59,7 +60,7 @@ def _every_fault(versions: Versions) -> Iterator[DamageError]:
     fs, paths = versions.fs, versions.paths
     if isinstance(record := versions.record(), DamageError):
         yield record
-    for path in (paths.status, paths.lock):
+    for path in (paths.status, paths.lock, paths.begun):
         if fs.exists(path) and (error := versions.record_fault(path)):
             yield error
     newest = versions.newest
@@ -101,6 +102,7 @@ def repair_job(warehouse: Warehouse, name: str) -> list[str]:
 
     Whoever calls it holds the job's lock. Raises JobError when no version is whole.
     """
+    warehouse = warehouse.uncached()
     found = check_job(warehouse, name)
     if not found.damaged:
         return []

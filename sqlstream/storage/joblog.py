@@ -116,8 +116,7 @@ class JobLog:
         # The chunk is there before they go: a reader may see an entry twice, never not at all.
         name = f"{first.first:010d}-{last.last:010d}.json"
         write_sealed(self._fs, f"{self._directory}/{name}", "".join(texts.values()))
-        for file in texts:
-            self._fs.delete(f"{self._directory}/{file.name}")
+        self._fs.delete_all(f"{self._directory}/{file.name}" for file in texts)
 
     def entries(
         self, up_to: int | None = None, since: int = 0, *, faults: list[DamageError] | None = None
@@ -133,17 +132,21 @@ class JobLog:
 
     def _entries(self, up_to: int | None, since: int, faults: list[DamageError] | None) -> list[LogEntry]:
         found: dict[int, LogEntry] = {}
-        for file in self._files():
-            if file.last >= since and (up_to is None or file.first <= up_to):
-                try:
-                    text = read_sealed(self._fs, f"{self._directory}/{file.name}")
-                except DamageError as error:
-                    if faults is None:
-                        raise
-                    faults.append(error)
-                    continue
+        files = [file for file in self._files() if file.last >= since and (up_to is None or file.first <= up_to)]
+        for text in self._fs.together(self._read, [f"{self._directory}/{file.name}" for file in files]):
+            if not isinstance(text, DamageError):
                 found |= {entry.version: entry for entry in map(LogEntry.from_json, text.splitlines())}
+            elif faults is None:
+                raise text
+            else:
+                faults.append(text)
         return [found[v] for v in sorted(found) if v >= since and (up_to is None or v <= up_to)]
+
+    def _read(self, path: str) -> str | DamageError:
+        try:
+            return read_sealed(self._fs, path)
+        except DamageError as error:
+            return error
 
     def entry(self, version: int) -> LogEntry | None:
         """Return the entry of a version, if there is one."""

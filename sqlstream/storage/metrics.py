@@ -19,11 +19,26 @@ COUNTS = (
 )
 
 
+class PartitionMetrics(msgspec.Struct, omit_defaults=True):
+    """What a job has read of a partition of a source, where each has a watermark of its own.
+
+    One that was read to its `end` holds nothing. `found_at` is when the job first knew it.
+    """
+
+    rows: int = 0
+    max_event_time: EventTime | None = None
+    watermark: EventTime | None = None
+    idle_since: ProcessingTime | None = None
+    last_row_at: ProcessingTime | None = None
+    found_at: ProcessingTime | None = None
+    ended: bool = False
+
+
 class SourceMetrics(msgspec.Struct, omit_defaults=True):
     """What a job has read of one source.
 
     `sequence` is the last descriptor that was read, `last` says that there is none after it. `idle_timeout` is set where rows of
-    the source move the watermark.
+    the source move the watermark. `lost_rows` were gone before they were read.
     """
 
     rows: int = 0
@@ -38,6 +53,8 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     last_row_at: ProcessingTime | None = None
     sequence: int = -1
     last: bool = False
+    lost_rows: int = 0
+    partitions: dict[str, PartitionMetrics] = {}
 
 
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,6 +121,14 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task has read of a partition in one batch."""
+
+    rows: int
+    max_event_time: EventTime | None
+    watermark: EventTime | None
+
+
 class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
     """What a task has read of a source in one batch."""
 
@@ -115,6 +140,8 @@ class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
     malformed_rows: int
     max_event_time: EventTime | None
     watermark: EventTime | None
+    lost_rows: int = 0
+    partitions: Mapping[str, PartitionReport] = {}
 
 
 class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):

@@ -51,8 +51,7 @@ def _sweep_bucket(fs: Filesystem, paths: BucketedPaths, bucket: int, newest_comm
         gone += [f"{data}/{s.name}" for s in old if s.name not in named]
     for directory in (manifests, data):
         gone += [f"{directory}/{f.name}" for f in fs.leftovers(directory) if f.modified < now - LEFTOVER]
-    for path in gone:
-        fs.delete(path)
+    fs.delete_all(gone)
     return len(gone)
 
 

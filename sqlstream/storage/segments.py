@@ -92,6 +92,8 @@ def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], 
     A process looks at each once. Neither DuckDB nor a page's checksum in Parquet would do: DuckDB does not look at checksums, and
     the end of a file, which says where in it what is, has none.
     """
+    segments = list(segments)
+    fs.fetch(path for s in segments if content and (path := f"{directory}/{s.name}") not in _known)
     for segment in segments:
         path = f"{directory}/{segment.name}"
         if path not in _known and (fault := segment_fault(fs, path, segment, content=content)):

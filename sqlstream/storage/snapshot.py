@@ -168,6 +168,7 @@ def visible_segments(
     when a manifest is missing it may have been replaced meanwhile.
     """
     found: dict[str, dict[str, list[Segment]]] = {}
+    fs.fetch(f"{paths.manifests(bucket)}/{name}" for bucket, name in manifests.items())
     for bucket, name in manifests.items():
         manifest = named_manifest(fs, paths, bucket, name)
         if manifest.oldest > snapshot.version:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from uuid import uuid4
 
 from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.leases import check_held, taken_over
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage, digest
+from sqlstream.warehouse.stores import Changed, StoreFilesystem
 
 # Of a commit; behind Spark's version there is no digest.
 _COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
@@ -22,9 +25,27 @@ def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
 
 
 def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int = 0) -> None:
-    """Commit a version as Spark does, with the watermark of the next batch on Spark's scale."""
-    body = json.dumps({"nextBatchWatermarkMs": spark_millis})
-    fs.write_text_atomic(f"{job.commits}/{version}", f"v1 {digest(body)}\n{body}")
+    """Commit a version as Spark does, with the watermark of the next batch on Spark's scale.
+
+    Raises JobError when another process may run the job by now, or has committed the version.
+    """
+    check_held(job)
+    path = f"{job.commits}/{version}"
+    if not isinstance(fs, StoreFilesystem):
+        fs.write_text_atomic(path, _commit(spark_millis))
+        return
+    text = _commit(spark_millis, by=uuid4().hex)
+    try:
+        fs.put_if(path, text, None)
+    except Changed as changed:
+        # A put that was repeated, because its answer was lost, finds itself.
+        if fs.read_text(path) != text:
+            raise taken_over(job) from changed
+
+
+def _commit(spark_millis: int, **more: str) -> str:
+    body = json.dumps({"nextBatchWatermarkMs": spark_millis, **more})
+    return f"v1 {digest(body)}\n{body}"
 
 
 def committed_spark_millis(fs: Filesystem, job: JobPaths, version: int) -> int:

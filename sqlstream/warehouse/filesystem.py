@@ -8,9 +8,9 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from pyarrow import fs as arrow_fs
 
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.units import ProcessingTime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,11 @@ class Filesystem(ABC):
         """Return the size of a file in bytes."""
 
     @abstractmethod
-    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table: ...
+    def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
+        """Return the rows of a file, or some of their columns; those of text that is `repeated` as dictionaries.
+
+        It takes one thread, as all that a worker does: there is a worker for each core.
+        """
 
     @abstractmethod
     def entries(self, directory: str) -> list[str]:
@@ -82,6 +88,44 @@ class Filesystem(ABC):
     def path_for_duckdb(self, path: str) -> str:
         """Return the path as DuckDB's file functions take it, to be quoted as a string literal."""
 
+    def together(self, read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+        """Return what a function makes of each of some paths; it may be called for many at a time."""
+        return list(map(read, paths))
+
+    def local_copy(self, path: str) -> str:
+        """Return where a file that does not change can be read by its path."""
+        return path
+
+    def fetch(self, paths: Iterable[str]) -> None:  # noqa: B027
+        """Bring files that do not change near, all at a time, for whoever reads them next."""
+
+    def uncached(self) -> Filesystem:
+        """Return the file system as one that looks at every file where it is."""
+        return self
+
+    def put_file(self, local: str, path: str) -> None:
+        """Give a path the content of a local file."""
+        with open(local, "rb") as file, self.create(path) as target:
+            shutil.copyfileobj(file, target)
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another name, in place of an older file. Raises FileNotFoundError."""
+        raise NotImplementedError
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files; missing ones are fine."""
+        for path in paths:
+            self.delete(path)
+
+    def walk(self, directory: str) -> Iterator[str]:
+        """Yield the paths of all files in a directory and below it."""
+        names = {info.name for info in self.infos(directory)}
+        for name in sorted(self.entries(directory)):
+            if name in names:
+                yield f"{directory}/{name}"
+            else:
+                yield from self.walk(f"{directory}/{name}")
+
     def files(self, directory: str) -> list[FileInfo]:
         """Return the files of a directory in the order of their names."""
         return sorted((f for f in self.infos(directory) if not f.name.startswith(".")), key=lambda f: f.name)
@@ -101,6 +145,8 @@ class Filesystem(ABC):
 
 
 _TEMPORARY = ".tmp-"
+# Schemes of object stores (see `stores`).
+STORES = ("s3", "gs", "abfs", "abfss")
 # Where a local warehouse has the locks of the processes that use it.
 SESSIONS = "sessions"
 
@@ -158,9 +204,9 @@ class LocalFilesystem(Filesystem):
         with storage_errors(path):
             return os.stat(path).st_size
 
-    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
+    def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
         with storage_errors(path):
-            return pq.read_table(path, columns=columns)
+            return pq.read_table(path, columns=columns, read_dictionary=[*repeated], use_threads=False)
 
     def entries(self, directory: str) -> list[str]:
         with storage_errors(directory):
@@ -194,16 +240,21 @@ class LocalFilesystem(Filesystem):
         with storage_errors(directory), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
 
+    def move(self, source: str, target: str) -> None:
+        with storage_errors(target):
+            try:
+                os.replace(source, target)
+            except FileNotFoundError:
+                make_folder(os.path.dirname(target))
+                os.replace(source, target)
+
     def path_for_duckdb(self, path: str) -> str:
         # read_parquet globs; a class of one character stands for itself.
         return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
 class ArrowFilesystem(Filesystem):
-    """Any file system that pyarrow knows, addressed by URI.
-
-    Where there is no rename, as on S3, it is a copy: the new name is still absent or whole.
-    """
+    """Any other file system that pyarrow knows and that can rename files, such as HDFS, addressed by URI."""
 
     local = False
 
@@ -225,6 +276,11 @@ class ArrowFilesystem(Filesystem):
                     self._filesystem.delete_file(temporary)
                 raise
 
+    def move(self, source: str, target: str) -> None:
+        with storage_errors(target):
+            self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+            self._filesystem.move(source, target)
+
     def read_text(self, path: str) -> str:
         with storage_errors(path), self._filesystem.open_input_stream(path) as stream:
             return bytes(stream.read()).decode()
@@ -241,9 +297,12 @@ class ArrowFilesystem(Filesystem):
             raise FileNotFoundError(path)
         return int(info.size)
 
-    def read_parquet(self, path: str, columns: list[str] | None = None) -> pa.Table:
+    def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
         with storage_errors(path):
-            return pq.read_table(path, columns=columns, filesystem=self._filesystem)
+            found = self._filesystem
+            return pq.read_table(
+                path, columns=columns, read_dictionary=[*repeated], use_threads=False, filesystem=found
+            )
 
     def _select(self, directory: str) -> list[arrow_fs.FileInfo]:
         with storage_errors(directory):
@@ -281,6 +340,11 @@ def open_filesystem(uri: str) -> tuple[Filesystem, str]:
     if "://" not in uri:
         return LocalFilesystem(), os.path.abspath(uri)
     scheme = uri.split("://")[0]
+    if scheme in STORES:
+        # Who has no store needs none of what it needs.
+        from sqlstream.warehouse.stores import open_store
+
+        return open_store(uri)
     try:
         filesystem, path = arrow_fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:

@@ -64,7 +64,7 @@ class SessionLock:
     @classmethod
     def open(cls, warehouse: Warehouse) -> SessionLock:
         """Return a new session, and delete the files of those that are gone."""
-        directory = _directory(warehouse.fs, warehouse.root)
+        directory = session_directory(warehouse.fs, warehouse.root)
         with storage_errors(directory):
             make_folder(directory)
             _delete_stale(directory)
@@ -147,7 +147,7 @@ def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
         holder = Holder(**json.loads(read_sealed(fs, job.lock)))
     except (FileNotFoundError, DamageError):
         return None
-    return replace(holder, session=f"{_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
+    return replace(holder, session=f"{session_directory(fs, job.warehouse)}/{os.path.basename(holder.session)}")
 
 
 def process_is_alive(pid: int) -> bool:
@@ -188,11 +188,26 @@ def _is_elsewhere(fs: Filesystem, holder: Holder) -> bool:
     return not fs.local and not holder.is_here
 
 
-def _directory(fs: Filesystem, warehouse: str) -> str:
+def session_directory(fs: Filesystem, warehouse: str) -> str:
+    """Return where the files of sessions are: in a local warehouse, of another one on this host."""
     if fs.local:
         return f"{warehouse}/{SESSIONS}"
     digest = hashlib.sha256(warehouse.encode()).hexdigest()[:16]
     return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/{digest}"
+
+
+def place_of(directory: str) -> str:
+    """Return what tells a directory of sessions from those of other hosts, and of containers whose names are the same."""
+    path = f"{directory}/place"
+    with storage_errors(path):
+        if not os.path.exists(path):
+            own = f"{path}.{uuid4().hex}"
+            Path(own).write_text(uuid4().hex)
+            # The first one counts.
+            with contextlib.suppress(FileExistsError):
+                os.link(own, path)
+            os.unlink(own)
+        return Path(path).read_text()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -51,6 +52,10 @@ class JobPaths:
         return f"{self.root}/lock"
 
     @property
+    def restarts(self) -> str:
+        return f"{self.root}/restarts.json"
+
+    @property
     def stop(self) -> str:
         return f"{self.root}/stop"
 
@@ -61,6 +66,11 @@ class JobPaths:
     @property
     def commits(self) -> str:
         return f"{self.root}/checkpoint/commits"
+
+    @property
+    def begun(self) -> str:
+        """What the last batch reads that has begun, where Spark's checkpoint does not say it for good."""
+        return f"{self.root}/begun.json"
 
     @property
     def log(self) -> str:
@@ -94,6 +104,12 @@ class Warehouse:
 
     def __init__(self, root: str):
         self.fs, self.root = open_filesystem(root)
+
+    def uncached(self) -> Warehouse:
+        """Return the warehouse as one of which no copies are believed."""
+        found = copy(self)
+        found.fs = self.fs.uncached()
+        return found
 
     def jobs(self) -> list[str]:
         """Return the names of the jobs, in lower case.

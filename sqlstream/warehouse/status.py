@@ -11,23 +11,25 @@ from msgspec.structs import replace
 from sqlstream.errors import DamageError
 from sqlstream.units import ProcessingTime, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.locks import read_holder
+from sqlstream.warehouse.leases import is_being_run
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json, read_sealed, write_sealed
 
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 STOPPED: Final = "STOPPED"
+# It waits after an outage, and goes on in the same process.
+RESTARTING: Final = "RESTARTING"
 # Its input was ended by hand: its windows are closed, so that it cannot go on.
 DRAINED: Final = "DRAINED"
 FAILED: Final = "FAILED"
-# Never written: a job that says RUNNING and whose process is gone.
+# Never written: a job that says RUNNING or RESTARTING and whose process is gone.
 LOST: Final = "LOST"
 _DRAIN = "drain"
 
 
 class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
-    """How a job is doing: RUNNING, FINISHED, DRAINED, STOPPED or FAILED (and why).
+    """How a job is doing: RUNNING, RESTARTING, FINISHED, DRAINED, STOPPED or FAILED (and why).
 
     Of a job that has ended, `version` is the newest one that was committed.
     """
@@ -41,6 +43,11 @@ class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2)
     updated_at: ProcessingTime
     error: str | None = None
     version: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a process runs the job, as far as the job has said."""
+        return self.state in (RUNNING, RESTARTING)
 
 
 def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
@@ -59,16 +66,15 @@ def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
 
 
 def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
-    """Return the status of a job, which is LOST when it says RUNNING and its process is gone."""
+    """Return the status of a job, which is LOST when it says that it is active and its process is gone."""
     status = read_status(fs, job)
-    if status is None or status.state != RUNNING:
+    if status is None or not status.is_active:
         return status
-    holder = read_holder(fs, job)
-    if holder is not None and (holder.is_alive or not (fs.local or holder.is_here)):
+    if is_being_run(fs, job):
         return status
     # It may have ended between the two looks.
     status = read_status(fs, job)
-    return replace(status, state=LOST) if status is not None and status.state == RUNNING else status
+    return replace(status, state=LOST) if status is not None and status.is_active else status
 
 
 def request_stop(fs: Filesystem, job: JobPaths, *, drain: bool = False) -> None:

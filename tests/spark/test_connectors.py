@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 OWN = """
 import json
+import os
 
 import pyarrow as pa
 
-from sqlstream.connectors import Sink, Source
+from sqlstream.connectors import Sink, Source, TwoPhaseSink
 
 
 class Numbers(Source):
@@ -47,6 +49,29 @@ class Lines(Sink):
     def write(self, batch, table):
         with open(self.file, "a") as file:
             file.write(json.dumps([batch, table.column("k").to_pylist()]) + "\\n")
+
+
+class Transactions(TwoPhaseSink):
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def begin(self, batch, task):
+        os.makedirs(self.folder, exist_ok=True)
+        return f"{self.folder}/{task}-{os.getpid()}"
+
+    def write(self, path, table):
+        with open(path, "a") as file:
+            file.writelines(f"{k}\\n" for k in table.column("k").to_pylist())
+
+    def prepare(self, path):
+        return path
+
+    def commit(self, path):
+        os.rename(path, f"{path}.done")
+
+    def on_commit(self, version):
+        with open(f"{self.folder}/version", "w") as file:
+            file.write(str(version))
 """
 
 EVENTS = """
@@ -127,12 +152,22 @@ def test_classes_of_the_project(session: Session) -> None:
         """
         CREATE TABLE numbers (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Numbers', 'count' = '1000');
         CREATE TABLE lines (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Lines', 'file' = 'FILE');
-        INSERT INTO lines SELECT k FROM numbers;
+        CREATE TABLE parts (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Transactions', 'folder' = 'FILE.parts');
+        EXECUTE STATEMENT SET BEGIN
+            INSERT INTO lines SELECT k FROM numbers;
+            INSERT INTO parts SELECT k FROM numbers;
+        END;
     """.replace("FILE", f"{session.project.root}/lines")
     )
     assert job_of(answer).wait(SECONDS)
     written = [json.loads(line) for line in Path(session.project.root, "lines").read_text().splitlines()]
     assert sorted(k for _, keys in written for k in keys) == list(range(1000))
+    # Workers have written them, one for each partition of the source.
+    parts = list(Path(session.project.root, "lines.parts").glob("*.done"))
+    assert len(parts) == 2
+    assert not any(part.name.endswith(f"-{os.getpid()}.done") for part in parts)
+    assert sorted(int(line) for part in parts for line in part.read_text().splitlines()) == list(range(1000))
+    assert Path(session.project.root, "lines.parts", "version").exists()
 
 
 CHANGES = """

@@ -1,0 +1,377 @@
+"""Object stores as file systems: S3 and what speaks its protocol, Google's and Azure's.
+
+A store has no folders and no rename. A put is atomic, so a file is collected and put once when it is complete; who must be the
+only one to write it puts it under the condition that it is what it was. A path keeps its scheme: `s3://bucket/folder/file`.
+
+Files of rows and manifests never change once they are there, so copies of them stay on the local disk (`file_cache`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import blake2b
+from io import BufferedReader, RawIOBase
+from typing import IO, Any, TypeVar
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sqlstream.duck import remote_files
+from sqlstream.errors import OutageError, SqlStreamError, UsageError
+from sqlstream.units import ProcessingTime
+from sqlstream.warehouse.file_cache import user_cache
+from sqlstream.warehouse.filesystem import FileInfo, Filesystem
+
+# Files that are larger wait for their put on disk.
+_IN_MEMORY = 16 << 20
+# Requests at a time, where many files are read.
+_AT_A_TIME = 16
+# Files that one request deletes.
+_AT_ONCE = 1000
+_PIECE = 1 << 20
+# Their names are never given to another content.
+_IMMUTABLE = re.compile(r"/(data|manifests)/\d+/[^/]+$")
+# What a URI may say of a store, by the names that pyarrow and obstore have for it.
+_OPTIONS = {"endpoint_override": "endpoint", "endpoint": "endpoint", "region": "region", "scheme": "scheme"}
+
+
+T = TypeVar("T")
+
+
+class Changed(Exception):
+    """A file is not what a put wanted it to be."""
+
+
+# What tells one content of a file from another.
+Tag = dict[str, str]
+
+
+def store_options(uri: str) -> tuple[str, dict[str, str]]:
+    """Return a URI without its `?options`, and those: `endpoint`, with its scheme, and `region`. The environment fills gaps.
+
+    Raises UsageError for credentials, which everybody would see who sees the URI.
+    """
+    path, _, query = uri.partition("?")
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(query):
+        if name not in _OPTIONS:
+            hint = "Options of a URI are endpoint_override, scheme and region. Credentials are in the environment."
+            raise UsageError(f'"{path}" has an option that a store does not have: {name}', hint=hint)
+        given[_OPTIONS[name]] = value
+    if "@" in path.split("://", 1)[1].split("/", 1)[0] and path.startswith(("s3:", "gs:")):
+        hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead."
+        raise UsageError("credentials cannot be in the URI of a store", hint=hint)
+    scheme = given.pop("scheme", "https")
+    if path.startswith("s3://"):
+        environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint := given.get("endpoint") or environment:
+            given["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        given.setdefault("region", region or "us-east-1")
+    return path.rstrip("/"), given
+
+
+class StoreFilesystem(Filesystem):
+    """A bucket. With `cached`, what never changes is read from the local disk once it was there."""
+
+    local = False
+
+    def __init__(self, bucket: str, options: Mapping[str, str], *, cached: bool = True):
+        self.bucket, self._options = bucket, dict(options)
+        self._cached = cached
+        self._stores: dict[int, Any] = {}
+        place = f"{bucket} {sorted(self._options.items())}"
+        self._scheme = f"sqlstream-{blake2b(place.encode(), digest_size=6).hexdigest()}"
+        self._place = place
+        remote_files.serve(self._scheme, f"{bucket}/", self)
+
+    def uncached(self) -> StoreFilesystem:
+        """Return the bucket as one that believes no copies."""
+        return StoreFilesystem(self.bucket, self._options, cached=False)
+
+    @property
+    def _store(self) -> Any:
+        process = os.getpid()
+        if process not in self._stores:
+            client = {"allow_http": True, "connect_timeout": "10s", "timeout": "60s"}
+            with store_errors(self.bucket):
+                self._stores[process] = _obstore().store.from_url(
+                    self.bucket, config=self._options, client_options=client
+                )
+        return self._stores[process]
+
+    def _key(self, path: str) -> str:
+        assert path.startswith(self.bucket), path
+        return path[len(self.bucket) + 1 :]
+
+    def _name(self, path: str) -> str:
+        """Return what a file is called among all files of all stores."""
+        return f"{self._place} {path}"
+
+    def _is_kept(self, path: str) -> bool:
+        return self._cached and _IMMUTABLE.search(path) is not None
+
+    # -- writing
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
+        # A put that was acknowledged is durable.
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            yield file
+            file.seek(0)
+            self._put(path, file)
+            if self._is_kept(path):
+                # Its job reads it soon.
+                file.seek(0)
+                user_cache().add(self._name(path), iter(lambda: file.read(_PIECE), b""))
+
+    def _put(self, path: str, content: Any, **options: Any) -> Tag:
+        with store_errors(path):
+            try:
+                return _tag(_obstore().put(self._store, self._key(path), content, **options))
+            except FileNotFoundError as error:
+                raise UsageError(f'"{self.bucket}" does not exist', hint="Make the bucket first.") from error
+
+    def put_if(self, path: str, text: str, before: Tag | None) -> Tag:
+        """Write a small file if it is what `before` says, or if there is none; return what tells it from others.
+
+        Raises Changed.
+        """
+        found = _obstore().exceptions
+        try:
+            return self._put(path, text.encode(), mode="create" if before is None else before, use_multipart=False)
+        except (found.AlreadyExistsError, found.PreconditionError) as error:
+            raise Changed from error
+
+    def put_file(self, local: str, path: str) -> None:
+        with open(local, "rb") as file:
+            self._put(path, file)
+
+    def move(self, source: str, target: str) -> None:
+        with store_errors(source):
+            _obstore().copy(self._store, self._key(source), self._key(target))
+        self.delete(source)
+
+    # -- reading
+
+    def read_text(self, path: str) -> str:
+        if self._is_kept(path):
+            with self.open_bytes(path) as file:
+                return file.read().decode()
+        return self.read_tagged(path)[0]
+
+    def read_tagged(self, path: str) -> tuple[str, Tag]:
+        """Return a small file, and what tells it from others."""
+        with store_errors(path):
+            found = _obstore().get(self._store, self._key(path))
+            return bytes(found.bytes()).decode(), _tag(found.meta)
+
+    def together(self, read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+        if len(paths) < 2:
+            return list(map(read, paths))
+        with _threads(len(paths)) as pool:
+            return list(pool.map(read, paths))
+
+    def open_bytes(self, path: str) -> IO[bytes]:
+        if self._is_kept(path):
+            with contextlib.suppress(FileNotFoundError):
+                return open(self.local_copy(path), "rb")
+            # Another process has made room for its own between the two.
+            return open(self.local_copy(path), "rb")
+        file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+        file.writelines(self._pieces(path))
+        file.seek(0)
+        return file
+
+    def local_copy(self, path: str) -> str:
+        name = self._name(path)
+        return user_cache().find(name) or user_cache().add(name, self._pieces(path))
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        if not self._cached:
+            return
+
+        def copy(path: str) -> None:
+            # Whoever reads a file that is missing finds out.
+            with contextlib.suppress(FileNotFoundError):
+                self.local_copy(path)
+
+        self.together(copy, [path for path in paths if user_cache().find(self._name(path)) is None])
+
+    def _pieces(self, path: str) -> Iterator[bytes]:
+        with store_errors(path):
+            yield from map(bytes, _obstore().get(self._store, self._key(path)).stream(min_chunk_size=_PIECE))
+
+    def size(self, path: str) -> int:
+        if self._is_kept(path) and (kept := user_cache().find(self._name(path))) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return os.stat(kept).st_size
+        with store_errors(path):
+            return int(_obstore().head(self._store, self._key(path))["size"])
+
+    def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
+        with self.open_bytes(path) as file:
+            return pq.read_table(file, columns=columns, read_dictionary=[*repeated], use_threads=False)
+
+    # -- what there is
+
+    def children(self, directory: str) -> tuple[list[str], list[FileInfo]]:
+        """Return the names of the directories in a directory, and its files."""
+        with store_errors(directory):
+            found = _obstore().list_with_delimiter(self._store, self._key(directory))
+        return [p.rpartition("/")[2] for p in found["common_prefixes"]], list(map(_info, found["objects"]))
+
+    def entries(self, directory: str) -> list[str]:
+        names, files = self.children(directory)
+        return [*names, *(f.name for f in files)]
+
+    def infos(self, directory: str) -> list[FileInfo]:
+        return self.children(directory)[1]
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return what is known of a file, None where there is none."""
+        try:
+            with store_errors(path):
+                return _info(_obstore().head(self._store, self._key(path)))
+        except FileNotFoundError:
+            return None
+
+    def open_ranges(self, path: str) -> IO[bytes]:
+        """Open a file of which little is read."""
+        with store_errors(path):
+            return BufferedReader(_Ranges(_obstore().open_reader(self._store, self._key(path))), _PIECE)
+
+    def leftovers(self, directory: str) -> list[FileInfo]:
+        # What is not complete is not there.
+        return []
+
+    def walk(self, directory: str) -> Iterator[str]:
+        with store_errors(directory):
+            for chunk in _obstore().list(self._store, self._key(directory)):
+                yield from (f"{self.bucket}/{found['path']}" for found in chunk)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.size(path)
+        except FileNotFoundError:
+            return bool(self.entries(path))
+        return True
+
+    # -- the end of files
+
+    def delete(self, path: str) -> None:
+        with store_errors(path), contextlib.suppress(FileNotFoundError):
+            _obstore().delete(self._store, self._key(path))
+        if self._is_kept(path):
+            user_cache().remove(self._name(path))
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        found = list(paths)
+        for start in range(0, len(found), _AT_ONCE):
+            some = found[start : start + _AT_ONCE]
+            with store_errors(some[0]), contextlib.suppress(FileNotFoundError):
+                _obstore().delete(self._store, [self._key(path) for path in some])
+            for path in filter(self._is_kept, some):
+                user_cache().remove(self._name(path))
+
+    def delete_tree(self, directory: str) -> None:
+        self.delete_all(self.walk(directory))
+
+    def path_for_duckdb(self, path: str) -> str:
+        return f"{self._scheme}://{self._key(path)}"
+
+
+def _tag(meta: Mapping[str, Any]) -> Tag:
+    return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
+
+
+def _info(found: Mapping[str, Any]) -> FileInfo:
+    modified = ProcessingTime(int(found["last_modified"].timestamp() * 1e6))
+    return FileInfo(found["path"].rpartition("/")[2], found["size"], modified)
+
+
+class _Ranges(RawIOBase):
+    """A reader of obstore's as Python's readers are."""
+
+    def __init__(self, reader: Any):
+        self._reader = reader
+
+    def readinto(self, buffer: Any) -> int:
+        data = bytes(self._reader.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._reader.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._reader.tell())
+
+
+@contextlib.contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turn errors of a store into errors for people that name the path; a missing file stays an exception, as do conditions."""
+    found = _obstore().exceptions
+    try:
+        yield
+    except (found.AlreadyExistsError, found.PreconditionError):
+        raise
+    except found.BaseError as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: str, error: Exception) -> SqlStreamError:
+    found = _obstore().exceptions
+    detail = re.sub(r"\s*Debug source:.*", "", str(error), flags=re.DOTALL).strip()
+    if isinstance(error, found.PermissionDeniedError | found.UnauthenticatedError):
+        hint = "Credentials are in the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and their kin."
+        return UsageError(f'no permission to use "{path}"', detail=detail, hint=hint)
+    hint = "Run the job again; it continues after its last committed batch."
+    return OutageError(f'"{path}" cannot be read or written', detail=detail, hint=hint)
+
+
+@contextlib.contextmanager
+def _threads(files: int) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max(1, min(files, _AT_A_TIME))) as pool:
+        yield pool
+
+
+@cache
+def _obstore() -> Any:
+    try:
+        import fsspec  # noqa: F401
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise UsageError(
+            f"object stores need obstore and fsspec, which cannot be imported: {error}",
+            hint="Install them: pip install 'sqlstream[s3]'.",
+        ) from error
+    return obstore
+
+
+@cache
+def _opened(bucket: str, options: tuple[tuple[str, str], ...]) -> StoreFilesystem:
+    return StoreFilesystem(bucket, dict(options))
+
+
+def open_store(uri: str) -> tuple[StoreFilesystem, str]:
+    """Return the store of a URI, the same one each time in a process, and the path in it, which keeps the scheme."""
+    path, options = store_options(uri)
+    scheme, _, rest = path.partition("://")
+    bucket = f"{scheme}://{rest.split('/', 1)[0]}"
+    _obstore()
+    return _opened(bucket, tuple(sorted(options.items()))), path

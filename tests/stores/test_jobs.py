@@ -1,0 +1,164 @@
+"""Jobs whose warehouse, input and output are in a store: killed at any moment, asked meanwhile, and run by one process."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sqlstream.errors import SqlStreamError, UsageError
+from sqlstream.session.session import Session
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.stores import open_store
+from tests.processes import SECONDS, kill_group, wait_until, wait_with
+from tests.stores import store_job
+from tests.stores.server import SECRET, S3Server
+from tests.stores.store_job import LOCAL, SCRIPT, SPARK
+
+FILES, ROWS = 12, 40
+STATE = "state.both.window_aggregate_1"
+# Requests of the store that a batch of this job takes, measured 13: its descriptor, a segment and a manifest of the state and of
+# the results, two files of the sink with their names and its record, the log and the commit, and some lists.
+PER_BATCH = 16
+
+
+def put_input(bucket: str, files: range) -> None:
+    fs, root = open_store(bucket)
+    for number in files:
+        keys = pa.array(range(number * ROWS, (number + 1) * ROWS))
+        times = pa.array([k * 4_000_000 for k in keys.to_pylist()], pa.timestamp("us"))
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"k": keys, "ts": times}), buffer)
+        with fs.create(f"{root}/given/{number:03}.parquet") as file:
+            file.write(buffer.getvalue())
+
+
+def expected() -> list[tuple[object, ...]]:
+    """The answer over all rows at once."""
+    rows = f"SELECT range AS k, make_timestamp(range * 4000000) AS ts FROM range({FILES * ROWS})"
+    return duckdb.execute(
+        f"SELECT date_trunc('minute', ts) AS minute, k % 3 AS part, count(*), sum(k)::BIGINT FROM ({rows}) GROUP BY ALL"
+    ).fetchall()
+
+
+def start(bucket: str, project: Path, engine: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(Path(store_job.__file__)), bucket, str(project), engine]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def sink_files(bucket: str) -> list[tuple[int, str, str]]:
+    """The rows of the files that a reader sees now, which leaves out hidden ones."""
+    fs, root = open_store(bucket)
+    found = []
+    for path in fs.walk(f"{root}/files"):
+        if "/.sqlstream-" not in path:
+            text = fs.read_text(path)
+            part = path.split("part=")[1].split("/")[0]
+            found += [(row["k"], row["name"], part) for row in map(eval, text.splitlines())]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "kills"), [(LOCAL, 3), pytest.param(SPARK, 2, marks=pytest.mark.spark)])
+def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: int) -> None:
+    moments = random.Random(11)
+    put_input(bucket, range(FILES))
+    answer = set(expected())
+    with Session(str(tmp_path), warehouse=f"{bucket}/wh") as other:
+
+        def rows_in() -> int:
+            if not other.warehouse.fs.entries(other.warehouse.root):
+                return 0
+            [(rows,)] = other.query("SELECT coalesce(max(rows_in), 0) FROM sqlstream.jobs").fetchall()
+            return int(rows)
+
+        def check() -> None:
+            if rows_in():
+                found = other.query("FROM counts").fetchall()
+                assert len(set(found)) == len(found)
+                assert set(found) <= answer
+            files = Counter(k for k, _, _ in sink_files(bucket))
+            assert not files or max(files.values()) == 1
+
+        for _ in range(kills):
+            before = rows_in()
+            process = start(bucket, tmp_path, engine)
+            wait_with(process, lambda before=before: rows_in() > before)
+            deadline = time.monotonic() + moments.uniform(0.0, 0.4)
+            while time.monotonic() < deadline:
+                check()
+            kill_group(process)
+            check()
+        process = start(bucket, tmp_path, engine)
+        wait_with(process, lambda: rows_in() == FILES * ROWS)
+        with pytest.raises(SqlStreamError, match=f'job "both" is being run by process {process.pid}'):
+            other.sql(SCRIPT.format(bucket=bucket))
+        other.stop("both", drain=True)
+        output, _ = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, output
+        assert sorted(other.query("FROM counts").fetchall()) == sorted(answer)
+        assert sorted(sink_files(bucket)) == [(k, f"{k // ROWS:03}.parquet", f"p{k % 2}") for k in range(FILES * ROWS)]
+        assert other.query(f"SELECT count(*) FROM {STATE}").fetchall() == [(0,)], "all windows are over"
+        # What an old version has counted, in windows that were open and in those that were over.
+        counted = f'SELECT (SELECT sum("count(*)") FROM {STATE} AT (VERSION => 4)), (SELECT sum(n) FROM counts AT (VERSION => 4))'
+        [(still_open, over)] = other.query(counted).fetchall()
+        assert still_open > 0
+        assert (still_open + over) in range(2 * ROWS, 6 * ROWS, ROWS)
+        assert not [c.damaged for c in other.check() if c.damaged]
+        everything = "".join(text_of(path, bucket) for path in open_store(bucket)[0].walk(bucket))
+        assert SECRET not in everything
+        other.drop("both")
+        assert list(Warehouse(f"{bucket}/wh").fs.walk(f"{bucket}/wh")) == []
+        assert sink_files(bucket) == []
+
+
+def test_a_cluster_is_refused(bucket: str, tmp_path: Path) -> None:
+    put_input(bucket, range(1))
+    with (
+        Session(str(tmp_path), warehouse=f"{bucket}/wh", conf={"spark.master": "spark://host:7077"}) as session,
+        pytest.raises(UsageError, match=r'runs on this machine, not on "spark://host:7077" \(spark.master\)'),
+    ):
+        store_job.start(session, bucket, SPARK)
+
+
+def text_of(path: str, bucket: str) -> str:
+    with open_store(bucket)[0].open_bytes(path) as file:
+        return file.read().decode(errors="replace")
+
+
+def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) -> None:
+    put_input(bucket, range(4))
+    with Session(str(tmp_path), warehouse=f"{bucket}/wh") as session:
+        job = store_job.start(session, bucket, LOCAL)
+
+        def has_read(files: int) -> bool:
+            assert job.error is None, job.error
+            return job.progress.rows_in == files * ROWS and job.is_waiting
+
+        wait_until(lambda: has_read(4))
+        s3.requests.clear()
+        before = job.progress.batch or 0
+        put_input(bucket, range(4, 10))
+        wait_until(lambda: has_read(10))
+        batches = (job.progress.batch or 0) - before
+        # The tests put files, and who waits for more lists them.
+        requests = Counter({kind: n for kind, n in s3.requests.items() if "given" not in kind})
+        assert 6 <= batches <= 12
+        assert requests.total() <= batches * PER_BATCH, (batches, requests)
+        job.stop()
+        job.wait()
+        s3.requests.clear()
+        # Asked by a process that has nothing yet but what the job has left on this disk.
+        assert session.query("SELECT count(*) FROM counts").fetchall()
+        assert s3.requests.total() <= 12, s3.requests

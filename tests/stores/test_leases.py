@@ -1,0 +1,137 @@
+"""Of all processes on all hosts one runs a job: its lease is taken when it is gone; who has lost it commits nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sqlstream.errors import JobError, UsageError
+from sqlstream.units import EPOCH
+from sqlstream.warehouse.commits import last_committed, write_commit
+from sqlstream.warehouse.leases import Lease, check_held, read_lease
+from sqlstream.warehouse.locks import SessionLock
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import sealed
+from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
+from sqlstream.warehouse.stores import StoreFilesystem
+from tests.processes import wait_until
+
+# It takes the job for so many seconds, says so, and waits. Where its temporary files are is what a host is known by.
+HOLDER = """
+import sys
+from sqlstream.warehouse.leases import Lease
+from sqlstream.warehouse.locks import SessionLock
+from sqlstream.warehouse.paths import Warehouse
+warehouse = Warehouse(sys.argv[1])
+Lease.take(warehouse.fs, warehouse.job("j"), SessionLock.open(warehouse), seconds=float(sys.argv[2]))
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+class Taking:
+    def __init__(self, bucket: str):
+        self.warehouse = Warehouse(f"{bucket}/w")
+        self.job = self.warehouse.job("j")
+        self.session = SessionLock.open(self.warehouse)
+
+    @property
+    def fs(self) -> StoreFilesystem:
+        assert isinstance(self.warehouse.fs, StoreFilesystem)
+        return self.warehouse.fs
+
+    def take(self, seconds: float = 600.0, *, patience: float = 0.0, in_turn: bool = False) -> Lease:
+        return Lease.take(self.fs, self.job, self.session, seconds=seconds, patience=patience, in_turn=in_turn)
+
+
+@pytest.fixture
+def taking(bucket: str) -> Iterator[Taking]:
+    found = Taking(bucket)
+    with found.session:
+        yield found
+
+
+def holder(taking: Taking, seconds: float, host: Path | None = None) -> subprocess.Popen[str]:
+    environment = os.environ | ({"TMPDIR": str(host)} if host else {})
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, taking.warehouse.root, str(seconds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_a_lease_is_had_by_one_and_given_back(taking: Taking) -> None:
+    lease = taking.take()
+    with pytest.raises(UsageError, match=f'job "j" is being run by process {os.getpid()}'):
+        taking.take()
+    with pytest.raises(UsageError, match="is being run by process"):
+        taking.take(in_turn=True, patience=0.5)
+    lease.release()
+    again = taking.take()
+    again.release()
+    found, _ = read_lease(taking.fs, taking.job)
+    assert found is None, "of a job that left nothing nothing stays"
+
+
+def test_a_process_that_was_killed_here_is_seen_at_once(taking: Taking) -> None:
+    process = holder(taking, 600.0)
+    write_status(taking.fs, taking.job, Status(RUNNING, process.pid, os.uname().nodename, EPOCH, EPOCH))
+    with pytest.raises(UsageError, match=f'job "j" is being run by process {process.pid}'):
+        taking.take()
+    status = effective_status(taking.fs, taking.job)
+    assert status is not None
+    assert status.state == RUNNING
+    end(process)
+    status = effective_status(taking.fs, taking.job)
+    assert status is not None
+    assert status.state == LOST
+    taking.take().release()
+
+
+def test_a_lease_of_another_host_is_taken_when_it_has_not_been_renewed(taking: Taking, tmp_path: Path) -> None:
+    process = holder(taking, 2.0, tmp_path)
+    # It is renewed while this one looks.
+    with pytest.raises(UsageError, match=f'job "j" is being run by process {process.pid}'):
+        taking.take()
+    end(process)
+    started = time.monotonic()
+    lease = taking.take()
+    assert time.monotonic() - started >= 1.5
+    lease.release()
+
+
+def test_who_loses_a_lease_commits_nothing_more(taking: Taking) -> None:
+    lease = taking.take(seconds=1.0)
+    write_commit(taking.fs, taking.job, 0)
+    check_held(taking.job)
+    # Somebody else has written it: the next renewal finds that.
+    taking.fs.write_text_atomic(taking.job.lock, sealed("{}"))
+    wait_until(lambda: lease.is_lost)
+    with pytest.raises(JobError, match='job "j" was taken over, or might have been'):
+        write_commit(taking.fs, taking.job, 1)
+    lease.release()
+    assert last_committed(taking.fs, taking.job) == 0
+    assert taking.fs.read_text(taking.job.lock) == sealed("{}"), "what is another's stays"
+
+
+def test_a_version_is_committed_once(taking: Taking) -> None:
+    write_commit(taking.fs, taking.job, 0)
+    # This process was suspended between the look at its lease and the commit, and another one has committed meanwhile.
+    with pytest.raises(JobError, match="was taken over"):
+        write_commit(taking.fs, taking.job, 0)
